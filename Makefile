@@ -1,0 +1,52 @@
+# Every target prepares the environment in .venv by itself; only python3 and make are needed.
+# Another interpreter: make PYTHON=python3.12 setup (in a clone without .venv).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+TF_CPP_MIN_LOG_LEVEL ?= 3
+export TF_CPP_MIN_LOG_LEVEL
+# A message, where pip would try for minutes to compile an old NumPy and then fail.
+CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
+	sys.exit(None if (3, 10) <= version <= (3, 12) else \
+	"Got Python %d.%d, expected 3.10 to 3.12 (GPflow needs NumPy 1, which has no build for \
+	others): call make PYTHON=python3.12, for example." % version)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test slow lint types docs demo bench
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-12s %s\n' "$$target" "$$text"; done
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || $(PYTHON) -c '$(CHECK_PYTHON)'
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,docs]'
+	touch $@
+
+setup: $(STAMP)  ## create .venv and install the package with all it needs (once)
+
+test: $(STAMP)  ## run the tests, except the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: $(STAMP)  ## run the tests that take minutes or gigabytes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)  ## check style and format with ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## check the types with mypy
+	$(BIN)/mypy
+
+docs: $(STAMP)  ## build the documentation in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+demo: $(STAMP)  ## compare alphas on scikit-learn's diabetes data; results in demo-output
+	$(BIN)/gpflow-pep compare --out demo-output
+
+bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)
+	set -e; for script in examples/benchmarks/*.py; do $(BIN)/python "$$script"; done

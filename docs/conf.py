@@ -1,0 +1,31 @@
+"""Configuration of the Sphinx documentation; build it with ``make docs``."""
+
+import gpflow_pep
+
+project = "gpflow_pep"
+author = "The gpflow_pep contributors"
+copyright = author
+version = release = gpflow_pep.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_click",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
+# What a class inherits from GPflow is documented there.
+autodoc_inherit_docstrings = False
+autosummary_generate = True
+# Each object appears once, under the module that defines it.
+autosummary_ignore_module_all = True
+autosummary_imported_members = False
+
+html_theme = "furo"
+html_title = f"gpflow_pep {release}"

@@ -1,0 +1,263 @@
+"""
+The command line. What needs TensorFlow is imported when a command runs, so that help is immediate.
+"""
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from gpflow_pep import __version__
+
+if TYPE_CHECKING:
+    from gpflow_pep.compare import Comparison, Progress
+
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+class BadInput(click.ClickException):
+    """Data or options that cannot be used."""
+
+    exit_code = 2
+
+
+class Alphas(click.ParamType):
+    """Numbers separated by commas."""
+
+    name = "A,B,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        try:
+            return tuple(float(part) for part in value.split(","))
+        except ValueError:
+            self.fail(
+                f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param, ctx
+            )
+
+
+@contextmanager
+def _quiet_tensorflow() -> Iterator[None]:
+    """
+    Keep TensorFlow's messages about the machine off the terminal, unless the user has set their
+    level. Some are written before it reads that level, so its import is silenced as a whole.
+    """
+    if LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[LOG_LEVEL] = "3"
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            messages.seek(0)
+            os.write(terminal, messages.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+@contextmanager
+def _warnings_as_lines(console: Console) -> Iterator[None]:
+    """Print each warning as one line, not with the source line that gave it."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = " ".join(str(message).split())
+        console.print(f"Warning: {text}", markup=False, highlight=False, soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def _progress(console: Console, max_iterations: int) -> Iterator[Callable[["Progress"], None]]:
+    """A bar per alpha on a terminal; elsewhere a line at the end of each fit."""
+    if not console.is_terminal:
+
+        def line(progress: "Progress") -> None:
+            if progress.result is not None:
+                seconds = progress.result.seconds
+                click.echo(
+                    f"alpha {progress.alpha:g}: {progress.iteration} iterations, {seconds:.1f} s",
+                    err=True,
+                )
+
+        yield line
+        return
+    columns = (
+        TextColumn("alpha {task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} iterations"),
+        TimeElapsedColumn(),
+    )
+    with ProgressBar(*columns, console=console) as bar:
+        tasks: dict[float, Any] = {}
+
+        def show(progress: "Progress") -> None:
+            if progress.alpha not in tasks:
+                tasks[progress.alpha] = bar.add_task(f"{progress.alpha:g}", total=max_iterations)
+            total = progress.iteration if progress.result else max_iterations
+            bar.update(tasks[progress.alpha], completed=progress.iteration, total=total)
+
+        yield show
+
+
+def _make_folder(out: Path) -> None:
+    """Now and not after minutes of training, so that a folder that cannot be made costs no time."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make the folder {out} ({error}): choose another --out.") from error
+
+
+def _table(comparison: "Comparison") -> Table:
+    dataset, split, best = comparison.dataset, comparison.split, comparison.best
+    table = Table(
+        title=f"Target '{dataset.target_name}', {len(dataset.feature_names)} inputs,"
+        f" {len(split.train)} training and {len(split.test)} held-out rows",
+        caption="Scores of the held-out rows; SMSE and SMLL: lower is better. * best (lowest SMLL)",
+    )
+    for heading in (
+        "", "alpha", "log Z", "SMSE", "SMLL", "90% coverage", "seconds", "iterations", "converged",
+    ):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in comparison.results:
+        table.add_row(
+            "*" if result is best else "",
+            f"{result.alpha:g}",
+            f"{result.log_z:.2f}",
+            f"{result.smse:.4f}",
+            f"{result.smll:.4f}",
+            f"{result.coverage:.1%}",
+            f"{result.seconds:.1f}",
+            str(result.iterations),
+            "failed" if result.failed else "yes" if result.converged else "no",
+            style="bold green" if result is best else "red" if result.failed else None,
+        )
+    return table
+
+
+def _complain(comparison: "Comparison") -> None:
+    """Say on stderr which fits failed or stopped early, and why."""
+    for result in comparison.results:
+        if result.failed:
+            click.echo(
+                f"Error: the fit at alpha {result.alpha:g} failed: {result.message}", err=True
+            )
+        elif not result.converged:
+            click.echo(
+                f"Warning: the fit at alpha {result.alpha:g} stopped after {result.iterations}"
+                f" iterations before it converged ({result.message}).",
+                err=True,
+            )
+
+
+def _run(data: Path | None, target: str, out: Path, options: dict[str, Any]) -> "Comparison":
+    errors = Console(stderr=True)
+    if errors.is_terminal:
+        errors.print("Loading TensorFlow ...", style="dim")
+    with _quiet_tensorflow():
+        from gpflow_pep import datasets, plotting
+        from gpflow_pep.compare import compare
+        from gpflow_pep.report import write_report
+    with _warnings_as_lines(errors):
+        try:
+            dataset = datasets.diabetes() if data is None else datasets.read_csv(data, target)
+            _make_folder(out)
+            if not plotting.available():
+                warnings.warn(plotting.INSTALL, stacklevel=1)
+            with _progress(errors, options["max_iterations"]) as callback:
+                comparison = compare(dataset, callback=callback, **options)
+        except ValueError as error:
+            raise BadInput(" ".join(str(error).split())) from error
+        written = write_report(out, comparison, figures=plotting.available())
+    output = Console(width=None if sys.stdout.isatty() else 100)
+    output.print(_table(comparison))
+    click.echo("\n  ".join(["Wrote", *map(str, written)]))
+    return comparison
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gpflow-pep")
+def main() -> None:
+    """Sparse Gaussian processes trained by Power Expectation Propagation."""
+
+
+@main.command()
+@click.argument("data", required=False, type=click.Path(path_type=Path))
+@click.option("--target", metavar="COLUMN", help="Column to predict; required with DATA.")
+@click.option(
+    "--alphas", type=Alphas(), default="0,0.5,1", show_default=True,
+    help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is FITC.",
+)  # fmt: skip
+@click.option(
+    "--inducing", "num_inducing", type=click.IntRange(min=1), default=50, show_default=True,
+    help="Number of inducing points.",
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
+    show_default=True, help="Folder to write; made if it does not exist.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+    help="Seed of the split and of the initial inducing points.",
+)  # fmt: skip
+@click.option(
+    "--test-fraction", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.2,
+    show_default=True, help="Fraction of the rows to hold out.",
+)  # fmt: skip
+@click.option(
+    "--max-iterations", type=click.IntRange(min=1), default=500, show_default=True,
+    help="Most steps of L-BFGS-B per alpha.",
+)  # fmt: skip
+@click.pass_context
+def compare(
+    ctx: click.Context, data: Path | None, target: str | None, out: Path, **options: Any
+) -> None:
+    """
+    Which sparse approximation is right for my data?
+
+    Trains sparse GP regression at each alpha on the same rows of DATA, scores each on the same
+    held-out rows, and writes the scores, and the predictions, the figures and the trained model of
+    the best alpha (lowest SMLL on the held-out rows).
+
+    DATA is a CSV file, plain or compressed: a line of column names, then numbers only. Without it,
+    scikit-learn's diabetes data are used.
+
+    Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
+    """
+    if (data is None) != (target is None):
+        raise click.UsageError(
+            f"got DATA {data} and --target {target}, expected both or neither: name the column of"
+            " the CSV file to predict."
+        )
+    try:
+        comparison = _run(data, target or "", out, options)
+    except KeyboardInterrupt:
+        click.echo("Interrupted; nothing more is written.", err=True)
+        ctx.exit(130)
+    _complain(comparison)
+    ctx.exit(int(any(result.failed for result in comparison.results)))

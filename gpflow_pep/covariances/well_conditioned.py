@@ -1,0 +1,59 @@
+"""Inducing variables whose prior covariance can always be factorised."""
+
+import tensorflow as tf
+from check_shapes import Shape, check_shapes
+from gpflow.base import TensorLike, TensorType
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+
+from ..ops.linalg import jitter_needed
+
+
+class WellConditioned(InducingVariables):
+    """
+    Other inducing variables, with as much jitter added to ``Kuu`` as its Cholesky factor needs.
+
+    That is none in all ordinary cases. Models factorise this ``Kuu``, and so do the GPflow
+    posteriors that they hand out: both see the same matrix, whatever happened.
+
+    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
+    """
+
+    def __init__(self, inducing_variable: InducingVariables) -> None:
+        super().__init__()
+        self.inducing_variable = inducing_variable
+
+    @property
+    def num_inducing(self) -> tf.Tensor:
+        """See :class:`gpflow.inducing_variables.InducingVariables`."""
+        return self.inducing_variable.num_inducing
+
+    @property
+    def shape(self) -> Shape:
+        """See :class:`gpflow.inducing_variables.InducingVariables`."""
+        return self.inducing_variable.shape
+
+
+@Kuu.register(WellConditioned, Kernel)
+@check_shapes(
+    "inducing_variable: [M, D, broadcast P]",
+    "return: [M, M]",
+)
+def _Kuu_well_conditioned(
+    inducing_variable: WellConditioned, kernel: Kernel, *, jitter: float = 0.0
+) -> tf.Tensor:
+    K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
+    return K + jitter_needed(K) * tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+
+
+@Kuf.register(WellConditioned, Kernel, TensorLike)
+@check_shapes(
+    "inducing_variable: [M, D, broadcast P]",
+    "Xnew: [batch..., N, D]",
+    "return: [M, batch..., N]",
+)
+def _Kuf_well_conditioned(
+    inducing_variable: WellConditioned, kernel: Kernel, Xnew: TensorType
+) -> tf.Tensor:
+    return Kuf(inducing_variable.inducing_variable, kernel, Xnew)

@@ -1,0 +1,254 @@
+"""
+From a table on disk to arrays a model can be trained on: reading, splitting, standardising.
+"""
+
+import warnings
+import zlib
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import sklearn.datasets
+import sklearn.model_selection
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, TensorType
+
+MIN_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """
+    A regression data set in its original units.
+
+    :param X: inputs, [N, D].
+    :param Y: targets, [N, 1], not all equal.
+    :param feature_names: D names.
+    :param target_name: name of the target.
+    :raises ValueError: if the arrays do not fit together or are not finite, if there are fewer than
+        10 rows, or if all targets are equal.
+    """
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    feature_names: tuple[str, ...]
+    target_name: str
+
+    def __post_init__(self) -> None:
+        num_rows, num_features = len(self.X), len(self.feature_names)
+        if self.X.shape != (num_rows, num_features) or self.Y.shape != (num_rows, 1):
+            raise ValueError(
+                f"X has shape {self.X.shape} and Y {self.Y.shape}, expected [N, {num_features}]"
+                f" for {num_features} feature names and [N, 1]: reshape them, one row per datum."
+            )
+        if not (np.all(np.isfinite(self.X)) and np.all(np.isfinite(self.Y))):
+            raise ValueError(
+                "X or Y has values that are NaN or infinite, expected finite numbers: remove those"
+                " rows or fill the values in."
+            )
+        if num_rows < MIN_ROWS:
+            raise ValueError(
+                f"the data have {num_rows} rows, expected at least {MIN_ROWS}: add rows, some are"
+                " held out for testing."
+            )
+        if np.ptp(self.Y) == 0.0:
+            raise ValueError(
+                f"the target '{self.target_name}' is {self.Y[0, 0]} in every row, expected values"
+                " that differ: choose another target column."
+            )
+
+
+def _check_header(names: list[str], path: Path, target: str) -> None:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(
+            f"{path} has more than one column named {', '.join(duplicates)}, expected different"
+            " names: rename or remove the copies."
+        )
+    if target not in names:
+        hint = "name one of these; the first line must hold the column names, separated by commas"
+        raise ValueError(
+            f"{path} has no column '{target}', its columns are {', '.join(names)}: {hint}."
+        )
+    if len(names) == 1:
+        raise ValueError(
+            f"{path} has only the target column '{target}', expected at least one input column:"
+            " add the inputs, separated by commas."
+        )
+
+
+def _parse(path: Path) -> pd.DataFrame:
+    """The table as pandas reads it, under the names in the file: pandas renames duplicates."""
+    try:
+        names = pd.read_csv(path, header=None, nrows=1, dtype=str, encoding="utf-8-sig").iloc[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+            table = pd.read_csv(path, index_col=False, skipinitialspace=True)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{path} does not exist, expected a CSV file: check the name and the folder."
+        ) from error
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(
+            f"{path} is empty, expected a line of column names and rows of numbers: check how it"
+            " was written."
+        ) from error
+    except (OSError, EOFError, zlib.error, ValueError, pd.errors.ParserWarning) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}), expected a CSV file, plain or compressed, with as"
+            " many values in each row as there are names in the first: check how it was written."
+        ) from error
+    table.columns = pd.Index(names.fillna("").astype(str).str.strip())
+    return table
+
+
+def _numeric(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The table as float64; text, missing and infinite values are refused."""
+    numbers = table.apply(pd.to_numeric, errors="coerce").astype(np.float64)
+    missing = table.isna()
+    faults = {
+        "text": (numbers.isna() & ~missing, "encode the column as numbers or remove it"),
+        "no value": (missing, "fill the values in, or remove the rows or the column"),
+        "an infinite value": (np.isinf(numbers), "correct the values or remove the rows"),
+    }
+    for fault, (found, remedy) in faults.items():
+        for name in table.columns[found.any()]:
+            row = int(np.argmax(found[name]))
+            value = f" ({table[name].iloc[row]!r})" if fault == "text" else ""
+            raise ValueError(
+                f"{path}, column '{name}': {int(found[name].sum())} of {len(table)} rows have"
+                f" {fault}, the first is row {row}{value} (rows count from 0), expected a finite"
+                f" number in every row: {remedy}."
+            )
+    return numbers
+
+
+def read_csv(path: str | PathLike[str], target: str) -> Dataset:
+    """
+    Read a CSV file: a line of column names, then numbers only. A compressed file (`.csv.gz`) is
+    fine. Input columns that are constant are dropped, with a warning.
+
+    :param path: the file.
+    :param target: name of the column to predict; all others are inputs.
+    :raises ValueError: if the file does not exist, is empty or is no such CSV file; if column names
+        are repeated, or `target` is not among them; if a value is text, missing or infinite; if
+        there are no input columns that vary; or as :class:`Dataset`.
+    """
+    path = Path(path)
+    table = _parse(path)
+    _check_header(list(table.columns), path, target)
+    numbers = _numeric(table, path)
+    inputs = numbers.drop(columns=target)
+    constant = inputs.columns[(inputs.max() == inputs.min()).to_numpy()]
+    if len(constant) == inputs.shape[1]:
+        raise ValueError(
+            f"{path}: every input column is constant ({', '.join(constant)}), expected at least one"
+            " that varies: add an informative input."
+        )
+    if len(constant) > 0:
+        warnings.warn(
+            f"{path}: dropped the constant column(s) {', '.join(constant)}, which say nothing about"
+            f" '{target}'.",
+            stacklevel=2,
+        )
+        inputs = inputs.drop(columns=constant)
+    return Dataset(
+        X=inputs.to_numpy(),
+        Y=numbers[[target]].to_numpy(),
+        feature_names=tuple(inputs.columns),
+        target_name=target,
+    )
+
+
+def diabetes() -> Dataset:
+    """
+    The diabetes data of Efron, Hastie, Johnstone and Tibshirani, *Least angle regression*, Annals
+    of Statistics 32, 2004, as scikit-learn ships them: 442 patients, 10 inputs, and a measure of
+    the progression of the disease one year later.
+    """
+    bunch = sklearn.datasets.load_diabetes(scaled=False)
+    return Dataset(
+        X=bunch.data,
+        Y=bunch.target[:, None],
+        feature_names=tuple(bunch.feature_names),
+        target_name="progression",
+    )
+
+
+class Split(NamedTuple):
+    """Row numbers of a data set, each part in increasing order."""
+
+    train: AnyNDArray
+    test: AnyNDArray
+
+
+def train_test_split(num_rows: int, test_fraction: float, seed: int) -> Split:
+    """
+    Hold out a random part of the rows.
+
+    :param num_rows: N.
+    :param test_fraction: fraction to hold out, in (0, 1); at least 2 rows must be on either side.
+    :param seed: the same seed gives the same split.
+    :raises ValueError: if a side has fewer than 2 rows.
+    """
+    num_test = int(np.ceil(test_fraction * num_rows)) if 0.0 < test_fraction < 1.0 else 0
+    if not 2 <= num_test <= num_rows - 2:
+        raise ValueError(
+            f"a test fraction of {test_fraction} holds out {num_test} of {num_rows} rows, expected"
+            " at least 2 rows in either part: choose a fraction in (0, 1), as 0.2."
+        )
+    train, test = sklearn.model_selection.train_test_split(
+        np.arange(num_rows), test_size=num_test, random_state=seed
+    )
+    return Split(np.sort(train), np.sort(test))
+
+
+@dataclass(frozen=True)
+class Standardiser:
+    """
+    The affine map to mean 0 and standard deviation 1, (values − mean) / scale per column, and what
+    it does to predictions.
+
+    :param mean: [D].
+    :param scale: [D], positive.
+    """
+
+    mean: AnyNDArray
+    scale: AnyNDArray
+
+    @classmethod
+    @check_shapes("values: [N, D]")
+    def fit(cls, values: AnyNDArray) -> "Standardiser":
+        """
+        :param values: the rows that define mean and scale. A column that is constant in them has
+            scale 1: other rows may differ there.
+        """
+        scale = np.where(np.ptp(values, axis=0) == 0.0, 1.0, np.std(values, axis=0))
+        return cls(np.mean(values, axis=0), scale)
+
+    @check_shapes("values: [N, D]", "return: [N, D]")
+    def transform(self, values: TensorType) -> TensorType:
+        """From original units to standard ones."""
+        return (values - self.mean) / self.scale
+
+    @check_shapes("mean: [N, D]", "return: [N, D]")
+    def inverse_mean(self, mean: TensorType) -> TensorType:
+        """A mean (or a value) from standard units to original ones."""
+        return mean * self.scale + self.mean
+
+    @check_shapes("variance: [N, D]", "return: [N, D]")
+    def inverse_variance(self, variance: TensorType) -> TensorType:
+        """A variance from standard units to original ones."""
+        return variance * self.scale**2
+
+    @check_shapes("log_density: [N]", "return: [N]")
+    def inverse_log_density(self, log_density: TensorType) -> TensorType:
+        """
+        The log density of whole rows in original units: by change of variables,
+        log p(values) = log p(standard values) − Σ log scale.
+        """
+        return log_density - np.sum(np.log(self.scale))

@@ -1,0 +1,5 @@
+"""Approximate log marginal likelihoods: scalars."""
+
+from . import collapsed
+
+__all__ = ["collapsed"]

@@ -1,0 +1,5 @@
+"""GPflow models trained by Power Expectation Propagation."""
+
+from .regression import PEPRegression
+
+__all__ = ["PEPRegression"]

@@ -1,0 +1,5 @@
+"""Numerical building blocks: functions of tensors that know nothing of models."""
+
+from . import chunks, linalg, power
+
+__all__ = ["chunks", "linalg", "power"]

@@ -1,0 +1,210 @@
+"""Dense linear algebra: Cholesky factors that do not fail, and products that use structure.
+
+This is the one place that adds jitter beyond what GPflow's own ``Kuu`` is asked for.
+
+TensorFlow has no product that knows of triangles or symmetry, and its triangular solve runs on
+one core. So a triangular factor is inverted once (it is only :math:`M \\times M`) and the products
+of size :math:`M \\times N` are done block row by block row, leaving out the blocks that are zero or
+known by symmetry: at many blocks that is half of the work.
+"""
+
+import warnings
+from typing import Any, Callable, List, NamedTuple, Tuple
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+#: Rows in a block of the structured products. Measured: smaller blocks save more work, but
+#: TensorFlow's matrix product slows down below about 150 rows.
+_BLOCK_ROWS = 160
+_MAX_BLOCKS = 8
+
+
+class JitterWarning(UserWarning):
+    """A covariance matrix needed more jitter than ``gpflow.config.default_jitter()``."""
+
+
+class Factor(NamedTuple):
+    """Cholesky factor of a covariance matrix, and the factor's inverse."""
+
+    L: tf.Tensor
+    """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed` adds)."""
+
+    W: tf.Tensor
+    """[..., M, M], lower triangular, :math:`W = L^{-1}`."""
+
+
+def _row_blocks(size: Any) -> List[Tuple[Any, Any]]:
+    """First and last row (exclusive) of each block; ``size`` may be a tensor."""
+    count = max(1, min(_MAX_BLOCKS, size // _BLOCK_ROWS)) if isinstance(size, int) else 2
+    return [(size * i // count, size * (i + 1) // count) for i in range(count)]
+
+
+def _num_rows(matrix: tf.Tensor) -> Any:
+    static = matrix.shape[0]
+    return tf.shape(matrix)[0] if static is None else static
+
+
+@check_shapes(
+    "A: [M, N]",
+    "B: [M, N]",
+    "return: [M, M]",
+)
+def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """Lower triangle of ``A Bᵀ``; zero above it."""
+    size = _num_rows(A)
+    rows = []
+    for start, stop in _row_blocks(size):
+        block = tf.matmul(A[start:stop], B[:stop], transpose_b=True)
+        rows.append(tf.pad(block, [[0, 0], [0, size - stop]]))
+    return tf.linalg.band_part(tf.concat(rows, axis=0), -1, 0)
+
+
+@check_shapes(
+    "W: [M, M]  # lower triangular",
+    "B: [M, N]",
+    "return: [M, N]",
+)
+def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """``Wᵀ B`` of a lower triangular ``W``."""
+    return tf.concat(
+        [
+            tf.matmul(W[start:, start:stop], B[start:], transpose_a=True)
+            for start, stop in _row_blocks(_num_rows(W))
+        ],
+        axis=0,
+    )
+
+
+@check_shapes(
+    "W: [M, M]  # lower triangular",
+    "B: [M, N]",
+    "return: [M, N]",
+)
+def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """
+    Compute the product :math:`W B` of a lower triangular matrix with any matrix.
+
+    What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
+
+    :param W: Lower triangular matrix.
+    :param B: Any matrix.
+    """
+
+    @tf.custom_gradient
+    def product(W: tf.Tensor, B: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
+        blocks = [tf.matmul(W[a:b, :b], B[:b]) for a, b in _row_blocks(_num_rows(W))]
+
+        def gradient(upstream: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+            return _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
+
+        return tf.concat(blocks, axis=0), gradient
+
+    return product(W, B)
+
+
+@check_shapes(
+    "A: [M, N]",
+    "return: [M, M]",
+)
+def gram(A: tf.Tensor) -> tf.Tensor:
+    """
+    Compute the symmetric product :math:`A Aᵀ`.
+
+    :param A: Any matrix.
+    """
+
+    @tf.custom_gradient
+    def product(A: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
+        lower = _lower_of_product(A, A)
+        full = lower + tf.transpose(lower) - tf.linalg.diag(tf.linalg.diag_part(lower))
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # One product instead of the two that automatic differentiation would need.
+            return tf.matmul(upstream + tf.transpose(upstream), A)
+
+        return full, gradient
+
+    return product(A)
+
+
+@check_shapes(
+    "K: [batch..., M, M]",
+    "return: [batch...]",
+)
+def jitter_needed(K: tf.Tensor) -> tf.Tensor:
+    """
+    Find what must be added to the diagonal of ``K`` for its Cholesky factorisation to succeed.
+
+    0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10, 100, ...
+    times the rounding error of the matrix (M x machine epsilon x mean of the diagonal), up to the
+    mean of the diagonal itself. It is a constant for differentiation. It is reported: by a
+    :class:`JitterWarning` in eager mode, by one line on stderr from a compiled graph (XLA has
+    no way to print; there, any later eager use of the model reports).
+
+    :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what comes out
+        of it is for the caller to check.
+    """
+    K = tf.stop_gradient(K)
+    size = tf.shape(K)[-1]
+    scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
+    rounding = tf.cast(size, K.dtype) * tf.constant(tf.experimental.numpy.finfo(
+        K.dtype.as_numpy_dtype).eps, K.dtype) * scale
+    eye = tf.eye(size, dtype=K.dtype)
+
+    def factorises(jitter: tf.Tensor) -> tf.Tensor:
+        L = tf.linalg.cholesky(K + jitter[..., None, None] * eye)
+        return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(L)), axis=-1)
+
+    def unfinished(jitter: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_any(~done & (jitter < scale))
+
+    def escalate(jitter: tf.Tensor, done: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+        larger = tf.minimum(10.0 * tf.maximum(jitter, rounding), scale)
+        jitter = tf.where(done, jitter, larger)
+        return jitter, factorises(jitter)
+
+    none = tf.zeros_like(scale)
+    jitter, _ = tf.while_loop(unfinished, escalate, (none, factorises(none)))
+    jitter = tf.stop_gradient(jitter)
+    return _report_jitter(jitter, scale)
+
+
+def _report_jitter(jitter: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    message = (
+        "A covariance matrix of inducing variables could not be factorised with"
+        " gpflow.config.default_jitter(): jitter was added to its diagonal, as printed at the end"
+        " beside the mean of the diagonal. Likely causes are inducing inputs that (nearly)"
+        " coincide, or a lengthscale much longer than their distances. Fewer or better spread"
+        " inducing inputs, or a larger default jitter, avoid this. Jitter, mean of diagonal: "
+    )
+    if tf.executing_eagerly():
+        if bool(tf.reduce_any(jitter > 0)):
+            warnings.warn(f"{message}{jitter.numpy()}, {scale.numpy()}", JitterWarning, 3)
+        return jitter
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return jitter
+    return tf.cond(
+        tf.reduce_any(jitter > 0),
+        lambda: tf.raw_ops.Print(input=jitter, data=[jitter, scale], message=message, first_n=1),
+        lambda: jitter,
+    )
+
+
+@check_shapes(
+    "K: [batch..., M, M]",
+    "return.L: [batch..., M, M]",
+    "return.W: [batch..., M, M]",
+)
+def factorise(K: tf.Tensor) -> Factor:
+    """
+    Compute the Cholesky factor of ``K`` and the factor's inverse.
+
+    :param K: Positive definite matrices, such as GPflow's ``Kuu`` of
+        :class:`~gpflow_pep.covariances.WellConditioned` inducing variables, which is made so.
+    """
+    L = tf.linalg.cholesky(K)
+    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+    W = tf.linalg.triangular_solve(L, tf.broadcast_to(eye, tf.shape(K)))
+    return Factor(L, W)

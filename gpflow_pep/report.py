@@ -1,0 +1,57 @@
+"""
+The outcome of a comparison as files in one folder.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from gpflow_pep import plotting
+from gpflow_pep.compare import Comparison
+from gpflow_pep.saving import export_saved_model, save_model
+
+
+def write_report(directory: Path, comparison: Comparison, *, figures: bool = True) -> list[Path]:
+    """
+    Write ``metrics.csv`` (a row per alpha) and, for the best alpha, ``predictions.csv`` (a row per
+    held-out row, numbered from 0 as in the data), the figures (``metrics.png``,
+    ``predictions.png``, and ``fit.png`` where there is one input), and the trained model:
+    ``model`` for :func:`gpflow_pep.saving.load_model` and ``saved_model`` for
+    :func:`tf.saved_model.load`. Where every fit failed there is no best: only ``metrics.csv``.
+
+    :param directory: made if it does not exist; files of these names are replaced.
+    :param comparison: what :func:`gpflow_pep.compare.compare` returned.
+    :param figures: whether to draw; needs matplotlib.
+    :returns: the paths that were written.
+    :raises ImportError: if figures are asked for without matplotlib.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    best = comparison.best
+    written = [directory / "metrics.csv"]
+    table = pd.DataFrame(comparison.results)
+    table.insert(1, "best", [result is best for result in comparison.results])
+    table.to_csv(written[0], index=False)
+    if best is None:
+        return written
+
+    predictions = pd.DataFrame(comparison.held_out_predictions(best.alpha)._asdict())
+    predictions = predictions.rename(columns={"lower": "lower_90", "upper": "upper_90"})
+    written.append(directory / "predictions.csv")
+    predictions.to_csv(written[-1], index=False)
+
+    if figures:
+        drawings = {
+            "metrics.png": plotting.metrics_figure,
+            "predictions.png": plotting.predictions_figure,
+        }
+        if len(comparison.dataset.feature_names) == 1:
+            drawings["fit.png"] = plotting.fit_figure
+        for name, draw in drawings.items():
+            written.append(directory / name)
+            draw(comparison).savefig(written[-1])
+
+    fitted = comparison.models[best.alpha]
+    for name, save in (("model", save_model), ("saved_model", export_saved_model)):
+        written.append(directory / name)
+        save(written[-1], fitted)
+    return written

@@ -1,0 +1,165 @@
+"""
+A trained regression model on disk and back: JSON and NumPy arrays (no pickle) to go on in Python, a
+SavedModel to predict wherever TensorFlow runs.
+"""
+
+import json
+import platform
+import zipfile
+import zlib
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+from gpflow_pep import __version__
+from gpflow_pep.datasets import Standardiser
+from gpflow_pep.fitted import FittedRegression, SavedPrediction, build_model
+from gpflow_pep.models import PEPRegression
+
+FORMAT = 1
+DESCRIPTION = "model.json"
+ARRAYS = "arrays.npz"
+PARAMETER = "parameter"
+
+
+def _check_rebuildable(model: PEPRegression) -> None:
+    """Only what :func:`build_model` builds comes back from disk."""
+    parts = (model.kernel, model.inducing_variable, model.mean_function, model.likelihood)
+    expected = (
+        gpflow.kernels.SquaredExponential,
+        gpflow.inducing_variables.InducingPoints,
+        gpflow.functions.Zero,
+        gpflow.likelihoods.Gaussian,
+    )
+    for part, cls in zip(parts, expected, strict=True):
+        if type(part) is not cls:
+            raise ValueError(
+                f"the model has a {type(part).__name__}, expected a {cls.__name__}, as the models"
+                " that compare trains: save other models with tf.train.Checkpoint."
+            )
+
+
+def save_model(directory: str | PathLike[str], fitted: FittedRegression) -> None:
+    """
+    Save all that predicting from original units needs: parameters, training data, alpha,
+    standardisers, names, and the versions that wrote them.
+
+    :param directory: made if it does not exist; what an earlier call wrote there is replaced.
+    :param fitted: a model with the kernel, mean and inducing points of
+        :func:`gpflow_pep.fitted.build_model`, as :func:`gpflow_pep.compare.compare` trains them.
+    :raises ValueError: if the model is made of other parts.
+    """
+    _check_rebuildable(fitted.model)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    X, Y = fitted.model.data
+    parameters = gpflow.utilities.read_values(fitted.model)
+    np.savez(
+        directory / ARRAYS,
+        X=X.numpy(),
+        Y=Y.numpy(),
+        input_mean=fitted.inputs.mean,
+        input_scale=fitted.inputs.scale,
+        target_mean=fitted.target.mean,
+        target_scale=fitted.target.scale,
+        **{PARAMETER + path: value for path, value in parameters.items()},
+    )
+    description = {
+        "format": FORMAT,
+        "model": "PEPRegression",
+        "alpha": np.asarray(fitted.model.alpha).tolist(),
+        "feature_names": fitted.feature_names,
+        "target_name": fitted.target_name,
+        "versions": {
+            "python": platform.python_version(),
+            "gpflow_pep": __version__,
+            "gpflow": gpflow.__version__,
+            "tensorflow": tf.__version__,
+            "numpy": np.__version__,
+        },
+    }
+    (directory / DESCRIPTION).write_text(
+        json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+def _read(directory: Path) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
+    remedy = "pass the folder that save_model wrote, or save the model again."
+    for name in (DESCRIPTION, ARRAYS):
+        if not (directory / name).is_file():
+            raise ValueError(
+                f"{directory} has no file {name}, expected {DESCRIPTION} and {ARRAYS}: {remedy}"
+            )
+    try:
+        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+        with np.load(directory / ARRAYS) as archive:
+            arrays = dict(archive)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"a file in {directory} is damaged ({error}), expected {DESCRIPTION} and {ARRAYS} as"
+            f" written: {remedy}"
+        ) from error
+    found = description.get("format") if isinstance(description, dict) else None
+    if found != FORMAT:
+        raise ValueError(
+            f"{directory / DESCRIPTION} has format {found}, expected {FORMAT}: load it with the"
+            " version of gpflow_pep that wrote it, or save the model again."
+        )
+    return description, arrays
+
+
+def load_model(directory: str | PathLike[str]) -> FittedRegression:
+    """
+    Load what :func:`save_model` wrote::
+
+        fitted = load_model("pep_results/model")
+        mean, variance = fitted.predict(X)  # of y, in original units
+        fitted.model                        # the PEPRegression
+
+    :param directory: the folder that was written.
+    :raises ValueError: if a file is missing or damaged, or of another format.
+    """
+    directory = Path(directory)
+    description, arrays = _read(directory)
+    parameters = {
+        key.removeprefix(PARAMETER): value
+        for key, value in arrays.items()
+        if key.startswith(PARAMETER)
+    }
+    try:
+        model = build_model(
+            arrays["X"], arrays["Y"], parameters[".inducing_variable.Z"], parameters[".alpha"]
+        )
+        fitted = FittedRegression(
+            model,
+            Standardiser(arrays["input_mean"], arrays["input_scale"]),
+            Standardiser(arrays["target_mean"], arrays["target_scale"]),
+            tuple(description["feature_names"]),
+            description["target_name"],
+        )
+    except KeyError as error:
+        raise ValueError(
+            f"the files in {directory} do not have the entry {error}, expected all that save_model"
+            " writes: save the model again."
+        ) from error
+    gpflow.utilities.multiple_assign(model, parameters)
+    return fitted
+
+
+def export_saved_model(directory: str | PathLike[str], fitted: FittedRegression) -> None:
+    """
+    Export the predictions as a TensorFlow SavedModel, which needs neither this package nor GPflow::
+
+        predictor = tf.saved_model.load("pep_results/saved_model")
+        mean, variance = predictor.predict_y(X)  # X: float64 [N, D], original units
+
+    :param directory: the folder to write.
+    :param fitted: the trained model.
+    """
+    module = SavedPrediction(fitted)
+    tf.saved_model.save(module, str(directory), signatures=module.predict_y)

@@ -1,0 +1,83 @@
+"""Fixtures and options shared by all tests."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Iterator, List
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import check_shapes  # noqa: E402
+import gpflow  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+DATA_VARIABLE = "GPFLOW_PEP_DATA"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--data",
+        default=os.environ.get(DATA_VARIABLE),
+        help="directory with the data sets of the papers; tests that need it are skipped without "
+        f"(default: environment variable {DATA_VARIABLE})",
+    )
+
+
+@pytest.fixture
+def data_directory(request: pytest.FixtureRequest) -> Path:
+    """The directory of data sets; skips the test where none was given."""
+    given = request.config.getoption("--data")
+    if not given:
+        pytest.skip(f"needs data sets: pass --data DIRECTORY or set {DATA_VARIABLE}")
+    directory = Path(given)
+    if not directory.is_dir():
+        pytest.fail(f"--data / {DATA_VARIABLE}: {directory} is not a directory")
+    return directory
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20170918)
+
+
+@pytest.fixture(autouse=True)
+def force_check_shapes() -> Iterator[None]:
+    """check_shapes may be switched off in the user's environment, never in a test."""
+    enabled = check_shapes.get_enable_check_shapes()
+    check_shapes.set_enable_check_shapes(True)
+    yield
+    check_shapes.set_enable_check_shapes(enabled)
+
+
+@pytest.fixture(autouse=True)
+def restore_gpflow_config() -> Iterator[None]:
+    """Default float, jitter and the like, as they were before the test."""
+    config = gpflow.config.config()
+    yield
+    gpflow.config.set_config(config)
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(level=logging.WARNING)
+        self.messages: List[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def fail_on_autograph_warning() -> Iterator[None]:
+    """
+    A function that AutoGraph could not convert runs as plain Python, so a loop or a condition on a
+    tensor in it is silently wrong or slow.
+    """
+    collector = _Collector()
+    logger = logging.getLogger("tensorflow")
+    logger.addHandler(collector)
+    yield
+    logger.removeHandler(collector)
+    failures = [message for message in collector.messages if "AutoGraph" in message]
+    if failures:
+        pytest.fail("AutoGraph warned:\n" + "\n".join(failures))

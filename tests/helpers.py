@@ -1,0 +1,146 @@
+"""Small test problems, comparison and differentiation used by several test modules."""
+
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
+
+import gpflow
+import numpy as np
+import numpy.typing as npt
+import reference
+import tensorflow as tf
+
+Array = npt.NDArray[np.float64]
+
+
+class RegressionProblem(NamedTuple):
+    """A small regression data set with hyperparameters."""
+
+    X: Array  # [N, D]
+    Y: Array  # [N, P]
+    Z: Array  # [M, D]
+    Xnew: Array  # [S, D]
+    variance: float
+    lengthscales: Sequence[float]  # D numbers
+    noise_variance: float
+
+    @property
+    def data(self) -> "tuple[Array, Array]":
+        return self.X, self.Y
+
+    def kernel(self) -> gpflow.kernels.SquaredExponential:
+        return gpflow.kernels.SquaredExponential(
+            variance=self.variance, lengthscales=list(self.lengthscales)
+        )
+
+    def covariance(self, X1: Array, X2: Array) -> Array:
+        return reference.squared_exponential(X1, X2, self.variance, self.lengthscales)
+
+    def prior(self, jitter: Optional[float] = None) -> reference.Prior:
+        """The reference's prior, by default with the jitter that GPflow adds to Kuu."""
+        jitter = gpflow.config.default_jitter() if jitter is None else jitter
+        return reference.squared_exponential_prior(
+            self.X, self.Z, self.variance, self.lengthscales, jitter
+        )
+
+
+def regression_problem(
+    seed: int = 0, *, num_data: int = 17, num_inducing: int = 5, num_outputs: int = 1
+) -> RegressionProblem:
+    """Random inputs in two dimensions, a smooth function and noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=[num_data, 2])
+    phase = np.arange(num_outputs)
+    Y = np.sin(2.0 * X[:, :1] + phase) + 0.5 * np.cos(3.0 * X[:, 1:] - phase)
+    return RegressionProblem(
+        X=X,
+        Y=Y + 0.3 * rng.standard_normal(Y.shape) + 0.4,
+        Z=rng.uniform(-2.0, 2.0, size=[num_inducing, 2]),
+        Xnew=rng.uniform(-2.5, 2.5, size=[6, 2]),
+        variance=1.3,
+        lengthscales=[0.8, 1.1],
+        noise_variance=0.09,
+    )
+
+
+class GoldenProblem(NamedTuple):
+    """The nine rows for which reference values of high accuracy are known."""
+
+    problem: RegressionProblem
+    mean: float
+    noise_of_row: Array  # [N], the heteroscedastic variant
+    blocks: reference.IntArray  # [N]
+    alpha_of_block: Sequence[float]
+
+
+def golden_problem() -> GoldenProblem:
+    n = np.arange(9.0)
+    m = np.arange(4.0)
+    X = np.stack([-1.0 + n / 4.0, np.cos(n)], axis=1)
+    y = np.sin(3.0 * X[:, 0]) + 0.3 * np.cos(5.0 * X[:, 1])
+    return GoldenProblem(
+        problem=RegressionProblem(
+            X=X,
+            Y=y[:, None],
+            Z=np.stack([-0.9 + 0.6 * m, np.sin(2.0 * m)], axis=1),
+            Xnew=np.array([[0.3, -0.4], [-0.65, 0.8]]),
+            variance=1.3,
+            lengthscales=[0.7, 1.1],
+            noise_variance=0.05,
+        ),
+        mean=0.2,
+        noise_of_row=0.02 + 0.01 * n,
+        blocks=np.array([0, 1, 1, 0, 2, 2, 0, 2, 1]),
+        alpha_of_block=[0.0, 0.5, 1.0],
+    )
+
+
+# Correct to the digits shown; jitter 0.
+GOLDEN_LOG_Z = {0.0: -39.7297455185, 0.5: -14.4752081809, 1.0: -9.3547292403}
+GOLDEN_MEAN = 0.1109158901  # alpha = 0.5, at the first new row
+GOLDEN_VARIANCE = 0.2387483927  # alpha = 0.5, at the second new row
+GOLDEN_LOG_Z_BLOCKS = -33.9082299257
+GOLDEN_LOG_EXACT = -8.0084448244
+
+
+def assert_close(actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 0.0) -> None:
+    """
+    Same shape, and the largest difference at most `rtol` times the largest entry of `expected`.
+
+    :param scale: compare with this size instead, where it is larger.
+    """
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+    assert np.all(np.isfinite(actual)), f"not finite: {actual}"
+    size = max(float(np.max(np.abs(expected))), scale)
+    difference = float(np.max(np.abs(actual - expected)))
+    assert difference <= rtol * size, (
+        f"largest difference {difference:.3g} is {difference / size:.3g} of {size:.6g} "
+        f"(allowed: {rtol:.3g}); got {actual}, expected {expected}"
+    )
+
+
+def finite_difference_gradient(
+    function: Callable[[], tf.Tensor], variable: tf.Variable, step: float = 1e-3
+) -> Array:
+    """The central difference on five points, whose error is of the order of step ** 4."""
+    value = variable.numpy()
+    gradient = np.zeros_like(value)
+    for index in np.ndindex(value.shape):
+        for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
+            moved = value.copy()
+            moved[index] += offset * step
+            variable.assign(moved)
+            gradient[index] += weight * float(function()) / (12.0 * step)
+    variable.assign(value)
+    return gradient
+
+
+def gradients(
+    function: Callable[[], tf.Tensor], variables: Sequence[Union[tf.Variable, tf.Tensor]]
+) -> List[Array]:
+    """The gradient in each variable by GradientTape."""
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        value = function()
+    return [
+        tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(value, variables)
+    ]

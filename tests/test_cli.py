@@ -1,0 +1,265 @@
+"""The command line: what it writes, says and returns."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
+from small_comparison import small_comparison, small_dataset
+
+import gpflow_pep
+import gpflow_pep.compare
+from gpflow_pep import cli, plotting
+from gpflow_pep.compare import Comparison, Progress
+from gpflow_pep.saving import load_model
+
+
+def write_small(path: Path) -> Path:
+    dataset = small_dataset()
+    table = pd.DataFrame({"load": dataset.Y[:, 0], "time": dataset.X[:, 0], "site": 7})
+    table.to_csv(path, index=False)
+    return path
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+
+
+def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
+    monkeypatch.setattr(gpflow_pep.compare, "compare", compare)
+
+
+def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
+    data, out = write_small(tmp_path / "data.csv.gz"), tmp_path / "new" / "out"
+    result = run(
+        "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6,
+        "--max-iterations", 15, "--seed", 2, "--out", out,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "dropped the constant column(s) site" in result.stderr
+    assert "Traceback" not in result.stderr
+
+    expected = small_comparison()
+    fit = next(fit for fit in expected.results if fit.alpha == 0.5)
+    metrics = pd.read_csv(out / "metrics.csv")
+    assert list(metrics["alpha"]) == [0.5]
+    assert list(metrics["best"]) == [True]
+    for field in ("log_z", "smse", "smll", "coverage"):
+        assert_allclose(metrics[field], [getattr(fit, field)], rtol=1e-9)
+    assert f"{fit.smll:.4f}" in result.stdout
+
+    predictions = pd.read_csv(out / "predictions.csv")
+    table = pd.read_csv(data)
+    assert_array_equal(predictions["true"], table["load"][predictions["row"]])
+    mean, variance = load_model(out / "model").predict(table[["time"]].loc[predictions["row"]])
+    assert_allclose(predictions["mean"], mean[:, 0], rtol=1e-10)
+    assert_allclose(predictions["sd"], np.sqrt(variance[:, 0]), rtol=1e-10)
+    assert_allclose(
+        predictions["upper_90"] - predictions["lower_90"], 2 * 1.6448536 * predictions["sd"], 1e-7
+    )
+
+    named = {Path(line.strip()) for line in result.stdout.split("Wrote\n")[1].splitlines()}
+    assert named == {
+        out / name
+        for name in (
+            "metrics.csv", "predictions.csv", "metrics.png", "predictions.png", "fit.png",
+            "model", "saved_model",
+        )
+    }  # fmt: skip
+    assert all(path.exists() for path in named)
+
+
+def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def record(dataset: Any, **options: Any) -> Comparison:
+        seen.update(options, dataset=dataset)
+        return small_comparison()
+
+    replace_compare(monkeypatch, record)
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert seen["dataset"].target_name == "progression"
+    assert seen["alphas"] == (0.0, 0.5, 1.0)
+    best = small_comparison().best
+    assert best is not None
+    (marked,) = [line for line in result.stdout.splitlines() if "*" in line and "│" in line]
+    assert f"{best.smll:.4f}" in marked
+
+
+def test_fits_that_did_not_converge_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_compare(monkeypatch, lambda *_, **__: small_comparison())
+    result = run("compare", "--out", tmp_path)
+    for fit in small_comparison().results:
+        warned = f"the fit at alpha {fit.alpha:g} stopped after" in result.stderr
+        assert warned is not fit.converged
+
+
+def with_failures(count: int) -> Comparison:
+    comparison = small_comparison()
+    results = tuple(
+        fit._replace(smll=np.nan, converged=False, message="it was too hard") if i < count else fit
+        for i, fit in enumerate(comparison.results)
+    )
+    models = {fit.alpha: comparison.models[fit.alpha] for fit in results if not fit.failed}
+    return Comparison(comparison.dataset, comparison.split, results, models)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_exit_code_1_if_a_fit_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    replace_compare(monkeypatch, lambda *_, **__: with_failures(count))
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "Error: the fit at alpha 1 failed: it was too hard" in result.stderr
+    assert result.stderr.count("Error:") == count
+    assert result.stdout.count("failed") == count
+    assert (tmp_path / "metrics.csv").exists()
+    # Without any usable fit there is no best model to write.
+    assert (tmp_path / "model").exists() is (count < 3)
+
+
+def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
+    replace_compare(monkeypatch, lambda *_, **__: small_comparison())
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "Warning: matplotlib is not installed" in result.stderr
+    assert "gpflow_pep[plots]" in result.stderr
+    assert list(tmp_path.glob("*.png")) == []
+    assert (tmp_path / "model").exists()
+
+
+def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> Comparison:
+        raise KeyboardInterrupt
+
+    replace_compare(monkeypatch, interrupt)
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted; nothing more is written.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["{data}"], "expected both or neither: name the column"),
+        (["--target", "load"], "expected both or neither: name the column"),
+        (["{data}", "--target", "price"], "no column 'price', its columns are load, time, site"),
+        (["nowhere.csv", "--target", "load"], "nowhere.csv does not exist, expected a CSV file"),
+        (["--alphas", "0,half"], "got '0,half', expected numbers separated by commas"),
+        (["--alphas", "0,1.5"], "got alphas [0.0, 1.5], expected one or more numbers in [0, 1]"),
+        (["--alphas", "1,1"], "expected different ones: name each only once"),
+        (["--inducing", "0"], "'--inducing': 0 is not in the range"),
+        (["{data}", "--target", "load", "--inducing", "50"], "got 50 inducing points for 32"),
+        (["--test-fraction", "1"], "'--test-fraction': 1.0 is not in the range"),
+        (["--max-iterations", "0"], "'--max-iterations': 0 is not in the range"),
+        (["--out", "{data}"], "is a file"),
+        (["--out", "{data}/below"], "cannot make the folder"),
+        (["--task", "regression"], "No such option"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*dropped the constant column:UserWarning")
+def test_bad_usage_is_one_error_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = str(write_small(tmp_path / "data.csv"))
+    result = run("compare", *(argument.format(data=data) for argument in arguments))
+    assert result.exit_code == 2, result.output
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert message in last
+    assert result.stderr.count("Error:") == 1
+    assert result.stdout == ""
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout == f"gpflow-pep, version {gpflow_pep.__version__}\n"
+    for arguments in (["--help"], ["compare", "-h"]):
+        result = run(*arguments)
+        assert result.exit_code == 0
+        assert "sparse approximation is right for my data" in result.stdout
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
+    }
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, timeout=120, check=False, env=environment,
+        cwd=Path(gpflow_pep.__file__).parents[1],
+    )  # fmt: skip
+
+
+def test_help_does_not_load_tensorflow() -> None:
+    run = python("-c", "import sys, gpflow_pep.cli; print('tensorflow' in sys.modules)")
+    assert run.stdout == "False\n", run.stderr
+
+
+def test_process_says_one_line_about_bad_data(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("x,y\n1,one\n")
+    command = "from gpflow_pep.cli import main; main()"
+    run = python("-c", command, "compare", str(tmp_path / "data.csv"), "--target", "y")
+    assert run.returncode == 2
+    assert run.stdout == ""
+    (line,) = run.stderr.splitlines()  # nothing of TensorFlow's
+    assert line.startswith("Error: ")
+    assert "column 'y'" in line
+
+
+def test_tensorflow_messages_are_shown_if_loading_fails(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(cli.LOG_LEVEL, "")
+    monkeypatch.delenv(cli.LOG_LEVEL)
+    with cli._quiet_tensorflow():
+        os.write(2, b"chatter\n")
+    assert os.environ[cli.LOG_LEVEL] == "3"
+    assert capfd.readouterr().err == ""
+
+    monkeypatch.delenv(cli.LOG_LEVEL)
+    with pytest.raises(ImportError), cli._quiet_tensorflow():
+        os.write(2, b"no such library\n")
+        raise ImportError
+    assert capfd.readouterr().err == "no such library\n"
+
+
+def test_log_level_of_the_user_is_respected(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(cli.LOG_LEVEL, "1")
+    with cli._quiet_tensorflow():
+        os.write(2, b"chatter\n")
+    assert os.environ[cli.LOG_LEVEL] == "1"
+    assert capfd.readouterr().err == "chatter\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=80)
+    result = small_comparison().results[0]._replace(iterations=2, seconds=3.21)
+    with cli._progress(console, max_iterations=10) as show:
+        show(Progress(0.25, 1, None))
+        show(Progress(0.25, 2, None))
+        show(Progress(0.25, 2, result))
+    written = file.getvalue() if terminal else capsys.readouterr().err
+    assert "alpha 0.25" in written
+    assert "2 iterations" in written
+    assert ("━" in written) is terminal
+    if not terminal:
+        assert written == "alpha 0.25: 2 iterations, 3.2 s\n"

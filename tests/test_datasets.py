@@ -1,0 +1,207 @@
+"""Reading, splitting and standardising data."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gpflow_pep.datasets import Dataset, Standardiser, diabetes, read_csv, train_test_split
+
+HEADER = "a,b,y\n"
+ROWS = [f"{i},{i % 3},{i * i}\n" for i in range(12)]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def with_row(i: int, row: str) -> str:
+    return HEADER + "".join([*ROWS[:i], row + "\n", *ROWS[i + 1 :]])
+
+
+def test_read_csv(tmp_path: Path) -> None:
+    dataset = read_csv(write(tmp_path / "data.csv", HEADER + "".join(ROWS)), "y")
+    i = np.arange(12.0)
+    assert_array_equal(dataset.X, np.stack([i, i % 3], axis=1))
+    assert_array_equal(dataset.Y, i[:, None] ** 2)
+    assert dataset.X.dtype == dataset.Y.dtype == np.float64
+    assert dataset.feature_names == ("a", "b")
+    assert dataset.target_name == "y"
+
+
+def test_the_target_may_be_any_column(tmp_path: Path) -> None:
+    dataset = read_csv(write(tmp_path / "data.csv", HEADER + "".join(ROWS)), "a")
+    assert dataset.feature_names == ("b", "y")
+    assert_array_equal(dataset.Y[:, 0], np.arange(12))
+
+
+@pytest.mark.parametrize("prefix", ["\ufeff", "\n"], ids=["byte order mark", "blank line"])
+def test_harmless_oddities(tmp_path: Path, prefix: str) -> None:
+    text = prefix + "a, b ,y\n" + "".join(ROWS) + "\n\n"
+    dataset = read_csv(write(tmp_path / "data.csv", text), "y")
+    assert dataset.feature_names == ("a", "b")
+    assert dataset.X.shape == (12, 2)
+
+
+def test_compressed_csv(tmp_path: Path) -> None:
+    plain = write(tmp_path / "data.csv", HEADER + "".join(ROWS))
+    packed = tmp_path / "data.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert_array_equal(read_csv(packed, "y").X, read_csv(plain, "y").X)
+
+
+def test_constant_column_is_dropped_with_a_warning(tmp_path: Path) -> None:
+    rows = "".join(row.strip() + ",7\n" for row in ROWS)
+    with pytest.warns(UserWarning, match=r"dropped the constant column\(s\) c"):
+        dataset = read_csv(write(tmp_path / "data.csv", "a,b,y,c\n" + rows), "y")
+    assert dataset.feature_names == ("a", "b")
+    assert dataset.X.shape == (12, 2)
+
+
+@pytest.mark.parametrize(
+    "text, got, expected, remedy",
+    [
+        ("", "is empty", "a line of column names", "check how it was written"),
+        (HEADER, "have 0 rows", "at least 10", "add rows"),
+        (HEADER + "".join(ROWS[:9]), "have 9 rows", "at least 10", "add rows"),
+        ("a,b,z\n" + "".join(ROWS), "columns are a, b, z", "'y'", "name one of these"),
+        (
+            (HEADER + "".join(ROWS)).replace(",", ";"),
+            "columns are a;b;y",
+            "'y'",
+            "separated by commas",
+        ),
+        ("a,a,y\n" + "".join(ROWS), "more than one column named a", "different", "rename"),
+        ("y\n" + "1\n2\n" * 9, "only the target", "at least one input", "add the inputs"),
+        (with_row(4, "4,red,16"), "'b': 1 of 12 rows have text, the first is row 4 ('red')",
+         "finite number in every row", "encode the column"),
+        (with_row(4, "4,,16"), "'b': 1 of 12 rows have no value, the first is row 4 (",
+         "finite number in every row", "fill the values in"),
+        (with_row(7, "7"), "'b': 1 of 12 rows have no value, the first is row 7 (",
+         "finite number in every row", "remove the rows"),
+        (with_row(2, "2,1,inf"), "'y': 1 of 12 rows have an infinite value, the first is row 2 (",
+         "finite number in every row", "remove the rows"),
+        (with_row(3, "3,0,9,8"), "cannot be read", "as many values in each row", "check how"),
+        ("a,b,y\n" + "".join("1," + row for row in ROWS), "cannot be read",
+         "as many values in each row", "check how"),
+        ("a,b,y\n" + "".join(f"{i},1,5\n" for i in range(12)), "'y' is 5.0 in every row",
+         "differ", "choose another"),
+        ("a,b,y\n" + "".join(f"1,2,{i}\n" for i in range(12)), "constant (a, b)",
+         "at least one that varies", "add an informative"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*dropped the constant column:UserWarning")
+def test_bad_files(tmp_path: Path, text: str, got: str, expected: str, remedy: str) -> None:
+    with pytest.raises(ValueError) as error:
+        read_csv(write(tmp_path / "data.csv", text), "y")
+    for part in (got, expected, remedy):
+        assert part in str(error.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"does not exist, expected a CSV file: check the name"):
+        read_csv(tmp_path / "data.csv", "y")
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz"])
+def test_file_that_is_no_text(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x81\xff,\xfe\n" * 20)
+    with pytest.raises(ValueError, match=r"cannot be read .* expected a CSV file"):
+        read_csv(tmp_path / name, "y")
+
+
+def test_truncated_gzip(tmp_path: Path) -> None:
+    packed = gzip.compress((HEADER + "".join(ROWS)).encode())
+    (tmp_path / "data.csv.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_csv(tmp_path / "data.csv.gz", "y")
+
+
+RAMP = np.arange(12.0)[:, None]
+
+
+@pytest.mark.parametrize(
+    "X, Y, got, expected, remedy",
+    [
+        (RAMP, RAMP[:, 0], "Y (12,)", "[N, 1]", "reshape"),
+        (RAMP[:-1], RAMP, "X has shape (11, 1)", "[N, 1]", "reshape"),
+        (np.hstack([RAMP, RAMP]), RAMP, "X has shape (12, 2)", "[N, 1]", "reshape"),
+        (np.where(RAMP > 5, np.nan, RAMP), RAMP, "NaN", "finite numbers", "remove those rows"),
+        (RAMP, np.where(RAMP > 5, np.inf, RAMP), "infinite", "finite numbers", "remove those"),
+        (RAMP[:4], RAMP[:4], "4 rows", "at least 10", "add rows"),
+        (RAMP, 0 * RAMP, "is 0.0 in every row", "differ", "choose another"),
+    ],
+)
+def test_bad_dataset(X: np.ndarray, Y: np.ndarray, got: str, expected: str, remedy: str) -> None:
+    with pytest.raises(ValueError) as error:
+        Dataset(X, Y, ("x",), "y")
+    for part in (got, expected, remedy):
+        assert part in str(error.value)
+
+
+def test_diabetes() -> None:
+    dataset = diabetes()
+    assert dataset.X.shape == (442, 10)
+    assert dataset.Y.shape == (442, 1)
+    assert dataset.feature_names[:3] == ("age", "sex", "bmi")
+    assert_array_equal(dataset.X[0, :3], [59.0, 2.0, 32.1])  # years, code, kg/m²
+    assert dataset.Y[0, 0] == 151.0
+
+
+def test_split_is_a_seeded_partition() -> None:
+    split = train_test_split(25, 0.2, seed=3)
+    assert len(split.test) == 5
+    assert_array_equal(np.sort(np.concatenate(split)), np.arange(25))
+    for part in split:
+        assert np.all(np.diff(part) > 0)
+    assert_array_equal(split.test, train_test_split(25, 0.2, seed=3).test)
+    assert not np.array_equal(split.test, train_test_split(25, 0.2, seed=4).test)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.2, 20.0, float("nan"), 0.01, 0.99])
+def test_bad_test_fraction(fraction: float) -> None:
+    with pytest.raises(ValueError) as error:
+        train_test_split(20, fraction, seed=0)
+    for part in (f"fraction of {fraction}", "expected at least 2 rows", "choose a fraction"):
+        assert part in str(error.value)
+
+
+VALUES = np.array([[1.0, 10.0], [2.0, 30.0], [6.0, 80.0]])
+
+
+def test_standardiser_by_hand() -> None:
+    standardiser = Standardiser.fit(VALUES)
+    assert_allclose(standardiser.mean, [3.0, 40.0])
+    assert_allclose(standardiser.scale, np.sqrt([14.0 / 3.0, 2600.0 / 3.0]))
+    standard = standardiser.transform(VALUES)
+    assert_allclose(np.mean(standard, axis=0), 0.0, atol=1e-15)
+    assert_allclose(np.std(standard, axis=0), 1.0)
+    assert_allclose(standardiser.inverse_mean(standard), VALUES)
+
+
+def test_constant_column_has_scale_one() -> None:
+    standardiser = Standardiser.fit(np.array([[0.1, 1.0], [0.1, 2.0], [0.1, 3.0]]))
+    assert standardiser.scale[0] == 1.0
+    assert_allclose(standardiser.transform(np.array([[0.4, 2.0]])), [[0.3, 0.0]])
+
+
+def test_predictions_change_variables() -> None:
+    standardiser = Standardiser.fit(VALUES[:, 1:])
+    mean, variance, y = np.array([[0.3]]), np.array([[0.7]]), np.array([[55.0]])
+    log_density = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(standardiser.transform(y))[:, 0]
+    original = scipy.stats.norm(
+        standardiser.inverse_mean(mean), np.sqrt(standardiser.inverse_variance(variance))
+    )
+    assert_allclose(standardiser.inverse_log_density(log_density), original.logpdf(y)[:, 0])
+
+
+def test_standardiser_takes_tensors() -> None:
+    standardiser = Standardiser.fit(VALUES)
+    tensor = standardiser.transform(tf.constant(VALUES))
+    assert isinstance(tensor, tf.Tensor)
+    assert_allclose(tensor, standardiser.transform(VALUES))

@@ -1,0 +1,120 @@
+"""Metrics against numbers worked out by hand and against scikit-learn's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from check_shapes.exceptions import ShapeMismatchError
+from numpy.testing import assert_allclose
+from sklearn.metrics import r2_score, zero_one_loss
+
+from gpflow_pep import metrics
+
+Y = np.array([1.0, 2.0, 4.0, 5.0])  # mean 3, variance 2.5
+
+
+def normal_log_density(Y: Any, mean: Any, variance: Any) -> Any:
+    return -0.5 * (np.log(2 * np.pi * variance) + (Y - mean) ** 2 / variance)
+
+
+def test_smse_by_hand() -> None:
+    mean = np.array([1.0, 3.0, 4.0, 3.0])  # squared errors 0, 1, 0, 4
+    assert_allclose(metrics.smse(Y, mean), 1.25 / 2.5)
+    assert metrics.smse(Y, Y) == 0.0
+    assert_allclose(metrics.smse(Y, np.full(4, 3.0)), 1.0)
+
+
+def test_smse_is_one_minus_r2() -> None:
+    rng = np.random.default_rng(0)
+    targets, mean = rng.normal(size=(2, 30, 1))
+    assert_allclose(metrics.smse(targets, mean), 1.0 - r2_score(targets, mean))
+
+
+def test_mean_nlpd_by_hand() -> None:
+    assert metrics.mean_nlpd(np.array([-1.0, -2.0, 0.0])) == 1.0
+
+
+def test_smll_of_the_trivial_model_is_zero() -> None:
+    held_out = np.array([0.0, 7.0])
+    trivial = normal_log_density(held_out, 3.0, 2.5)
+    assert_allclose(metrics.smll(held_out, trivial, Y), 0.0, atol=1e-15)
+
+
+def test_smll_by_hand() -> None:
+    # Trivial loss at y = 3: ½ log(2π 2.5). Ours: unit variance, one away: ½ log 2π + ½.
+    held_out = np.array([3.0])
+    ours = normal_log_density(held_out, 2.0, 1.0)
+    assert_allclose(metrics.smll(held_out, ours, Y), 0.5 - 0.5 * np.log(2.5))
+
+
+def test_smll_has_no_units() -> None:
+    held_out = np.array([2.0, 3.5])
+    log_density = normal_log_density(held_out, 2.5, 1.5)
+    assert_allclose(
+        metrics.smll(10 * held_out, log_density - np.log(10), 10 * Y),
+        metrics.smll(held_out, log_density, Y),
+    )
+
+
+def test_coverage_by_hand() -> None:
+    # 90% of N(0, 4) lies within ±3.2897.
+    targets = np.array([0.0, 3.28, -3.28, 3.30, -3.30])
+    mean, variance = np.zeros(5), np.full(5, 4.0)
+    assert metrics.coverage(targets, mean, variance) == 0.6
+    assert metrics.coverage(targets, mean, variance, level=0.91) == 1.0
+
+
+def test_central_interval_by_hand() -> None:
+    lower, upper = metrics.central_interval(np.array([1.0]), np.array([4.0]), level=0.95)
+    assert_allclose([lower[0], upper[0]], [1 - 3.919928, 1 + 3.919928], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [int, str])
+def test_error_rate(dtype: type) -> None:
+    labels = np.array([0, 1, 2, 2, 1]).astype(dtype)
+    predicted = np.array([0, 1, 1, 2, 0]).astype(dtype)
+    assert metrics.error_rate(labels, predicted) == 0.4
+    assert_allclose(metrics.error_rate(labels, predicted), zero_one_loss(labels, predicted))
+
+
+NAN = np.array([1.0, np.nan, 4.0, np.inf])
+EMPTY = np.zeros(0)
+ZERO = np.zeros(4)
+
+
+@pytest.mark.parametrize(
+    "call, got, expected, remedy",
+    [
+        (lambda: metrics.smse(NAN, Y), "Y has 2 values", "finite", "remove those rows"),
+        (lambda: metrics.smse(Y, NAN), "mean has 2 values", "finite", "look at the fit"),
+        (lambda: metrics.smse(EMPTY, EMPTY), "Y is empty", "at least one row", "pass held-out"),
+        (lambda: metrics.smse(ZERO, Y), "zero variance (4 rows", "differ", "needs more rows"),
+        (lambda: metrics.smll(Y, Y, ZERO), "Y_train has zero", "differ", "needs more rows"),
+        (lambda: metrics.smll(Y, NAN, Y), "log_density has 2", "finite", "remove those rows"),
+        (lambda: metrics.mean_nlpd(NAN), "log_density has 2", "finite", "remove those rows"),
+        (lambda: metrics.coverage(NAN, Y, Y), "Y has 2 values", "finite", "remove those rows"),
+        (lambda: metrics.coverage(Y, Y, ZERO), "variance is 0.0", "positive", "predict_y"),
+        (lambda: metrics.coverage(Y, Y, Y, 90.0), "level is 90.0", "(0, 1)", "as 0.9"),
+        (lambda: metrics.error_rate(EMPTY, EMPTY), "labels is empty", "at least", "pass held-out"),
+    ],
+)
+def test_bad_values(call: Callable[[], float], got: str, expected: str, remedy: str) -> None:
+    with pytest.raises(ValueError) as error:
+        call()
+    for part in (got, expected, remedy):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: metrics.smse(Y, Y[:, None]),
+        lambda: metrics.smll(Y, Y[:, None], Y),
+        lambda: metrics.coverage(Y, Y, np.array(1.0)),
+        lambda: metrics.error_rate(Y, Y[:3]),
+    ],
+)
+def test_arrays_of_other_shapes_are_not_broadcast(call: Callable[[], float]) -> None:
+    with pytest.raises(ShapeMismatchError):
+        call()

@@ -1,0 +1,506 @@
+"""
+What every model of the package has in common with GPflow's models.
+
+A new model joins by one line in `MODELS`; a test checks that none is forgotten.
+"""
+
+import copy
+import inspect
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+import tf_keras
+from gpflow.models.training_mixins import (
+    ExternalDataTrainingLossMixin,
+    InternalDataTrainingLossMixin,
+)
+from helpers import Array, assert_close, gradients, regression_problem
+
+import gpflow_pep as pep
+
+N, D, M = 15, 2, 4
+Data = Tuple[Any, Any]
+
+
+class ModelCase(NamedTuple):
+    """How to create one model from data, and data that suit it."""
+
+    model_class: type
+    create: Callable[..., gpflow.models.GPModel]  # (data, Z, **options) -> model
+    data: Callable[[int], Data]  # seed -> NumPy arrays of N rows
+
+
+def _regression_data(seed: int) -> Data:
+    problem = regression_problem(seed, num_data=N)
+    return problem.X, problem.Y
+
+
+def _kernel() -> gpflow.kernels.Kernel:
+    return gpflow.kernels.SquaredExponential(lengthscales=[0.8, 1.1])
+
+
+def _pep_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = {"mean_function": gpflow.functions.Constant(0.1), "alpha": 0.7, **options}
+    return pep.models.PEPRegression(data, _kernel(), Z, noise_variance=0.1, **options)
+
+
+def _pep_regression_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    return _pep_regression(data, Z, chunk_size=4, **options)
+
+
+MODELS = {
+    "PEPRegression": ModelCase(pep.models.PEPRegression, _pep_regression, _regression_data),
+    "PEPRegression by chunks": ModelCase(
+        pep.models.PEPRegression, _pep_regression_by_chunks, _regression_data
+    ),
+}
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS.keys())
+def case(request: pytest.FixtureRequest) -> ModelCase:
+    return request.param
+
+
+Z = np.random.default_rng(5).uniform(-2.0, 2.0, [M, D])
+XNEW = np.random.default_rng(6).uniform(-2.0, 2.0, [5, D])
+
+
+@pytest.fixture
+def data(case: ModelCase) -> Data:
+    return case.data(0)
+
+
+@pytest.fixture
+def model(case: ModelCase, data: Data) -> gpflow.models.GPModel:
+    return case.create(data, Z)
+
+
+def _loss(model: gpflow.models.GPModel, data: Data, compile: bool = False) -> Callable[[], Any]:
+    """GPflow's own helper, which serves models with internal and with external data."""
+    return gpflow.models.training_loss_closure(
+        model, tuple(map(tf.convert_to_tensor, data)), compile=compile
+    )
+
+
+def _assert_same(
+    actual: gpflow.models.GPModel, expected: gpflow.models.GPModel, data: Data
+) -> None:
+    assert_close(_loss(actual, data)(), _loss(expected, data)(), rtol=1e-12)
+    for one, other in zip(actual.predict_f(XNEW), expected.predict_f(XNEW)):
+        assert_close(one, other, rtol=1e-12)
+
+
+def _disturb(model: gpflow.models.GPModel) -> None:
+    for variable in model.trainable_variables:
+        variable.assign_add(0.3 * tf.ones_like(variable))
+    model.alpha.assign(0.2)
+
+
+def test_no_public_model_is_forgotten() -> None:
+    public = {
+        value
+        for _, value in inspect.getmembers(pep.models, inspect.isclass)
+        if issubclass(value, gpflow.models.GPModel)
+    }
+    assert public == {case.model_class for case in MODELS.values()}
+
+
+def test_is_a_gpflow_model_with_one_loss_mixin(model: gpflow.models.GPModel) -> None:
+    assert isinstance(model, gpflow.models.GPModel)
+    mixins = (InternalDataTrainingLossMixin, ExternalDataTrainingLossMixin)
+    assert sum(isinstance(model, mixin) for mixin in mixins) == 1
+
+
+def test_objective_is_the_pep_log_marginal_likelihood(
+    model: gpflow.models.GPModel, data: Data
+) -> None:
+    arguments = (data,) if isinstance(model, ExternalDataTrainingLossMixin) else ()
+    log_z = model.pep_log_marginal_likelihood(*arguments)
+    assert log_z.shape == ()
+    assert_close(model.maximum_log_likelihood_objective(*arguments), log_z, rtol=1e-14)
+    assert_close(_loss(model, data)(), -log_z, rtol=1e-14)
+
+
+@pytest.mark.parametrize("copy_of", [gpflow.utilities.deepcopy, copy.deepcopy])
+def test_deepcopy(model: gpflow.models.GPModel, data: Data, copy_of: Callable[..., Any]) -> None:
+    _loss(model, data)()  # Anything cached by a first use has to survive, too.
+    twin = copy_of(model)
+    _assert_same(twin, model, data)
+    before = float(_loss(model, data)())
+    _disturb(twin)
+    assert float(_loss(model, data)()) == before
+    assert float(_loss(twin, data)()) != before
+    _disturb(model)
+    _assert_same(twin, model, data)
+
+
+def test_deepcopy_of_a_copy_trains(model: gpflow.models.GPModel, data: Data) -> None:
+    twin = gpflow.utilities.deepcopy(model)
+    for actual, expected in zip(
+        gradients(_loss(twin, data, compile=True), twin.trainable_variables),
+        gradients(_loss(model, data, compile=True), model.trainable_variables),
+    ):
+        assert_close(actual, expected, rtol=1e-10)
+
+
+def test_checkpoint(
+    model: gpflow.models.GPModel, case: ModelCase, data: Data, tmp_path: Path
+) -> None:
+    _disturb(model)
+    saved = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
+    other = case.create(data, Z)
+    assert float(_loss(other, data)()) != float(_loss(model, data)())
+    tf.train.Checkpoint(model=other).read(saved).assert_existing_objects_matched()
+    assert float(other.alpha.numpy()) == 0.2
+    _assert_same(other, model, data)
+
+
+def test_saved_model_of_predictions(model: gpflow.models.GPModel, tmp_path: Path) -> None:
+    signature = [tf.TensorSpec([None, D], dtype=tf.float64)]
+    model.compiled_predict_f = tf.function(
+        lambda Xnew: model.predict_f(Xnew, full_cov=False), input_signature=signature
+    )
+    model.compiled_predict_y = tf.function(
+        lambda Xnew: model.predict_y(Xnew), input_signature=signature
+    )
+    tf.saved_model.save(model, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    for Xnew in (XNEW, XNEW[:1], np.vstack([XNEW, XNEW])):
+        for actual, expected in zip(loaded.compiled_predict_f(Xnew), model.predict_f(Xnew)):
+            assert_close(actual, expected, rtol=1e-12)
+        for actual, expected in zip(loaded.compiled_predict_y(Xnew), model.predict_y(Xnew)):
+            assert_close(actual, expected, rtol=1e-12)
+
+
+def test_saved_model_of_a_posterior(model: gpflow.models.GPModel, tmp_path: Path) -> None:
+    """The cached posterior as variables: it needs no data, and can be refreshed."""
+    posterior = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
+    posterior.compiled_predict_f = tf.function(
+        lambda Xnew: posterior.predict_f(Xnew),
+        input_signature=[tf.TensorSpec([None, D], dtype=tf.float64)],
+    )
+    tf.saved_model.save(posterior, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    for actual, expected in zip(loaded.compiled_predict_f(XNEW), model.predict_f(XNEW)):
+        assert_close(actual, expected, rtol=1e-8)
+
+
+def test_parameter_dict_and_multiple_assign(
+    model: gpflow.models.GPModel, case: ModelCase, data: Data
+) -> None:
+    _disturb(model)
+    values = gpflow.utilities.read_values(model)
+    assert values[".alpha"] == 0.2
+    other = case.create(data, Z)
+    gpflow.utilities.multiple_assign(other, values)
+    _assert_same(other, model, data)
+    parameters = gpflow.utilities.parameter_dict(model)
+    assert {".alpha", ".kernel.variance", ".kernel.lengthscales"} <= parameters.keys()
+    assert ".inducing_variable.Z" in parameters
+
+
+def test_print_summary_shows_alpha(
+    model: gpflow.models.GPModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpflow.utilities.print_summary(model, fmt="simple")
+    lines = [line for line in capsys.readouterr().out.splitlines() if ".alpha" in line]
+    assert len(lines) == 1
+    assert "Parameter" in lines[0] and "False" in lines[0] and "0.7" in lines[0]
+
+
+def test_alpha_is_not_trained(model: gpflow.models.GPModel) -> None:
+    assert isinstance(model.alpha, gpflow.Parameter)
+    assert not model.alpha.trainable
+    ids = {id(variable) for variable in model.trainable_variables}
+    assert id(model.alpha.unconstrained_variable) not in ids
+
+
+def test_set_trainable(model: gpflow.models.GPModel, data: Data) -> None:
+    everything = len(model.trainable_variables)
+    gpflow.set_trainable(model.inducing_variable, False)
+    gpflow.set_trainable(model.kernel.variance, False)
+    assert len(model.trainable_variables) == everything - 2
+    Z_before, variance_before = model.inducing_variable.Z.numpy(), float(model.kernel.variance.numpy())
+    lengthscales_before = model.kernel.lengthscales.numpy()
+    gpflow.optimizers.Scipy().minimize(
+        _loss(model, data), model.trainable_variables, options={"maxiter": 3}
+    )
+    np.testing.assert_array_equal(model.inducing_variable.Z.numpy(), Z_before)
+    assert float(model.kernel.variance.numpy()) == variance_before
+    assert np.all(model.kernel.lengthscales.numpy() != lengthscales_before)
+
+
+def test_prior(model: gpflow.models.GPModel, data: Data) -> None:
+    without = float(_loss(model, data)())
+    prior = tfp.distributions.Gamma(np.float64(2.0), np.float64(3.0))
+    model.kernel.variance.prior = prior
+    log_density = float(prior.log_prob(model.kernel.variance))
+    assert_close(model.log_prior_density(), log_density, rtol=1e-12)
+    assert_close(_loss(model, data)(), without - log_density, rtol=1e-12)
+
+
+@pytest.mark.parametrize("compile", [True, False])
+def test_scipy_improves_the_loss(
+    model: gpflow.models.GPModel, data: Data, compile: bool
+) -> None:
+    loss = _loss(model, data)
+    before = float(loss())
+    result = gpflow.optimizers.Scipy().minimize(
+        loss, model.trainable_variables, compile=compile, options={"maxiter": 5}
+    )
+    assert float(loss()) == pytest.approx(result.fun, rel=1e-9)
+    assert result.fun < before - 0.1
+
+
+def test_adam_improves_the_loss(model: gpflow.models.GPModel, data: Data) -> None:
+    loss = _loss(model, data, compile=True)
+    before = float(loss())
+    optimizer = tf_keras.optimizers.Adam(0.01)
+    for _ in range(5):
+        optimizer.minimize(loss, model.trainable_variables)
+    assert float(loss()) < before
+
+
+def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> None:
+    in_double = float(_loss(model, data)())
+    mean_in_double, variance_in_double = model.predict_f(XNEW)
+    gpflow.config.set_default_float(np.float32)
+    single = tuple(array.astype(np.float32) for array in data)
+    model = case.create(single, Z.astype(np.float32))
+    for compile in (False, True):
+        loss = _loss(model, single, compile)
+        assert loss().dtype == tf.float32
+        assert_close(loss(), np.float32(in_double), rtol=1e-4)
+        for gradient in gradients(loss, model.trainable_variables):
+            assert gradient.dtype == np.float32
+            assert np.all(np.isfinite(gradient))
+    mean, variance = model.predict_f(XNEW.astype(np.float32))
+    assert mean.dtype == variance.dtype == tf.float32
+    assert_close(mean, mean_in_double, rtol=1e-3)
+    assert_close(variance, variance_in_double, rtol=1e-3)
+    gpflow.optimizers.Scipy().minimize(
+        loss, model.trainable_variables, options={"maxiter": 2}
+    )
+
+
+class TestDataInVariables:
+    """Data whose number of rows is not known to the graph, and changes."""
+
+    def _variables(self, case: ModelCase) -> Data:
+        X, Y = case.data(0)
+        return (
+            tf.Variable(X, shape=[None, X.shape[1]], trainable=False),
+            tf.Variable(Y, shape=[None, Y.shape[1]], trainable=False),
+        )
+
+    def _replacement(self, case: ModelCase, num_rows: int) -> Data:
+        pieces = [case.data(seed) for seed in (1, 2)]
+        X, Y = (np.concatenate(arrays)[:num_rows] for arrays in zip(*pieces))
+        return X, Y
+
+    def test_replaced_by_data_of_another_length(self, case: ModelCase) -> None:
+        X, Y = self._variables(case)
+        model = case.create((X, Y), Z)
+        if isinstance(model, ExternalDataTrainingLossMixin):
+            loss = tf.function(lambda: model.training_loss((X, Y)))
+        else:
+            loss = model.training_loss_closure(compile=True)
+        predict = tf.function(model.predict_f)
+        variables = model.trainable_variables
+        for num_rows in (N, 2 * N, 5, 1):
+            new = self._replacement(case, num_rows)
+            X.assign(new[0])
+            Y.assign(new[1])
+            fresh = case.create(new, Z)
+            assert_close(loss(), _loss(fresh, new)(), rtol=1e-10)
+            for actual, expected in zip(predict(XNEW), fresh.predict_f(XNEW)):
+                assert_close(actual, expected, rtol=1e-10)
+            for actual, expected in zip(
+                gradients(loss, variables), gradients(_loss(fresh, new), fresh.trainable_variables)
+            ):
+                assert_close(actual, expected, rtol=1e-9)
+
+    def test_compiled_once(self, case: ModelCase) -> None:
+        X, Y = self._variables(case)
+        model = case.create((X, Y), Z)
+        traces: List[None] = []
+
+        @tf.function
+        def loss() -> tf.Tensor:
+            traces.append(None)
+            arguments = ((X, Y),) if isinstance(model, ExternalDataTrainingLossMixin) else ()
+            return model.training_loss(*arguments)
+
+        for num_rows in (N, 2 * N, 4):
+            new = self._replacement(case, num_rows)
+            X.assign(new[0])
+            Y.assign(new[1])
+            loss()
+        assert len(traces) == 1
+
+
+@pytest.mark.parametrize("shape", [[None, D], [None, None]])
+@pytest.mark.parametrize("full_cov", [False, True])
+def test_unknown_static_shapes(
+    model: gpflow.models.GPModel, shape: List[Optional[int]], full_cov: bool
+) -> None:
+    predict = tf.function(
+        lambda Xnew: model.predict_f(Xnew, full_cov=full_cov),
+        input_signature=[tf.TensorSpec(shape, dtype=tf.float64)],
+    )
+    for Xnew in (XNEW, XNEW[:2]):
+        for actual, expected in zip(predict(Xnew), model.predict_f(Xnew, full_cov=full_cov)):
+            assert_close(actual, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [[None, D], [None, None]])
+def test_unknown_static_shapes_of_density(
+    model: gpflow.models.GPModel, data: Data, shape: List[Optional[int]]
+) -> None:
+    log_density = tf.function(
+        lambda X, Y: model.predict_log_density((X, Y)),
+        input_signature=[
+            tf.TensorSpec(shape, dtype=tf.float64),
+            tf.TensorSpec([None, None], dtype=tf.float64),
+        ],
+    )
+    expected = model.predict_log_density(data)
+    assert_close(log_density(*data), expected, rtol=1e-10)
+
+
+class TestIllConditioned:
+    """Far more inducing points than the kernel's smoothness can tell apart."""
+
+    @pytest.fixture
+    def singular_Z(self) -> Array:
+        gpflow.config.set_default_jitter(1e-20)
+        line = np.linspace(-0.1, 0.1, 10)
+        Z = np.stack([line, line], axis=1)
+        Kuu = _kernel()(Z).numpy()
+        assert np.min(np.linalg.eigvalsh(Kuu)) < 1e-16  # singular in double precision
+        assert np.any(np.isnan(tf.linalg.cholesky(Kuu)))
+        return np.vstack([Z, Z])
+
+    @pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+    def test_finite_and_reported(
+        self, case: ModelCase, data: Data, singular_Z: Array, compile: bool
+    ) -> None:
+        model = case.create(data, singular_Z)
+        loss = _loss(model, data, compile)
+        with pytest.warns(Warning, match="(?i)jitter"):
+            value = float(loss())
+        assert np.isfinite(value)
+
+    @pytest.mark.filterwarnings("ignore:(?i).*jitter")
+    def test_gradient_and_predictions_are_finite(
+        self, case: ModelCase, data: Data, singular_Z: Array
+    ) -> None:
+        model = case.create(data, singular_Z)
+        for gradient in gradients(_loss(model, data), model.trainable_variables):
+            assert np.all(np.isfinite(gradient))
+        for full_cov in (False, True):
+            mean, variance = model.predict_f(XNEW, full_cov=full_cov)
+            assert np.all(np.isfinite(mean))
+            assert np.all(np.isfinite(variance))
+        for tensor in model.compute_qu():
+            assert np.all(np.isfinite(tensor))
+
+    @pytest.mark.filterwarnings("ignore:(?i).*jitter")
+    def test_value_is_near_that_of_enough_jitter(
+        self, case: ModelCase, data: Data, singular_Z: Array
+    ) -> None:
+        escalated = float(_loss(case.create(data, singular_Z), data)())
+        gpflow.config.set_default_jitter(1e-8)
+        assert_close(escalated, float(_loss(case.create(data, singular_Z), data)()), rtol=1e-3)
+
+    def test_duplicates_under_the_default_jitter(self, case: ModelCase, data: Data) -> None:
+        duplicated = float(_loss(case.create(data, np.vstack([Z, Z])), data)())
+        assert_close(duplicated, float(_loss(case.create(data, Z), data)()), rtol=1e-3)
+
+
+class TestMonitor:
+    """GPflow's own monitor tasks as the step callback of an optimisation."""
+
+    @pytest.fixture
+    def events(
+        self, model: gpflow.models.GPModel, data: Data, tmp_path: Path
+    ) -> Iterator[Dict[str, Any]]:
+        accumulator_module = pytest.importorskip(
+            "tensorboard.backend.event_processing.event_accumulator"
+        )
+        pytest.importorskip("matplotlib")
+        losses: List[float] = []
+
+        def current_loss() -> float:
+            losses.append(float(_loss(model, data)()))
+            return losses[-1]
+
+        def draw(_: Any, axes: Any) -> None:
+            mean, _variance = model.predict_f(XNEW)
+            axes.plot(XNEW[:, 0], mean[:, 0], ".")
+
+        directory = str(tmp_path)
+        monitor = gpflow.monitor.Monitor(
+            gpflow.monitor.MonitorTaskGroup(
+                [
+                    gpflow.monitor.ModelToTensorBoard(directory, model),
+                    gpflow.monitor.ScalarToTensorBoard(directory, current_loss, "loss"),
+                ],
+                period=1,
+            ),
+            gpflow.monitor.MonitorTaskGroup(
+                gpflow.monitor.ImageToTensorBoard(directory, draw, "fit"), period=2
+            ),
+        )
+        gpflow.optimizers.Scipy().minimize(
+            _loss(model, data),
+            model.trainable_variables,
+            options={"maxiter": 4},
+            step_callback=monitor,
+        )
+        accumulator = accumulator_module.EventAccumulator(
+            directory, size_guidance={accumulator_module.TENSORS: 0}
+        )
+        accumulator.Reload()
+        yield {"accumulator": accumulator, "losses": losses}
+
+    def _series(self, accumulator: Any, tag: str) -> Dict[int, Any]:
+        return {
+            event.step: tf.make_ndarray(event.tensor_proto) for event in accumulator.Tensors(tag)
+        }
+
+    def test_scalar(self, events: Dict[str, Any]) -> None:
+        series = self._series(events["accumulator"], "loss")
+        assert list(series) == list(range(len(events["losses"])))
+        assert len(series) >= 3
+        assert_close(list(series.values()), events["losses"], rtol=1e-6)
+        assert events["losses"][-1] < events["losses"][0]
+
+    def test_model(self, events: Dict[str, Any], model: gpflow.models.GPModel) -> None:
+        accumulator = events["accumulator"]
+        tags = accumulator.Tags()["tensors"]
+        variance = [tag for tag in tags if tag.endswith("kernel.variance")]
+        assert len(variance) == 1
+        # The file holds the value before the step that the callback announces or after it; in
+        # either case the series has moved away from where it began.
+        values = [float(value) for value in self._series(accumulator, variance[0]).values()]
+        assert len(values) == len(events["losses"])
+        assert len(set(values)) > 1
+        alphas = [tag for tag in tags if tag.endswith("alpha")]
+        assert len(alphas) == 1
+        recorded = [float(value) for value in self._series(accumulator, alphas[0]).values()]
+        assert_close(recorded, np.full(len(recorded), 0.7), rtol=1e-6)
+
+    def test_image(self, events: Dict[str, Any]) -> None:
+        images = self._series(events["accumulator"], "fit")
+        assert list(images) == [step for step in range(len(events["losses"])) if step % 2 == 0]
+        for image in images.values():
+            width, height, *encoded = image
+            assert int(width) > 0 and int(height) > 0
+            assert len(encoded) == 1
+            assert tf.io.decode_png(encoded[0]).shape[2] in (3, 4)

@@ -1,0 +1,178 @@
+"""The gradient of PEPRegression's loss and predictions, against finite differences."""
+
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from helpers import (
+    assert_close,
+    finite_difference_gradient,
+    gradients,
+    regression_problem,
+)
+from regression_cases import ALPHA_PER_BLOCK, ALPHA_PER_ROW, UNEVEN_BLOCKS, Case, N
+
+import gpflow_pep as pep
+
+CHUNK_SIZES = [None, 1, 4, N, 1000]
+RTOL = 1e-6
+
+
+def _with_priors(chunk_size: Optional[int]) -> "pep.models.PEPRegression":
+    model = Case().model(chunk_size=chunk_size)
+    model.kernel.lengthscales.prior = tfp.distributions.Gamma(
+        np.array([2.0, 3.0]), np.array([1.0, 2.0])
+    )
+    model.likelihood.variance.prior = tfp.distributions.LogNormal(np.float64(-1.0), np.float64(0.5))
+    model.inducing_variable.Z.prior = tfp.distributions.Normal(np.float64(0.0), np.float64(2.0))
+    return model
+
+
+def _with_features(
+    make_feature: Callable[[Any], Any], blocks: Optional[Any] = None
+) -> Callable[[Optional[int]], "pep.models.PEPRegression"]:
+    def create(chunk_size: Optional[int]) -> "pep.models.PEPRegression":
+        problem = regression_problem(num_data=N)
+        return pep.models.PEPRegression(
+            problem.data,
+            problem.kernel(),
+            make_feature(problem),
+            alpha=0.4,
+            noise_variance=problem.noise_variance,
+            blocks=blocks,
+            chunk_size=chunk_size,
+        )
+
+    return create
+
+
+def _multiscale(problem: Any) -> gpflow.inducing_variables.Multiscale:
+    return gpflow.inducing_variables.Multiscale(problem.Z, np.linspace(0.1, 0.9, 10).reshape(5, 2))
+
+
+def _of_case(**fields: Any) -> Callable[[Optional[int]], "pep.models.PEPRegression"]:
+    return lambda chunk_size: Case(**fields).model(chunk_size=chunk_size)
+
+
+MODELS: Dict[str, Callable[[Optional[int]], "pep.models.PEPRegression"]] = {
+    "alpha 0": _of_case(alpha=0.0),
+    "alpha 0.5": _of_case(alpha=0.5),
+    "alpha 1": _of_case(alpha=1.0),
+    "alpha per row": _of_case(alpha=ALPHA_PER_ROW),
+    "blocks, alpha 0": _of_case(alpha=0.0, blocks=UNEVEN_BLOCKS),
+    "blocks, alpha 0.5": _of_case(alpha=0.5, blocks=UNEVEN_BLOCKS),
+    "blocks, alpha 1": _of_case(alpha=1.0, blocks=UNEVEN_BLOCKS),
+    "alpha per block": _of_case(alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS),
+    "noise scale": _of_case(noise="scale", alpha=0.3),
+    "noise variance": _of_case(noise="variance", alpha=ALPHA_PER_ROW),
+    "constant mean": _of_case(mean="constant"),
+    "everything": _of_case(
+        alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS, num_outputs=2, noise="scale", mean="linear"
+    ),
+    "Multiscale": _with_features(_multiscale),
+    "Multiscale, blocks": _with_features(_multiscale, UNEVEN_BLOCKS),
+    "priors": _with_priors,
+}
+each_model = pytest.mark.parametrize("create", MODELS.values(), ids=MODELS.keys())
+Create = Callable[[Optional[int]], "pep.models.PEPRegression"]
+
+
+def _trainable_by_name(model: tf.Module) -> Dict[str, tf.Variable]:
+    return {
+        name: parameter.unconstrained_variable
+        for name, parameter in gpflow.utilities.parameter_dict(model).items()
+        if parameter.trainable
+    }
+
+
+@each_model
+@pytest.mark.parametrize("chunk_size", [None, 4])
+def test_loss_gradient_is_the_finite_difference(
+    create: Create, chunk_size: Optional[int]
+) -> None:
+    model = create(chunk_size)
+    loss = tf.function(model.training_loss)
+    named = _trainable_by_name(model)
+    assert len(named) == len(model.trainable_variables) >= 4
+    variables = list(named.values())
+    eager, compiled = gradients(model.training_loss, variables), gradients(loss, variables)
+    largest = max(float(np.max(np.abs(gradient))) for gradient in eager)
+    for name, in_eager, in_graph, variable in zip(named, eager, compiled, variables):
+        expected = finite_difference_gradient(loss, variable)
+        assert np.max(np.abs(expected)) > 1e-3, f"the loss hardly depends on {name}"
+        # A variable with a small gradient is differenced out of a loss that is large.
+        assert_close(in_eager, expected, rtol=RTOL, scale=0.01 * largest)
+        assert_close(in_graph, in_eager, rtol=1e-10)
+
+
+@each_model
+def test_loss_gradient_is_the_same_for_every_chunk_size(create: Create) -> None:
+    def gradient(chunk_size: Optional[int]) -> Any:
+        model = create(chunk_size)
+        return gradients(tf.function(model.training_loss), list(_trainable_by_name(model).values()))
+
+    whole = gradient(N)
+    for chunk_size in CHUNK_SIZES:
+        for actual, expected in zip(gradient(chunk_size), whole):
+            assert_close(actual, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+def test_gradient_scales_with_what_comes_back(chunk_size: Optional[int]) -> None:
+    """A loss that uses log Z within something else: its gradient is the chain rule's."""
+    model = Case(alpha=0.3).model(chunk_size=chunk_size)
+    variables = list(_trainable_by_name(model).values())
+    plain = gradients(model.pep_log_marginal_likelihood, variables)
+
+    def composed() -> tf.Tensor:
+        log_z = model.pep_log_marginal_likelihood()
+        return -2.5 * log_z + tf.math.log(-log_z) + model.kernel.variance
+
+    value = float(model.pep_log_marginal_likelihood())
+    assert value < 0.0
+    variance = model.kernel.variance.unconstrained_variable
+    own_term = gradients(lambda: tf.convert_to_tensor(model.kernel.variance), [variance])[0]
+    for variable, actual, gradient in zip(variables, gradients(composed, variables), plain):
+        expected = (-2.5 + 1.0 / value) * gradient
+        assert_close(actual, expected + (own_term if variable is variance else 0.0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+def test_gradient_in_some_variables_only(chunk_size: Optional[int]) -> None:
+    model = Case(alpha=0.3).model(chunk_size=chunk_size)
+    everything = dict(
+        zip(
+            _trainable_by_name(model),
+            gradients(model.training_loss, list(_trainable_by_name(model).values())),
+        )
+    )
+    gpflow.set_trainable(model.inducing_variable, False)
+    gpflow.set_trainable(model.kernel.variance, False)
+    rest = _trainable_by_name(model)
+    assert 0 < len(rest) < len(everything)
+    for name, actual in zip(rest, gradients(model.training_loss, list(rest.values()))):
+        assert_close(actual, everything[name], rtol=1e-10)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_prediction_gradient_is_the_finite_difference(
+    alpha: float, chunk_size: Optional[int]
+) -> None:
+    model = Case(alpha=alpha, mean="linear").model(chunk_size=chunk_size)
+    Xnew = tf.Variable(Case().problem.Xnew)
+
+    def some_of_the_prediction() -> tf.Tensor:
+        mean, variance = model.predict_f(Xnew)
+        return tf.reduce_sum(tf.sin(mean)) + tf.reduce_sum(tf.math.log(variance))
+
+    compiled = tf.function(some_of_the_prediction)
+    variables: Tuple[tf.Variable, ...] = (Xnew, *_trainable_by_name(model).values())
+    actual = gradients(some_of_the_prediction, variables)
+    largest = max(float(np.max(np.abs(gradient))) for gradient in actual)
+    for variable, gradient in zip(variables, actual):
+        expected = finite_difference_gradient(compiled, variable)
+        assert_close(gradient, expected, rtol=RTOL, scale=0.01 * largest)

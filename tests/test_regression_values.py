@@ -1,0 +1,368 @@
+"""PEPRegression's numbers against the dense reference."""
+
+import warnings
+from typing import Any, Callable, Optional, Tuple
+
+import gpflow
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from gpflow.posteriors import PrecomputeCacheType
+from helpers import (
+    GOLDEN_LOG_Z,
+    GOLDEN_LOG_Z_BLOCKS,
+    GOLDEN_MEAN,
+    GOLDEN_VARIANCE,
+    Array,
+    RegressionProblem,
+    assert_close,
+    golden_problem,
+    gradients,
+    regression_problem,
+)
+from regression_cases import CASES, UNEVEN_BLOCKS, Case, N
+from scipy.stats import norm
+
+import gpflow_pep as pep
+
+each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+SOME_CASES = {
+    name: CASES[name]
+    for name in ("alpha 0", "alpha per row", "uneven blocks, alpha 0.5", "everything")
+}
+some_cases = pytest.mark.parametrize("case", SOME_CASES.values(), ids=SOME_CASES.keys())
+
+
+@each_case
+def test_log_z(case: Case) -> None:
+    model, expected = case.model(), reference.pep_log_z(*case.reference_arguments())
+    assert_close(model.pep_log_marginal_likelihood(), expected)
+    assert_close(model.maximum_log_likelihood_objective(), expected)
+    assert_close(model.training_loss(), -expected)
+
+
+@each_case
+def test_compute_qu(case: Case) -> None:
+    mean, covariance = case.model().compute_qu()
+    expected_mean, expected_covariance = reference.pep_qu(*case.reference_arguments())
+    assert_close(mean, expected_mean)
+    assert_close(covariance, expected_covariance)
+
+
+@each_case
+def test_predict_f(case: Case) -> None:
+    model, Xnew = case.model(), case.problem.Xnew
+    expected_mean, expected_cov = case.expected_prediction()
+    P = case.num_outputs
+    mean, variance = model.predict_f(Xnew)
+    assert_close(mean, expected_mean)
+    assert_close(variance, np.tile(np.diag(expected_cov)[:, None], [1, P]))
+    mean, cov = model.predict_f(Xnew, full_cov=True)
+    assert_close(mean, expected_mean)
+    assert_close(cov, np.tile(expected_cov[None], [P, 1, 1]))
+
+
+@some_cases
+def test_predict_y_and_log_density(case: Case, rng: np.random.Generator) -> None:
+    model, Xnew = case.model(), case.problem.Xnew
+    Ynew = rng.standard_normal([len(Xnew), case.num_outputs])
+    expected_mean, expected_cov = case.expected_prediction()
+    expected_variance = np.tile(
+        (np.diag(expected_cov) + case.noise_at(Xnew))[:, None], [1, case.num_outputs]
+    )
+    mean, variance = model.predict_y(Xnew)
+    assert_close(mean, expected_mean)
+    assert_close(variance, expected_variance)
+    assert_close(
+        model.predict_log_density((Xnew, Ynew)),
+        np.sum(norm(expected_mean, np.sqrt(expected_variance)).logpdf(Ynew), axis=-1),
+    )
+
+
+@some_cases
+@pytest.mark.parametrize("full_cov", [True, False])
+def test_moments_of_predict_f_samples(case: Case, full_cov: bool) -> None:
+    tf.random.set_seed(3)
+    S, P, num_samples = len(case.problem.Xnew), case.num_outputs, 20_000
+    samples = case.model().predict_f_samples(case.problem.Xnew, num_samples, full_cov=full_cov)
+    expected_mean, expected_cov = case.expected_prediction()
+    if not full_cov:
+        expected_cov = np.diag(np.diag(expected_cov))
+    assert samples.shape == (num_samples, S, P)
+    deviation = samples.numpy() - expected_mean
+    sd = np.sqrt(np.diag(expected_cov))
+    # Five standard errors of a mean and of a covariance.
+    assert np.all(np.abs(deviation.mean(axis=0)) < 5.0 * sd[:, None] / num_samples**0.5)
+    covariance = np.einsum("nsp,ntp->pst", deviation, deviation) / num_samples
+    assert np.all(
+        np.abs(covariance - expected_cov) < 5.0 * np.outer(sd, sd) * (2.0 / num_samples) ** 0.5
+    )
+
+
+CHUNK_SIZES = [None, 1, 3, N - 1, N, 1000]
+
+
+@each_case
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+def test_chunk_size_changes_nothing(case: Case, chunk_size: Optional[int]) -> None:
+    model = case.model(chunk_size=chunk_size)
+    assert_close(
+        model.pep_log_marginal_likelihood(), reference.pep_log_z(*case.reference_arguments())
+    )
+    for actual, expected in zip(
+        model.compute_qu(), reference.pep_qu(*case.reference_arguments())
+    ):
+        assert_close(actual, expected)
+    assert_close(model.predict_f(case.problem.Xnew)[0], case.expected_prediction()[0])
+
+
+def _golden_model(alpha: Any, *, per_row: bool = False) -> "pep.models.PEPRegression":
+    problem, mean, noise_of_row, blocks, _ = golden_problem()
+    # The rows' inputs -1 + n/4 make 0.02 + 0.01 n linear in them: 0.06 + 0.04 x.
+    noise = gpflow.functions.Linear(np.array([[0.04], [0.0]]), np.array([0.06]))
+    assert_close(noise(problem.X)[:, 0], noise_of_row, rtol=1e-14)
+    return pep.models.PEPRegression(
+        problem.data,
+        problem.kernel(),
+        problem.Z,
+        alpha=alpha,
+        blocks=blocks if per_row else None,
+        likelihood=gpflow.likelihoods.Gaussian(noise if per_row else problem.noise_variance),
+        mean_function=gpflow.functions.Constant(mean),
+    )
+
+
+@pytest.fixture
+def tiny_jitter() -> None:
+    gpflow.config.set_default_jitter(1e-14)
+
+
+@pytest.mark.usefixtures("tiny_jitter")
+class TestGolden:
+    @pytest.mark.parametrize("alpha, expected", GOLDEN_LOG_Z.items())
+    def test_log_z(self, alpha: float, expected: float) -> None:
+        log_z = float(_golden_model(alpha).pep_log_marginal_likelihood())
+        assert log_z == pytest.approx(expected, rel=0.0, abs=1e-9)
+
+    def test_log_z_of_blocks(self) -> None:
+        alpha = golden_problem().alpha_of_block
+        log_z = float(_golden_model(alpha, per_row=True).pep_log_marginal_likelihood())
+        assert log_z == pytest.approx(GOLDEN_LOG_Z_BLOCKS, rel=0.0, abs=1e-9)
+
+    def test_predictions(self) -> None:
+        mean, variance = _golden_model(0.5).predict_f(golden_problem().problem.Xnew)
+        assert float(mean[0, 0]) == pytest.approx(GOLDEN_MEAN, rel=0.0, abs=1e-9)
+        assert float(variance[1, 0]) == pytest.approx(GOLDEN_VARIANCE, rel=0.0, abs=1e-9)
+
+
+@some_cases
+class TestPosterior:
+    @pytest.mark.parametrize(
+        "cache", [PrecomputeCacheType.TENSOR, PrecomputeCacheType.VARIABLE, "tensor", "variable"]
+    )
+    @pytest.mark.parametrize("full_cov", [False, True])
+    def test_cached(self, case: Case, cache: Any, full_cov: bool) -> None:
+        model, Xnew = case.model(), case.problem.Xnew
+        posterior = model.posterior(cache)
+        for method in (posterior.predict_f, posterior.fused_predict_f):
+            for actual, expected in zip(
+                method(Xnew, full_cov=full_cov), model.predict_f(Xnew, full_cov=full_cov)
+            ):
+                assert_close(actual, expected)
+
+    @pytest.mark.parametrize("cache", [PrecomputeCacheType.NOCACHE, "nocache", None])
+    def test_not_cached(self, case: Case, cache: Any) -> None:
+        model, Xnew = case.model(), case.problem.Xnew
+        posterior = model.posterior(cache)
+        for actual, expected in zip(posterior.fused_predict_f(Xnew), model.predict_f(Xnew)):
+            assert_close(actual, expected)
+
+    def test_default_is_cached(self, case: Case) -> None:
+        posterior = case.model().posterior()
+        assert isinstance(posterior, gpflow.posteriors.AbstractPosterior)
+        assert posterior.cache is not None
+
+    def test_new_posterior_follows_new_parameters(self, case: Case) -> None:
+        model, Xnew = case.model(), case.problem.Xnew
+        before, _ = model.posterior().predict_f(Xnew)
+        model.kernel.lengthscales.assign([0.5, 0.6])
+        after, _ = model.posterior().predict_f(Xnew)
+        assert_close(after, model.predict_f(Xnew)[0])
+        assert np.max(np.abs(after - before)) > 1e-3
+
+    def test_batched_inputs(self, case: Case) -> None:
+        model, Xnew = case.model(), case.problem.Xnew
+        batched = np.stack([Xnew, Xnew[::-1]])
+        for actual, plain in zip(model.posterior().predict_f(batched), model.predict_f(Xnew)):
+            assert_close(actual, np.stack([plain, plain[::-1]]))
+
+
+@some_cases
+def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
+    model, Xnew = case.model(), case.problem.Xnew
+    L, M = case.num_outputs, len(case.problem.Z)
+    assert model.q_mu.shape == (M, L)
+    assert model.q_sqrt.shape == (L, M, M)
+    svgp = gpflow.models.SVGP(
+        model.kernel,
+        model.likelihood,
+        model.inducing_variable,
+        mean_function=model.mean_function,
+        num_latent_gps=L,
+        q_mu=model.q_mu,
+        q_sqrt=model.q_sqrt,
+        whiten=True,
+    )
+    for full_cov in (False, True):
+        for actual, expected in zip(
+            svgp.predict_f(Xnew, full_cov=full_cov), model.predict_f(Xnew, full_cov=full_cov)
+        ):
+            assert_close(actual, expected)
+
+
+@some_cases
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_compiled(case: Case, jit_compile: bool, chunk_size: Optional[int]) -> None:
+    model, Xnew = case.model(chunk_size=chunk_size), case.problem.Xnew
+
+    @tf.function(jit_compile=jit_compile)
+    def value_and_gradient() -> Tuple[tf.Tensor, Any]:
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    predict = tf.function(model.predict_f, jit_compile=jit_compile)
+    loss, gradient = value_and_gradient()
+    assert_close(loss, model.training_loss())
+    for actual, expected in zip(
+        gradient, gradients(model.training_loss, model.trainable_variables)
+    ):
+        assert_close(tf.convert_to_tensor(actual), expected)
+    for actual, expected in zip(predict(Xnew), model.predict_f(Xnew)):
+        assert_close(actual, expected)
+
+
+def test_compiled_loss_is_traced_once_and_follows_assignments() -> None:
+    model = CASES["alpha 0.5"].model()
+    traces = []
+
+    @tf.function
+    def log_z() -> tf.Tensor:
+        traces.append(None)
+        return model.pep_log_marginal_likelihood()
+
+    for alpha in (0.5, 0.0, 0.3, 1.0):
+        model.alpha.assign(alpha)
+        expected = reference.pep_log_z(*Case(alpha=alpha).reference_arguments())
+        assert_close(log_z(), expected)
+        assert_close(model.pep_log_marginal_likelihood(), expected)
+    assert len(traces) == 1
+
+
+def _gpflow_prior(model: "pep.models.PEPRegression", X: Array) -> reference.Prior:
+    """For features and kernels that the reference does not know: GPflow's own matrices."""
+    Z, kernel = model.inducing_variable, model.kernel
+    return reference.Prior(
+        gpflow.covariances.Kuu(Z, kernel, jitter=gpflow.config.default_jitter()).numpy(),
+        gpflow.covariances.Kuf(Z, kernel, X).numpy(),
+        kernel(X).numpy(),
+    )
+
+
+def _multiscale(problem: RegressionProblem) -> gpflow.inducing_variables.Multiscale:
+    return gpflow.inducing_variables.Multiscale(problem.Z, np.linspace(0.1, 0.9, 10).reshape(5, 2))
+
+
+FEATURES_AND_KERNELS = {
+    "Multiscale": (_multiscale, RegressionProblem.kernel),
+    "sum of kernels": (
+        lambda problem: problem.Z,
+        lambda problem: gpflow.kernels.Matern32(lengthscales=0.7)
+        + gpflow.kernels.Linear(active_dims=[1]),
+    ),
+    "product on active dimensions": (
+        lambda problem: gpflow.inducing_variables.InducingPoints(problem.Z),
+        lambda problem: gpflow.kernels.RBF(active_dims=[0])
+        * gpflow.kernels.Periodic(gpflow.kernels.RBF(active_dims=[1])),
+    ),
+    "change points": (
+        lambda problem: problem.Z[:, :1],
+        lambda problem: gpflow.kernels.ChangePoints(
+            [gpflow.kernels.Matern12(), gpflow.kernels.RBF(lengthscales=0.5)], [0.1], 3.0
+        ),
+    ),
+    "more inducing points than rows": (
+        lambda problem: np.random.default_rng(1).uniform(-2.0, 2.0, [N + 3, 2]),
+        lambda problem: gpflow.kernels.Matern12(),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "make_feature, make_kernel", FEATURES_AND_KERNELS.values(), ids=FEATURES_AND_KERNELS.keys()
+)
+@pytest.mark.parametrize("chunk_size", [None, 4])
+@pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
+def test_other_features_and_kernels(
+    make_feature: Callable[[RegressionProblem], Any],
+    make_kernel: Callable[[RegressionProblem], gpflow.kernels.Kernel],
+    chunk_size: Optional[int],
+    blocks: Optional[Any],
+) -> None:
+    problem = regression_problem(num_data=N)
+    feature, kernel = make_feature(problem), make_kernel(problem)
+    if isinstance(feature, np.ndarray):
+        problem = problem._replace(
+            X=problem.X[:, : feature.shape[1]], Xnew=problem.Xnew[:, : feature.shape[1]]
+        )
+    model = pep.models.PEPRegression(
+        problem.data,
+        kernel,
+        feature,
+        alpha=0.4,
+        noise_variance=problem.noise_variance,
+        blocks=blocks,
+        chunk_size=chunk_size,
+    )
+    prior = _gpflow_prior(model, problem.X)
+    arguments = (
+        prior,
+        problem.Y,
+        np.full(N, problem.noise_variance),
+        reference.make_factors(N, 0.4, blocks),
+    )
+    assert_close(model.pep_log_marginal_likelihood(), reference.pep_log_z(*arguments))
+    for actual, expected in zip(model.compute_qu(), reference.pep_qu(*arguments)):
+        assert_close(actual, expected)
+    expected_mean, expected_cov = reference.pep_predict(
+        *arguments,
+        gpflow.covariances.Kuf(model.inducing_variable, kernel, problem.Xnew).numpy(),
+        kernel(problem.Xnew).numpy(),
+    )
+    mean, cov = model.predict_f(problem.Xnew, full_cov=True)
+    assert_close(mean, expected_mean)
+    assert_close(cov[0], expected_cov)
+
+
+def test_default_arguments() -> None:
+    problem = regression_problem(num_data=N)
+    model = pep.models.PEPRegression(problem.data, problem.kernel(), problem.Z)
+    assert float(model.alpha.numpy()) == 0.5
+    assert float(model.likelihood.variance.numpy()) == 1.0
+    assert_close(
+        model.pep_log_marginal_likelihood(),
+        reference.pep_log_z(
+            problem.prior(), problem.Y, np.ones(N), reference.make_factors(N, 0.5)
+        ),
+    )
+
+
+def test_well_conditioned_model_gives_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = CASES["alpha 0.5"].model()
+        model.training_loss()
+        model.predict_f(CASES["alpha 0.5"].problem.Xnew)
