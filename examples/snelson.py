@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -22,7 +22,7 @@ from gpflow_pep.models import PEPRegression
 
 NUM_INDUCING = 15
 ALPHAS = (0.0, 0.5, 1.0)
-Data = Tuple[AnyNDArray, AnyNDArray]
+Data = tuple[AnyNDArray, AnyNDArray]
 
 
 def load(directory: Path) -> Data:
@@ -53,7 +53,7 @@ def exact(data: Data) -> gpflow.models.GPR:
     return model
 
 
-def sparse(data: Data, alpha: float, Z: AnyNDArray) -> Tuple[PEPRegression, float]:
+def sparse(data: Data, alpha: float, Z: AnyNDArray) -> tuple[PEPRegression, float]:
     """Power EP with everything at its optimum, and the log marginal likelihood reached."""
     model = PEPRegression(
         data, gpflow.kernels.SquaredExponential(), Z.copy(), alpha=alpha, noise_variance=0.1
@@ -66,7 +66,9 @@ def initial_inputs(X: AnyNDArray) -> AnyNDArray:
     return np.sort(X, axis=0)[np.linspace(0, len(X) - 1, NUM_INDUCING).astype(int)]
 
 
-def draw(axes: Any, data: Data, gpr: gpflow.models.GPR, model: PEPRegression, Z: AnyNDArray) -> None:
+def draw(
+    axes: Any, data: Data, gpr: gpflow.models.GPR, model: PEPRegression, Z: AnyNDArray
+) -> None:
     """Predictions with two-standard-deviation bars, exact in dashes, inducing inputs as crosses."""
     X, Y = data
     grid = np.linspace(-2.0, 8.0, 400)[:, None]
@@ -106,7 +108,7 @@ def main() -> None:
         report(data, 0.0, "exact GPR", float(gpr.log_marginal_likelihood()), gpr)
         for jitter in (1e-6, 1e-8):
             with gpflow.config.as_context(gpflow.config.Config(jitter=jitter)):
-                fits: Dict[float, PEPRegression] = {}
+                fits: dict[float, PEPRegression] = {}
                 for alpha in ALPHAS:
                     fits[alpha], value = sparse(data, alpha, Z)
                     report(data, jitter, f"PEP alpha = {alpha:g}", value, fits[alpha])

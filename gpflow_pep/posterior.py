@@ -1,6 +1,7 @@
 """The approximate posterior of the inducing variables, and GPflow posteriors made from it."""
 
-from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -56,8 +57,8 @@ def gpflow_posterior(
     q: Callable[[], WhitenedGaussian],
     kernel: Kernel,
     inducing_variable: InducingVariables,
-    mean_function: Optional[MeanFunction],
-    precompute_cache: Union[PrecomputeCacheType, str, None],
+    mean_function: MeanFunction | None,
+    precompute_cache: PrecomputeCacheType | str | None,
 ) -> BasePosterior:
     """
     Create the GPflow posterior of a model whose q(v) is a function of its parameters and data.
@@ -80,15 +81,15 @@ def gpflow_posterior(
     class FreshPosterior(plain):  # type: ignore[misc,valid-type]
         """A posterior that asks for q whenever it is about to use it."""
 
-        def _precompute(self) -> Tuple[PrecomputedValue, ...]:
-            return self._with_fresh_q(super()._precompute)  # type: ignore[no-any-return]
+        _q_dist: Any
+
+        def _precompute(self) -> tuple[PrecomputedValue, ...]:
+            return self._with_fresh_q(super()._precompute)
 
         def _conditional_fused(
             self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
         ) -> MeanAndVariance:
-            return self._with_fresh_q(  # type: ignore[no-any-return]
-                super()._conditional_fused, Xnew, full_cov, full_output_cov
-            )
+            return self._with_fresh_q(super()._conditional_fused, Xnew, full_cov, full_output_cov)
 
         def _with_fresh_q(self, method: Callable[..., Any], *args: Any) -> Any:
             held = self._q_dist
@@ -109,4 +110,4 @@ def gpflow_posterior(
         precompute_cache=PrecomputeCacheType(precompute_cache or "nocache"),
     )
     unused.clear()
-    return posterior  # type: ignore[no-any-return]
+    return posterior

@@ -1,6 +1,6 @@
 """Checks of what users pass to models: what was got, what was expected, what to do."""
 
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
 
-def check_data(data: RegressionData) -> Tuple[tf.Tensor, tf.Tensor]:
+def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Check training data and convert them to tensors; variables stay variables.
 
@@ -129,7 +129,7 @@ def check_same_float(dtype: tf.DType, **parts: Module) -> None:
                 )
 
 
-def check_blocks(blocks: Any, num_rows: Optional[int]) -> AnyNDArray:
+def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     """
     Check the block labels of rows.
 
@@ -150,7 +150,7 @@ def check_blocks(blocks: Any, num_rows: Optional[int]) -> AnyNDArray:
     return labels
 
 
-def check_chunk_size(chunk_size: Any) -> Optional[int]:
+def check_chunk_size(chunk_size: Any) -> int | None:
     """
     Check the most rows that are worked on at a time.
 

@@ -1,6 +1,7 @@
 """Sparse Gaussian process regression by Power EP, in closed form."""
 
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
@@ -85,12 +86,12 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         inducing_variable: InducingVariablesLike,
         *,
         alpha: TensorData = 0.5,
-        mean_function: Optional[MeanFunction] = None,
-        num_latent_gps: Optional[int] = None,
-        noise_variance: Optional[TensorData] = None,
-        likelihood: Optional[Gaussian] = None,
-        blocks: Optional[Any] = None,
-        chunk_size: Optional[int] = None,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        noise_variance: TensorData | None = None,
+        likelihood: Gaussian | None = None,
+        blocks: Any | None = None,
+        chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
         variables = checks.check_inducing_variable(inducing_variable, kernel, X)
@@ -136,7 +137,7 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
 
     # type-ignore is because of changed method signature:
     @inherit_check_shapes
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
         return self.pep_log_marginal_likelihood()
 
@@ -160,7 +161,7 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         "return[0]: [M, P]",
         "return[1]: [M, M]",
     )
-    def compute_qu(self) -> Tuple[tf.Tensor, tf.Tensor]:
+    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Compute mean and covariance of q(u); the outputs share the covariance.
 
@@ -183,7 +184,7 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
 
     def posterior(
         self,
-        precompute_cache: Union[PrecomputeCacheType, str, None] = PrecomputeCacheType.TENSOR,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
     ) -> BasePosterior:
         """
         Create the GPflow posterior, for fast predictions.
@@ -254,7 +255,7 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         of_blocks = chunks.block_chunks(self._blocks)
         alpha = tf.broadcast_to(self.alpha, [len(self._blocks.names)])
 
-        def take(k: Any) -> Tuple[tf.Tensor, ...]:
+        def take(k: Any) -> tuple[tf.Tensor, ...]:
             block, row = of_blocks.take(k)
             member = tf.maximum(row, 0)  # -1 where there is no row
             return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
@@ -278,11 +279,10 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         return self._chunk_size or chunks.default_chunk_size(self._num_inducing())
 
     def _row_sums(self, rows: Rows, W: tf.Tensor) -> RowSums:
-        X, Y, *alpha = rows
+        X, Y, *own_alpha = rows
         A, d = project(W, self.inducing_variable, self.kernel, X)
-        return collapsed.single_row_sums(
-            A, d, self._noise(X), *(alpha or [self.alpha]), self._residual(X, Y)
-        )
+        alpha = own_alpha[0] if own_alpha else tf.convert_to_tensor(self.alpha)
+        return collapsed.single_row_sums(A, d, self._noise(X), alpha, self._residual(X, Y))
 
     def _slack_sums(self, rows: Rows, W: tf.Tensor, slack: tf.Tensor) -> Sums:
         """Trace of the residual covariance, and sums with slack added to the noise."""
@@ -327,9 +327,7 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
             )
 
 
-def _check_likelihood(
-    likelihood: Optional[Gaussian], noise_variance: Optional[TensorData]
-) -> Gaussian:
+def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
     if likelihood is None:
         return Gaussian(1.0 if noise_variance is None else noise_variance)
     if noise_variance is not None:
@@ -345,7 +343,7 @@ def _check_likelihood(
     return likelihood
 
 
-def _check_num_latent(num_latent_gps: Optional[int], Y: tf.Tensor) -> Optional[int]:
+def _check_num_latent(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
     num_outputs = Y.shape[1]
     if num_latent_gps is None or num_outputs is None or num_latent_gps == num_outputs:
         return num_latent_gps or num_outputs

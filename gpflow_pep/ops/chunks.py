@@ -1,7 +1,8 @@
 """Sums over chunks of rows, with a gradient that recomputes each chunk instead of keeping it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +17,8 @@ MIN_CHUNK = 256
 #: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
 MEMORY_BUDGET = 2**30
 
-Rows = Tuple[tf.Tensor, ...]
-Sums = Tuple[tf.Tensor, ...]
+Rows = tuple[tf.Tensor, ...]
+Sums = tuple[tf.Tensor, ...]
 
 
 class Chunks(NamedTuple):
@@ -35,7 +36,7 @@ def default_chunk_size(num_inducing: int) -> int:
     return max(MIN_CHUNK, CHUNK_ELEMENTS // max(1, num_inducing))
 
 
-def fits_memory(num_inducing: int, num_rows: Optional[int], itemsize: int, copies: int) -> bool:
+def fits_memory(num_inducing: int, num_rows: int | None, itemsize: int, copies: int) -> bool:
     """
     Whether ``copies`` matrices of size M x N are within :data:`MEMORY_BUDGET`.
 
@@ -115,8 +116,8 @@ def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
     names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(block_of_row, kind="stable"), np.cumsum(sizes)[:-1])
     largest_first = np.argsort(-sizes, kind="stable")
-    num_blocks: List[int] = []
-    width: List[int] = []
+    num_blocks: list[int] = []
+    width: list[int] = []
     for size in sizes[largest_first]:
         if width and (num_blocks[-1] + 1) * width[-1] <= chunk_size:
             num_blocks[-1] += 1
@@ -162,7 +163,7 @@ def _loop(function: Callable[..., Sums], chunks: Chunks, shared: Sequence[tf.Ten
         return total
     maximum = chunks.count - 1 if isinstance(chunks.count, int) else None
 
-    def add(k: tf.Tensor, *total: tf.Tensor) -> Tuple[tf.Tensor, ...]:
+    def add(k: tf.Tensor, *total: tf.Tensor) -> tuple[tf.Tensor, ...]:
         terms = function(chunks.take(k), *shared)
         return (k + 1, *(a + b for a, b in zip(total, terms)))
 
@@ -198,6 +199,7 @@ def sum_over_chunks(
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
     """
+
     def on_chunk(rows: Rows, *shared: tf.Tensor) -> Sums:
         return function(tuple(map(tf.stop_gradient, rows)), *shared)
 
@@ -205,7 +207,7 @@ def sum_over_chunks(
         return _loop(on_chunk, chunks, shared)
 
     @tf.custom_gradient
-    def recomputed(*shared: tf.Tensor) -> Tuple[Sums, Callable[..., Any]]:
+    def recomputed(*shared: tf.Tensor) -> tuple[Sums, Callable[..., Any]]:
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             def of_chunk(rows: Rows, *args: tf.Tensor) -> Sums:
                 shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]

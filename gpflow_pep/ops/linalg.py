@@ -9,7 +9,8 @@ known by symmetry: at many blocks that is half of the work.
 """
 
 import warnings
-from typing import Any, Callable, List, NamedTuple, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -35,7 +36,7 @@ class Factor(NamedTuple):
     """[..., M, M], lower triangular, :math:`W = L^{-1}`."""
 
 
-def _row_blocks(size: Any) -> List[Tuple[Any, Any]]:
+def _row_blocks(size: Any) -> list[tuple[Any, Any]]:
     """First and last row (exclusive) of each block; ``size`` may be a tensor."""
     count = max(1, min(_MAX_BLOCKS, size // _BLOCK_ROWS)) if isinstance(size, int) else 2
     return [(size * i // count, size * (i + 1) // count) for i in range(count)]
@@ -93,10 +94,10 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def product(W: tf.Tensor, B: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
+    def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         blocks = [tf.matmul(W[a:b, :b], B[:b]) for a, b in _row_blocks(_num_rows(W))]
 
-        def gradient(upstream: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             return _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
 
         return tf.concat(blocks, axis=0), gradient
@@ -116,7 +117,7 @@ def gram(A: tf.Tensor) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def product(A: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:
+    def product(A: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         lower = _lower_of_product(A, A)
         full = lower + tf.transpose(lower) - tf.linalg.diag(tf.linalg.diag_part(lower))
 
@@ -149,8 +150,11 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
     K = tf.stop_gradient(K)
     size = tf.shape(K)[-1]
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
-    rounding = tf.cast(size, K.dtype) * tf.constant(tf.experimental.numpy.finfo(
-        K.dtype.as_numpy_dtype).eps, K.dtype) * scale
+    rounding = (
+        tf.cast(size, K.dtype)
+        * tf.constant(tf.experimental.numpy.finfo(K.dtype.as_numpy_dtype).eps, K.dtype)
+        * scale
+    )
     eye = tf.eye(size, dtype=K.dtype)
 
     def factorises(jitter: tf.Tensor) -> tf.Tensor:
@@ -160,7 +164,7 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
     def unfinished(jitter: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(~done & (jitter < scale))
 
-    def escalate(jitter: tf.Tensor, done: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    def escalate(jitter: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         larger = tf.minimum(10.0 * tf.maximum(jitter, rounding), scale)
         jitter = tf.where(done, jitter, larger)
         return jitter, factorises(jitter)
