@@ -94,13 +94,6 @@ def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert best is not None
     (marked,) = [line for line in result.stdout.splitlines() if "*" in line and "│" in line]
     assert f"{best.smll:.4f}" in marked
-
-
-def test_fits_that_did_not_converge_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_compare(monkeypatch, lambda *_, **__: small_comparison())
-    result = run("compare", "--out", tmp_path)
     for fit in small_comparison().results:
         warned = f"the fit at alpha {fit.alpha:g} stopped after" in result.stderr
         assert warned is not fit.converged

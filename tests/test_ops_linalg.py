@@ -1,0 +1,130 @@
+"""Structured products against plain ones, and Cholesky factors of matrices that are hard."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import assert_close
+
+from gpflow_pep.ops.linalg import JitterWarning, factorise, gram, jitter_needed, lower_matmul
+
+SIZES = [1, 7, 159, 160, 321, 500]
+
+
+@pytest.fixture
+def lower(rng: np.random.Generator, size: int) -> tf.Tensor:
+    return tf.constant(np.tril(rng.standard_normal((size, size))))
+
+
+@pytest.fixture
+def wide(rng: np.random.Generator, size: int) -> tf.Tensor:
+    return tf.constant(rng.standard_normal((size, 13)))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("jit", [False, True])
+def test_lower_matmul(lower: tf.Tensor, wide: tf.Tensor, jit: bool) -> None:
+    weight = tf.cos(wide)
+
+    def value_and_gradients(product):  # type: ignore[no-untyped-def]
+        with tf.GradientTape() as tape:
+            tape.watch([lower, wide])
+            value = product(lower, wide)
+            total = tf.reduce_sum(value * weight)
+        return value, tape.gradient(total, [lower, wide])
+
+    value, gradients = tf.function(
+        lambda: value_and_gradients(lower_matmul), jit_compile=jit, autograph=False
+    )()
+    expected, expected_gradients = value_and_gradients(tf.matmul)
+    assert_close(value, expected, rtol=1e-13)
+    assert_close(gradients[0], tf.linalg.band_part(expected_gradients[0], -1, 0), rtol=1e-13)
+    assert_close(gradients[1], expected_gradients[1], rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_gram(wide: tf.Tensor, size: int, rng: np.random.Generator) -> None:
+    weight = tf.constant(rng.standard_normal((size, size)))  # not symmetric
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(wide)
+        value = gram(wide)
+        total = tf.reduce_sum(value * weight)
+        expected = tf.matmul(wide, wide, transpose_b=True)
+        expected_total = tf.reduce_sum(expected * weight)
+    assert_close(value, expected, rtol=1e-13)
+    assert_close(value, tf.transpose(value), rtol=0.0)
+    assert_close(tape.gradient(total, wide), tape.gradient(expected_total, wide), rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [4, 200])
+def test_products_of_unknown_size(lower: tf.Tensor, wide: tf.Tensor) -> None:
+    spec = tf.TensorSpec([None, None], tf.float64)
+    compiled = tf.function(lower_matmul, input_signature=[spec, spec])
+    assert_close(compiled(lower, wide), tf.matmul(lower, wide), rtol=1e-13)
+    compiled = tf.function(gram, input_signature=[spec])
+    assert_close(compiled(wide), tf.matmul(wide, wide, transpose_b=True), rtol=1e-13)
+
+
+def test_factorise_and_its_gradient(rng: np.random.Generator) -> None:
+    root = rng.standard_normal((2, 6, 6))
+    K = tf.constant(root @ root.transpose(0, 2, 1) + 0.1 * np.eye(6))
+    L, W = factorise(K)
+    assert_close(L, np.linalg.cholesky(K.numpy()), rtol=1e-14)
+    assert_close(W, np.linalg.inv(L.numpy()), rtol=1e-12)
+
+
+def test_no_jitter_where_none_is_needed(rng: np.random.Generator) -> None:
+    root = rng.standard_normal((3, 5, 9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jitter = jitter_needed(tf.constant(root @ root.transpose(0, 2, 1)))
+    assert_close(jitter, np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("kind", ["rank one", "indefinite by rounding", "zero"])
+def test_jitter_is_enough_and_little(kind: str, scale: float, dtype: type) -> None:
+    eps = np.finfo(dtype).eps
+    if kind == "rank one":
+        K = np.ones((40, 40), dtype)
+    elif kind == "zero":
+        K = np.diag(np.r_[np.ones(39), 0.0]).astype(dtype)
+    else:
+        x = np.linspace(0, 1, 40)[:, None]
+        K = np.exp(-0.5 * (x - x.T) ** 2 / 9.0).astype(dtype) - np.eye(40, dtype=dtype) * 9 * eps
+    K = (scale * K).astype(dtype)
+    with pytest.warns(JitterWarning, match="nearly"):
+        jitter = jitter_needed(tf.constant(K)).numpy()
+    L = tf.linalg.cholesky(K + jitter * np.eye(40, dtype=dtype)).numpy()
+    assert np.all(np.isfinite(L))
+    assert 0.0 < jitter <= 1e4 * 40 * eps * scale
+
+
+def test_jitter_only_for_the_matrix_that_needs_it() -> None:
+    K = np.stack([np.eye(4), np.ones((4, 4)), 2.0 * np.eye(4)])
+    with pytest.warns(JitterWarning):
+        jitter = jitter_needed(tf.constant(K)).numpy()
+    assert jitter[0] == 0.0 and jitter[2] == 0.0 and jitter[1] > 0.0
+
+
+def test_jitter_gives_up_on_nan_and_ends() -> None:
+    K = np.eye(3)
+    K[1, 1] = np.nan
+    jitter_needed(tf.constant(K))  # ends; the caller sees NaN in the factor
+    assert np.isnan(factorise(tf.constant(K)).L.numpy()).any()
+
+
+def test_jitter_is_reported_once_by_a_compiled_graph(capfd: pytest.CaptureFixture[str]) -> None:
+    compiled = tf.function(jitter_needed)
+    for _ in range(3):
+        assert compiled(tf.ones([4, 4], tf.float64)) > 0.0
+    assert capfd.readouterr().err.count("could not be factorised") == 1
+
+
+def test_jitter_compiles_with_xla() -> None:
+    K = tf.ones([4, 4], tf.float64)
+    with pytest.warns(JitterWarning):
+        expected = jitter_needed(K)
+    assert_close(tf.function(jitter_needed, jit_compile=True)(K), expected)
