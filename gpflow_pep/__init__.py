@@ -4,8 +4,52 @@ Where you write ``gpflow.models.SGPR``, write :class:`gpflow_pep.models.PEPRegre
 the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 """
 
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import (
+        compare,
+        covariances,
+        datasets,
+        energies,
+        fitted,
+        metrics,
+        models,
+        ops,
+        plotting,
+        posterior,
+        report,
+        saving,
+    )
+
 __version__ = "0.1.0"
 
-from . import covariances, energies, metrics, models, ops, posterior
+__all__ = [
+    "__version__",
+    "compare",
+    "covariances",
+    "datasets",
+    "energies",
+    "fitted",
+    "metrics",
+    "models",
+    "ops",
+    "plotting",
+    "posterior",
+    "report",
+    "saving",
+]
 
-__all__ = ["__version__", "covariances", "energies", "metrics", "models", "ops", "posterior"]
+
+# Imported when first used: TensorFlow takes seconds to load, and the help of the command line
+# needs none of it.
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,10 +17,10 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from gpflow_pep import __version__
+from . import __version__
 
 if TYPE_CHECKING:
-    from gpflow_pep.compare import Comparison, Progress
+    from .compare import Comparison, Progress
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -180,9 +180,9 @@ def _run(data: Path | None, target: str, out: Path, options: dict[str, Any]) -> 
     if errors.is_terminal:
         errors.print("Loading TensorFlow ...", style="dim")
     with _quiet_tensorflow():
-        from gpflow_pep import datasets, plotting
-        from gpflow_pep.compare import compare
-        from gpflow_pep.report import write_report
+        from . import datasets, plotting
+        from .compare import compare
+        from .report import write_report
     with _warnings_as_lines(errors):
         try:
             dataset = datasets.diabetes() if data is None else datasets.read_csv(data, target)

@@ -12,15 +12,15 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
 from gpflow.posteriors import AbstractPosterior
 
-from gpflow_pep.datasets import Standardiser
-from gpflow_pep.models import PEPRegression
+from .datasets import Standardiser
+from .models import PEPRegression
 
 # Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
 PREDICTION_CHUNK = 10_000
 
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
-def build_model(X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: float) -> PEPRegression:
+def build_model(X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType) -> PEPRegression:
     """
     A :class:`~gpflow_pep.models.PEPRegression` for standardised data: zero mean, a squared
     exponential kernel with a lengthscale per input, and inducing points.

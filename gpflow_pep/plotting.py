@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpflow_pep.compare import Comparison, FitResult
-from gpflow_pep.metrics import central_interval
+from .compare import Comparison, FitResult
+from .metrics import central_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,7 +146,7 @@ def fit_figure(comparison: Comparison) -> "Figure":
     ):
         axes.plot(x[rows], dataset.Y[rows, 0], ".", color=color, markersize=5, label=label)
     axes.plot(
-        inducing, np.zeros_like(inducing), "|", color="black", markersize=14, clip_on=False,
+        inducing, np.full_like(inducing, 0.03), "|", color="black", markersize=12,
         transform=axes.get_xaxis_transform(), label="inducing inputs",
     )  # fmt: skip
     axes.set(

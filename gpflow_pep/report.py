@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpflow_pep import plotting
-from gpflow_pep.compare import Comparison
-from gpflow_pep.saving import export_saved_model, save_model
+from . import plotting
+from .compare import Comparison
+from .saving import export_saved_model, save_model
 
 
 def write_report(directory: Path, comparison: Comparison, *, figures: bool = True) -> list[Path]:

@@ -16,15 +16,16 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from gpflow_pep import __version__
-from gpflow_pep.datasets import Standardiser
-from gpflow_pep.fitted import FittedRegression, SavedPrediction, build_model
-from gpflow_pep.models import PEPRegression
+from . import __version__
+from .datasets import Standardiser
+from .fitted import FittedRegression, SavedPrediction, build_model
+from .models import PEPRegression
 
 FORMAT = 1
 DESCRIPTION = "model.json"
 ARRAYS = "arrays.npz"
 PARAMETER = "parameter"
+UNCONSTRAINED = "unconstrained"
 
 
 def _check_rebuildable(model: PEPRegression) -> None:
@@ -42,6 +43,11 @@ def _check_rebuildable(model: PEPRegression) -> None:
                 f"the model has a {type(part).__name__}, expected a {cls.__name__}, as the models"
                 " that compare trains: save other models with tf.train.Checkpoint."
             )
+    if model._blocks is not None:
+        raise ValueError(
+            "the model has blocks of rows, expected none, as the models that compare trains: save"
+            " other models with tf.train.Checkpoint."
+        )
 
 
 def save_model(directory: str | PathLike[str], fitted: FittedRegression) -> None:
@@ -58,7 +64,7 @@ def save_model(directory: str | PathLike[str], fitted: FittedRegression) -> None
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     X, Y = fitted.model.data
-    parameters = gpflow.utilities.read_values(fitted.model)
+    parameters = gpflow.utilities.parameter_dict(fitted.model)
     np.savez(
         directory / ARRAYS,
         X=X.numpy(),
@@ -67,12 +73,16 @@ def save_model(directory: str | PathLike[str], fitted: FittedRegression) -> None
         input_scale=fitted.inputs.scale,
         target_mean=fitted.target.mean,
         target_scale=fitted.target.scale,
-        **{PARAMETER + path: value for path, value in parameters.items()},
+        **{PARAMETER + path: value.numpy() for path, value in parameters.items()},
+        **{
+            UNCONSTRAINED + path: value.unconstrained_variable.numpy()
+            for path, value in parameters.items()
+        },
     )
     description = {
         "format": FORMAT,
         "model": "PEPRegression",
-        "alpha": np.asarray(fitted.model.alpha).tolist(),
+        "alpha": fitted.model.alpha.numpy().tolist(),
         "feature_names": fitted.feature_names,
         "target_name": fitted.target_name,
         "versions": {
@@ -113,6 +123,21 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
     return description, arrays
 
 
+def _restore_parameters(model: PEPRegression, arrays: dict[str, AnyNDArray]) -> None:
+    """
+    Assign the unconstrained values: the constrained ones do not come back to the last digit, and
+    where Kuu is ill-conditioned predictions would differ by more.
+    """
+    for path, parameter in gpflow.utilities.parameter_dict(model).items():
+        parameter.unconstrained_variable.assign(arrays[UNCONSTRAINED + path])
+        value, expected = parameter.numpy(), arrays[PARAMETER + path]
+        if not np.allclose(value, expected, rtol=1e-9):
+            raise ValueError(
+                f"parameter {path} was loaded as {value}, expected the saved {expected}: set"
+                " gpflow.config (positive bijector and minima) as it was when the model was saved."
+            )
+
+
 def load_model(directory: str | PathLike[str]) -> FittedRegression:
     """
     Load what :func:`save_model` wrote::
@@ -121,33 +146,28 @@ def load_model(directory: str | PathLike[str]) -> FittedRegression:
         mean, variance = fitted.predict(X)  # of y, in original units
         fitted.model                        # the PEPRegression
 
+    Predictions are identical under the same ``gpflow.config`` (its jitter, for example).
+
     :param directory: the folder that was written.
     :raises ValueError: if a file is missing or damaged, or of another format.
     """
     directory = Path(directory)
     description, arrays = _read(directory)
-    parameters = {
-        key.removeprefix(PARAMETER): value
-        for key, value in arrays.items()
-        if key.startswith(PARAMETER)
-    }
     try:
-        model = build_model(
-            arrays["X"], arrays["Y"], parameters[".inducing_variable.Z"], parameters[".alpha"]
-        )
+        Z, alpha = arrays[PARAMETER + ".inducing_variable.Z"], arrays[PARAMETER + ".alpha"]
         fitted = FittedRegression(
-            model,
+            build_model(arrays["X"], arrays["Y"], Z, alpha),
             Standardiser(arrays["input_mean"], arrays["input_scale"]),
             Standardiser(arrays["target_mean"], arrays["target_scale"]),
             tuple(description["feature_names"]),
             description["target_name"],
         )
+        _restore_parameters(fitted.model, arrays)
     except KeyError as error:
         raise ValueError(
             f"the files in {directory} do not have the entry {error}, expected all that save_model"
             " writes: save the model again."
         ) from error
-    gpflow.utilities.multiple_assign(model, parameters)
     return fitted
 
 

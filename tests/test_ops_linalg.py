@@ -44,17 +44,22 @@ def test_lower_matmul(lower: tf.Tensor, wide: tf.Tensor, jit: bool) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_gram(wide: tf.Tensor, size: int, rng: np.random.Generator) -> None:
-    weight = tf.constant(rng.standard_normal((size, size)))  # not symmetric
+@pytest.mark.parametrize("num_weights", [(), (13,)])
+def test_gram(
+    wide: tf.Tensor, size: int, num_weights: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    upstream = tf.constant(rng.standard_normal((size, size)))  # not symmetric
+    weights = tf.constant(rng.standard_normal(num_weights))  # of either sign
     with tf.GradientTape(persistent=True) as tape:
-        tape.watch(wide)
-        value = gram(wide)
-        total = tf.reduce_sum(value * weight)
-        expected = tf.matmul(wide, wide, transpose_b=True)
-        expected_total = tf.reduce_sum(expected * weight)
+        tape.watch([wide, weights])
+        value = gram(wide, weights)
+        total = tf.reduce_sum(value * upstream)
+        expected = tf.matmul(wide * weights, wide, transpose_b=True)
+        expected_total = tf.reduce_sum(expected * upstream)
     assert_close(value, expected, rtol=1e-13)
     assert_close(value, tf.transpose(value), rtol=0.0)
-    assert_close(tape.gradient(total, wide), tape.gradient(expected_total, wide), rtol=1e-13)
+    for x in (wide, weights):
+        assert_close(tape.gradient(total, x), tape.gradient(expected_total, x), rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [4, 200])
@@ -62,7 +67,7 @@ def test_products_of_unknown_size(lower: tf.Tensor, wide: tf.Tensor) -> None:
     spec = tf.TensorSpec([None, None], tf.float64)
     compiled = tf.function(lower_matmul, input_signature=[spec, spec])
     assert_close(compiled(lower, wide), tf.matmul(lower, wide), rtol=1e-13)
-    compiled = tf.function(gram, input_signature=[spec])
+    compiled = tf.function(lambda A: gram(A, 1.0), input_signature=[spec])
     assert_close(compiled(wide), tf.matmul(wide, wide, transpose_b=True), rtol=1e-13)
 
 

@@ -68,12 +68,12 @@ def single_row_sums(
     :param alpha: The power, of all rows or of each.
     :param r: Targets less the mean function.
     """
-    precision = tf.math.rsqrt(noise + alpha * d)
-    whitened, residual = A * precision, r * precision[:, None]
+    precision = 1.0 / (noise + alpha * d)  # C⁻² of a block of one row
+    weighted = r * precision[:, None]
     return RowSums(
-        gram(whitened),
-        tf.matmul(whitened, residual),
-        tf.reduce_sum(tf.square(residual)),
+        gram(A, precision),
+        tf.matmul(A, weighted),
+        tf.reduce_sum(r * weighted),
         tf.reduce_sum(tf.math.log(noise) + log1p_ratio(d / noise, alpha)),
     )
 
@@ -113,7 +113,7 @@ def block_sums(
     eigenvalues = tf.linalg.eigvalsh(scale[:, :, None] * D * scale[:, None, :])
     eigenvalues = tf.maximum(eigenvalues, tf.zeros_like(eigenvalues))
     return RowSums(
-        gram(tf.transpose(whitened)),
+        gram(tf.transpose(whitened), tf.ones([], A.dtype)),
         tf.matmul(whitened, residual, transpose_a=True),
         tf.reduce_sum(tf.square(residual)),
         tf.reduce_sum(tf.math.log(noise) + log1p_ratio(eigenvalues, alpha)),

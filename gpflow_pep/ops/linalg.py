@@ -107,27 +107,30 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
 @check_shapes(
     "A: [M, N]",
+    "weights: [broadcast N]",
     "return: [M, M]",
 )
-def gram(A: tf.Tensor) -> tf.Tensor:
-    """
-    Compute the symmetric product :math:`A Aᵀ`.
+def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute the symmetric product :math:`A \,\mathrm{diag}(w) Aᵀ`.
 
     :param A: Any matrix.
+    :param weights: w, of either sign; one number, or one for each column.
     """
 
     @tf.custom_gradient
-    def product(A: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        lower = _lower_of_product(A, A)
+    def product(A: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        lower = _lower_of_product(A * weights, A)
         full = lower + tf.transpose(lower) - tf.linalg.diag(tf.linalg.diag_part(lower))
 
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # One product instead of the two that automatic differentiation would need.
-            return tf.matmul(upstream + tf.transpose(upstream), A)
+            HA = tf.matmul(upstream + tf.transpose(upstream), A)
+            return HA * weights, 0.5 * tf.reduce_sum(A * HA, axis=0)
 
         return full, gradient
 
-    return product(A)
+    return product(A, tf.broadcast_to(tf.convert_to_tensor(weights, A.dtype), tf.shape(A)[1:]))
 
 
 @check_shapes(
