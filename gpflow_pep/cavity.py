@@ -5,17 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from .sites import Sites
-
-
-class Marginals(NamedTuple):
-    """Moments of h under q(v), a row and latent function each."""
-
-    m: tf.Tensor
-    """[N, L], means."""
-
-    s: tf.Tensor
-    """[N, L], variances."""
+from .sites import Marginals, Sites
 
 
 class Cavity(NamedTuple):

@@ -16,8 +16,9 @@ from gpflow.posteriors import (
     get_posterior_class,
 )
 
-from .covariances import WellConditioned
-from .ops.linalg import factorise
+from .covariances import well_conditioned
+from .ops.linalg import factorise, lower_matmul
+from .sites import Marginals
 
 
 class WhitenedGaussian(NamedTuple):
@@ -53,6 +54,52 @@ def whitened_posterior(gram: tf.Tensor, moment: tf.Tensor) -> WhitenedGaussian:
     return WhitenedGaussian(q_mu, tf.tile(q_sqrt[None], [num_latent, 1, 1]))
 
 
+class PosteriorFactor(NamedTuple):
+    """q(v) of one latent function in the form that marginals need."""
+
+    W: tf.Tensor
+    """[M, M], inverse Cholesky factor of B: the covariance of v is :math:`Wᵀ W`."""
+
+    w: tf.Tensor
+    """[M, 1], mean of v."""
+
+
+@check_shapes(
+    "gram: [M, M]",
+    "moment: [M, 1]",
+    "return.W: [M, M]",
+    "return.w: [M, 1]",
+)
+def posterior_factor(gram: tf.Tensor, moment: tf.Tensor) -> PosteriorFactor:
+    """
+    Factorise :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`.
+
+    :param gram: G, the precision that the data add to the prior's; NaN comes out where B is not
+        positive definite.
+    :param moment: b, the first natural parameter.
+    """
+    W = factorise(tf.eye(tf.shape(gram)[0], dtype=gram.dtype) + gram).W
+    return PosteriorFactor(W, tf.matmul(W, lower_matmul(W, moment), transpose_a=True))
+
+
+@check_shapes(
+    "A: [M, N]",
+    "factor.W: [M, M]",
+    "factor.w: [M, 1]",
+    "return.m: [N, 1]",
+    "return.s: [N, 1]",
+)
+def marginals(A: tf.Tensor, factor: PosteriorFactor) -> Marginals:
+    """
+    Compute the moments of :math:`h_n = A_nᵀ v` under q.
+
+    :param A: The rows projected on the whitened inducing variables.
+    :param factor: q(v).
+    """
+    s = tf.reduce_sum(tf.square(lower_matmul(factor.W, A)), axis=0)
+    return Marginals(tf.matmul(A, factor.w, transpose_a=True), s[:, None])
+
+
 def gpflow_posterior(
     q: Callable[[], WhitenedGaussian],
     kernel: Kernel,
@@ -74,7 +121,7 @@ def gpflow_posterior(
     :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
     :raises ValueError: If ``precompute_cache`` is none of GPflow's.
     """
-    variables = WellConditioned(inducing_variable)
+    variables = well_conditioned(inducing_variable)
     plain = get_posterior_class(kernel, variables)
     unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
 

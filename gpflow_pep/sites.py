@@ -23,6 +23,16 @@ class Sites(NamedTuple):
     r"""[N, L], :math:`\tau`; may be negative where the likelihood is not log-concave."""
 
 
+class Marginals(NamedTuple):
+    """Moments of h under q(v), a row and latent function each."""
+
+    m: tf.Tensor
+    """[N, L], means."""
+
+    s: tf.Tensor
+    """[N, L], variances."""
+
+
 @check_shapes(
     "return.nu: [N, L]",
     "return.tau: [N, L]",

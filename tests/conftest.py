@@ -2,15 +2,15 @@
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import check_shapes  # noqa: E402
-import gpflow  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import check_shapes
+import gpflow
+import numpy as np
+import pytest
 
 DATA_VARIABLE = "GPFLOW_PEP_DATA"
 
@@ -61,7 +61,7 @@ def restore_gpflow_config() -> Iterator[None]:
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(level=logging.WARNING)
-        self.messages: List[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.messages.append(record.getMessage())

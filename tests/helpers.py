@@ -1,6 +1,7 @@
 """Small test problems, comparison and differentiation used by several test modules."""
 
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -34,7 +35,7 @@ class RegressionProblem(NamedTuple):
     def covariance(self, X1: Array, X2: Array) -> Array:
         return reference.squared_exponential(X1, X2, self.variance, self.lengthscales)
 
-    def prior(self, jitter: Optional[float] = None) -> reference.Prior:
+    def prior(self, jitter: float | None = None) -> reference.Prior:
         """The reference's prior, by default with the jitter that GPflow adds to Kuu."""
         jitter = gpflow.config.default_jitter() if jitter is None else jitter
         return reference.squared_exponential_prior(
@@ -122,7 +123,7 @@ def finite_difference_gradient(
     function: Callable[[], tf.Tensor], variable: tf.Variable, step: float = 1e-3
 ) -> Array:
     """The central difference on five points, whose error is of the order of step ** 4."""
-    value = variable.numpy()
+    value = np.array(variable.numpy())  # also where that is a scalar
     gradient = np.zeros_like(value)
     for index in np.ndindex(value.shape):
         for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
@@ -135,12 +136,10 @@ def finite_difference_gradient(
 
 
 def gradients(
-    function: Callable[[], tf.Tensor], variables: Sequence[Union[tf.Variable, tf.Tensor]]
-) -> List[Array]:
+    function: Callable[[], tf.Tensor], variables: Sequence[tf.Variable | tf.Tensor]
+) -> list[Array]:
     """The gradient in each variable by GradientTape."""
     with tf.GradientTape() as tape:
         tape.watch(variables)
         value = function()
-    return [
-        tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(value, variables)
-    ]
+    return [tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(value, variables)]

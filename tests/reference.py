@@ -2,13 +2,14 @@
 A naive dense NumPy computation of what the package computes cleverly.
 
 Everything here is written from the formulas of the papers with N x N matrices and explicit
-inverses, shares no code with the package, and is only meant for a few dozen rows.  BYT17 is Bui, Yan
-and Turner (2017), JMLR 18(104); T09 is Titsias (2009), technical report.
+inverses, shares no code with the package, and is only meant for a few dozen rows.  BYT17 is Bui,
+Yan and Turner (2017), JMLR 18; T09 is Titsias (2009), technical report.
 
 Letters: N rows, M inducing variables, D inputs, P outputs, S new rows, B blocks.
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def squared_exponential(
-    X1: Array, X2: Array, variance: float, lengthscales: Union[float, Sequence[float]]
+    X1: Array, X2: Array, variance: float, lengthscales: float | Sequence[float]
 ) -> Array:
     """
     variance * exp(-0.5 sum_d (x_d - x'_d)^2 / lengthscale_d^2).
@@ -43,7 +44,7 @@ def squared_exponential_prior(
     X: Array,
     Z: Array,
     variance: float,
-    lengthscales: Union[float, Sequence[float]],
+    lengthscales: float | Sequence[float],
     jitter: float = 0.0,
 ) -> Prior:
     """The :class:`Prior` of ordinary inducing points under :func:`squared_exponential`."""
@@ -63,8 +64,8 @@ class Factors(NamedTuple):
 
 def make_factors(
     num_data: int,
-    alpha: Union[float, Sequence[float], Array],
-    blocks: Optional[IntArray] = None,
+    alpha: float | Sequence[float] | Array,
+    blocks: IntArray | None = None,
 ) -> Factors:
     """
     :param alpha: one power for all, one per row (no blocks) or one per block (ascending labels).
@@ -146,7 +147,7 @@ def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
     return density + R.shape[1] * correction
 
 
-def pep_qu(prior: Prior, R: Array, noise: Array, factors: Factors) -> Tuple[Array, Array]:
+def pep_qu(prior: Prior, R: Array, noise: Array, factors: Factors) -> tuple[Array, Array]:
     """
     q(u) = N(Kuf K_bar^-1 R, Kuu - Kuf K_bar^-1 Kfu), BYT17 section 3.6.
 
@@ -158,7 +159,7 @@ def pep_qu(prior: Prior, R: Array, noise: Array, factors: Factors) -> Tuple[Arra
 
 def pep_predict(
     prior: Prior, R: Array, noise: Array, factors: Factors, Kus: Array, Kss: Array
-) -> Tuple[Array, Array]:
+) -> tuple[Array, Array]:
     """
     The predictive mean Qsf K_bar^-1 R and covariance Kss - Qsf K_bar^-1 Qfs of f at new rows.
 
@@ -178,7 +179,7 @@ def exact_log_marginal_likelihood(Kff: Array, R: Array, noise: Array) -> float:
 
 def exact_predict(
     Kff: Array, R: Array, noise: Array, Kfs: Array, Kss: Array
-) -> Tuple[Array, Array]:
+) -> tuple[Array, Array]:
     """Mean [S, P] and covariance [S, S] of f at new rows in exact Gaussian process regression."""
     K = Kff + np.diag(noise)
     return Kfs.T @ np.linalg.solve(K, R), Kss - Kfs.T @ np.linalg.solve(K, Kfs)
@@ -226,9 +227,9 @@ class PowerEP(NamedTuple):
     prior: Prior
     r: Array  # [N]
     noise: Array  # [N]
-    rows: List[IntArray]  # B index vectors
+    rows: list[IntArray]  # B index vectors
     alpha: Array  # [B], in (0, 1]
-    sites: List[Site]  # B
+    sites: list[Site]  # B
 
 
 def start_power_ep(prior: Prior, r: Array, noise: Array, factors: Factors) -> PowerEP:
@@ -247,7 +248,7 @@ def power_ep_posterior(state: PowerEP) -> Site:
     )
 
 
-def _moments(natural: Site) -> Tuple[Array, Array]:
+def _moments(natural: Site) -> tuple[Array, Array]:
     covariance = np.linalg.inv(natural.T2)
     return covariance @ natural.T1, covariance
 
@@ -264,7 +265,7 @@ def _cavity(state: PowerEP, b: int) -> Site:
     return Site(posterior.T1 - alpha * site.T1, posterior.T2 - alpha * site.T2)
 
 
-def _project(state: PowerEP, b: int) -> Tuple[float, Site]:
+def _project(state: PowerEP, b: int) -> tuple[float, Site]:
     """
     Moment matching of the tilted distribution of u: log Z_tilted and the matched q(u).
 
@@ -288,7 +289,7 @@ def _project(state: PowerEP, b: int) -> Tuple[float, Site]:
     return log_z_tilted, Site(precision @ matched_mean, precision)
 
 
-def power_ep_sweep(state: PowerEP, step: Optional[float] = None) -> PowerEP:
+def power_ep_sweep(state: PowerEP, step: float | None = None) -> PowerEP:
     """
     One pass of deletion, projection and update over the factors, in order.
 
@@ -324,6 +325,6 @@ def power_ep_log_z(state: PowerEP) -> float:
     return float(log_z)
 
 
-def power_ep_qu(state: PowerEP) -> Tuple[Array, Array]:
+def power_ep_qu(state: PowerEP) -> tuple[Array, Array]:
     """Mean [M] and covariance [M, M] of q(u) at the present sites."""
     return _moments(power_ep_posterior(state))

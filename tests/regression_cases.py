@@ -1,6 +1,6 @@
 """The configurations of PEPRegression under test, each with what the reference says about it."""
 
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -25,7 +25,7 @@ class Case(NamedTuple):
     """One configuration of the model; each field's first value is the plainest."""
 
     alpha: Any = 0.5
-    blocks: Optional[Any] = None
+    blocks: Any | None = None
     num_outputs: int = 1
     noise: str = "constant"  # or scale, variance: that Gaussian parameter is linear in the inputs
     mean: str = "zero"  # or constant, linear
@@ -75,7 +75,7 @@ class Case(NamedTuple):
             **arguments,
         )
 
-    def reference_arguments(self) -> Tuple[reference.Prior, Array, Array, reference.Factors]:
+    def reference_arguments(self) -> tuple[reference.Prior, Array, Array, reference.Factors]:
         problem = self.problem
         return (
             problem.prior(),
@@ -84,7 +84,7 @@ class Case(NamedTuple):
             reference.make_factors(N, self.alpha, self.blocks),
         )
 
-    def expected_prediction(self) -> Tuple[Array, Array]:
+    def expected_prediction(self) -> tuple[Array, Array]:
         """Mean [S, P] with the mean function, covariance [S, S]."""
         problem = self.problem
         mean, cov = reference.pep_predict(

@@ -1,13 +1,15 @@
 """
 What every model of the package has in common with GPflow's models.
 
-A new model joins by one line in `MODELS`; a test checks that none is forgotten.
+A new model joins by one line in `MODELS` (and one in `BY_CHUNKS`, where it sums over chunks of
+rows); a test checks that none is forgotten.
 """
 
 import copy
 import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -24,7 +26,7 @@ from helpers import Array, assert_close, gradients, regression_problem
 import gpflow_pep as pep
 
 N, D, M = 15, 2, 4
-Data = Tuple[Any, Any]
+Data = tuple[Any, Any]
 
 
 class ModelCase(NamedTuple):
@@ -55,10 +57,15 @@ def _pep_regression_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.mode
 
 MODELS = {
     "PEPRegression": ModelCase(pep.models.PEPRegression, _pep_regression, _regression_data),
+}
+BY_CHUNKS = {
     "PEPRegression by chunks": ModelCase(
         pep.models.PEPRegression, _pep_regression_by_chunks, _regression_data
     ),
 }
+also_by_chunks = pytest.mark.parametrize(
+    "case", [*MODELS.values(), *BY_CHUNKS.values()], ids=[*MODELS, *BY_CHUNKS]
+)
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS.keys())
@@ -142,8 +149,8 @@ def test_deepcopy(model: gpflow.models.GPModel, data: Data, copy_of: Callable[..
 def test_deepcopy_of_a_copy_trains(model: gpflow.models.GPModel, data: Data) -> None:
     twin = gpflow.utilities.deepcopy(model)
     for actual, expected in zip(
-        gradients(_loss(twin, data, compile=True), twin.trainable_variables),
-        gradients(_loss(model, data, compile=True), model.trainable_variables),
+        gradients(_loss(twin, data), twin.trainable_variables),
+        gradients(_loss(model, data), model.trainable_variables),
     ):
         assert_close(actual, expected, rtol=1e-10)
 
@@ -160,6 +167,7 @@ def test_checkpoint(
     _assert_same(other, model, data)
 
 
+@also_by_chunks
 def test_saved_model_of_predictions(model: gpflow.models.GPModel, tmp_path: Path) -> None:
     signature = [tf.TensorSpec([None, D], dtype=tf.float64)]
     model.compiled_predict_f = tf.function(
@@ -210,7 +218,7 @@ def test_print_summary_shows_alpha(
     gpflow.utilities.print_summary(model, fmt="simple")
     lines = [line for line in capsys.readouterr().out.splitlines() if ".alpha" in line]
     assert len(lines) == 1
-    assert "Parameter" in lines[0] and "False" in lines[0] and "0.7" in lines[0]
+    assert "False" in lines[0] and "0.7" in lines[0]  # not trainable, and its value
 
 
 def test_alpha_is_not_trained(model: gpflow.models.GPModel) -> None:
@@ -225,7 +233,10 @@ def test_set_trainable(model: gpflow.models.GPModel, data: Data) -> None:
     gpflow.set_trainable(model.inducing_variable, False)
     gpflow.set_trainable(model.kernel.variance, False)
     assert len(model.trainable_variables) == everything - 2
-    Z_before, variance_before = model.inducing_variable.Z.numpy(), float(model.kernel.variance.numpy())
+    Z_before, variance_before = (
+        model.inducing_variable.Z.numpy(),
+        float(model.kernel.variance.numpy()),
+    )
     lengthscales_before = model.kernel.lengthscales.numpy()
     gpflow.optimizers.Scipy().minimize(
         _loss(model, data), model.trainable_variables, options={"maxiter": 3}
@@ -245,9 +256,7 @@ def test_prior(model: gpflow.models.GPModel, data: Data) -> None:
 
 
 @pytest.mark.parametrize("compile", [True, False])
-def test_scipy_improves_the_loss(
-    model: gpflow.models.GPModel, data: Data, compile: bool
-) -> None:
+def test_scipy_improves_the_loss(model: gpflow.models.GPModel, data: Data, compile: bool) -> None:
     loss = _loss(model, data)
     before = float(loss())
     result = gpflow.optimizers.Scipy().minimize(
@@ -266,6 +275,7 @@ def test_adam_improves_the_loss(model: gpflow.models.GPModel, data: Data) -> Non
     assert float(loss()) < before
 
 
+@also_by_chunks
 def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> None:
     in_double = float(_loss(model, data)())
     mean_in_double, variance_in_double = model.predict_f(XNEW)
@@ -283,11 +293,10 @@ def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> N
     assert mean.dtype == variance.dtype == tf.float32
     assert_close(mean, mean_in_double, rtol=1e-3)
     assert_close(variance, variance_in_double, rtol=1e-3)
-    gpflow.optimizers.Scipy().minimize(
-        loss, model.trainable_variables, options={"maxiter": 2}
-    )
+    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, options={"maxiter": 2})
 
 
+@also_by_chunks
 class TestDataInVariables:
     """Data whose number of rows is not known to the graph, and changes."""
 
@@ -328,7 +337,7 @@ class TestDataInVariables:
     def test_compiled_once(self, case: ModelCase) -> None:
         X, Y = self._variables(case)
         model = case.create((X, Y), Z)
-        traces: List[None] = []
+        traces: list[None] = []
 
         @tf.function
         def loss() -> tf.Tensor:
@@ -344,10 +353,11 @@ class TestDataInVariables:
         assert len(traces) == 1
 
 
+@also_by_chunks
 @pytest.mark.parametrize("shape", [[None, D], [None, None]])
 @pytest.mark.parametrize("full_cov", [False, True])
 def test_unknown_static_shapes(
-    model: gpflow.models.GPModel, shape: List[Optional[int]], full_cov: bool
+    model: gpflow.models.GPModel, shape: list[int | None], full_cov: bool
 ) -> None:
     predict = tf.function(
         lambda Xnew: model.predict_f(Xnew, full_cov=full_cov),
@@ -360,7 +370,7 @@ def test_unknown_static_shapes(
 
 @pytest.mark.parametrize("shape", [[None, D], [None, None]])
 def test_unknown_static_shapes_of_density(
-    model: gpflow.models.GPModel, data: Data, shape: List[Optional[int]]
+    model: gpflow.models.GPModel, data: Data, shape: list[int | None]
 ) -> None:
     log_density = tf.function(
         lambda X, Y: model.predict_log_density((X, Y)),
@@ -373,6 +383,7 @@ def test_unknown_static_shapes_of_density(
     assert_close(log_density(*data), expected, rtol=1e-10)
 
 
+@also_by_chunks
 class TestIllConditioned:
     """Far more inducing points than the kernel's smoothness can tell apart."""
 
@@ -411,12 +422,14 @@ class TestIllConditioned:
             assert np.all(np.isfinite(tensor))
 
     @pytest.mark.filterwarnings("ignore:(?i).*jitter")
-    def test_value_is_near_that_of_enough_jitter(
+    def test_no_more_jitter_than_needed(
         self, case: ModelCase, data: Data, singular_Z: Array
     ) -> None:
-        escalated = float(_loss(case.create(data, singular_Z), data)())
+        """At alpha = 0 less jitter is a better bound: inducing variables known with less noise."""
+        escalated = float(_loss(case.create(data, singular_Z, alpha=0.0), data)())
         gpflow.config.set_default_jitter(1e-8)
-        assert_close(escalated, float(_loss(case.create(data, singular_Z), data)()), rtol=1e-3)
+        plenty = float(_loss(case.create(data, singular_Z, alpha=0.0), data)())
+        assert escalated < plenty + 1e-6 * abs(plenty)
 
     def test_duplicates_under_the_default_jitter(self, case: ModelCase, data: Data) -> None:
         duplicated = float(_loss(case.create(data, np.vstack([Z, Z])), data)())
@@ -429,12 +442,12 @@ class TestMonitor:
     @pytest.fixture
     def events(
         self, model: gpflow.models.GPModel, data: Data, tmp_path: Path
-    ) -> Iterator[Dict[str, Any]]:
+    ) -> Iterator[dict[str, Any]]:
         accumulator_module = pytest.importorskip(
             "tensorboard.backend.event_processing.event_accumulator"
         )
         pytest.importorskip("matplotlib")
-        losses: List[float] = []
+        losses: list[float] = []
 
         def current_loss() -> float:
             losses.append(float(_loss(model, data)()))
@@ -448,7 +461,7 @@ class TestMonitor:
         monitor = gpflow.monitor.Monitor(
             gpflow.monitor.MonitorTaskGroup(
                 [
-                    gpflow.monitor.ModelToTensorBoard(directory, model),
+                    gpflow.monitor.ModelToTensorBoard(directory, model, keywords_to_monitor=["*"]),
                     gpflow.monitor.ScalarToTensorBoard(directory, current_loss, "loss"),
                 ],
                 period=1,
@@ -469,19 +482,19 @@ class TestMonitor:
         accumulator.Reload()
         yield {"accumulator": accumulator, "losses": losses}
 
-    def _series(self, accumulator: Any, tag: str) -> Dict[int, Any]:
+    def _series(self, accumulator: Any, tag: str) -> dict[int, Any]:
         return {
             event.step: tf.make_ndarray(event.tensor_proto) for event in accumulator.Tensors(tag)
         }
 
-    def test_scalar(self, events: Dict[str, Any]) -> None:
+    def test_scalar(self, events: dict[str, Any]) -> None:
         series = self._series(events["accumulator"], "loss")
         assert list(series) == list(range(len(events["losses"])))
         assert len(series) >= 3
         assert_close(list(series.values()), events["losses"], rtol=1e-6)
         assert events["losses"][-1] < events["losses"][0]
 
-    def test_model(self, events: Dict[str, Any], model: gpflow.models.GPModel) -> None:
+    def test_model(self, events: dict[str, Any], model: gpflow.models.GPModel) -> None:
         accumulator = events["accumulator"]
         tags = accumulator.Tags()["tensors"]
         variance = [tag for tag in tags if tag.endswith("kernel.variance")]
@@ -496,7 +509,7 @@ class TestMonitor:
         recorded = [float(value) for value in self._series(accumulator, alphas[0]).values()]
         assert_close(recorded, np.full(len(recorded), 0.7), rtol=1e-6)
 
-    def test_image(self, events: Dict[str, Any]) -> None:
+    def test_image(self, events: dict[str, Any]) -> None:
         images = self._series(events["accumulator"], "fit")
         assert list(images) == [step for step in range(len(events["losses"])) if step % 2 == 0]
         for image in images.values():

@@ -3,7 +3,8 @@ The dense reference, checked against golden numbers, against a second derivation
 EP on full-rank factors, the variational bound, SciPy's normal density) and in its limits.
 """
 
-from typing import Any, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ ITERATIVE_CASES = {
 
 @pytest.mark.parametrize("alpha, blocks", ITERATIVE_CASES.values(), ids=ITERATIVE_CASES.keys())
 def test_one_sweep_of_power_ep_gives_the_closed_form(
-    alpha: Union[float, Sequence[float]], blocks: Optional[Any]
+    alpha: float | Sequence[float], blocks: Any | None
 ) -> None:
     problem = regression_problem()
     prior, noise = problem.prior(), np.linspace(0.05, 0.4, 17)
@@ -100,9 +101,7 @@ def test_one_sweep_of_power_ep_gives_the_closed_form(
 def test_update_rule_of_the_papers_shrinks_the_error_by_one_minus_alpha() -> None:
     problem = regression_problem()
     prior, noise, alpha = problem.prior(), np.linspace(0.05, 0.4, 17), 0.3
-    start = reference.start_power_ep(
-        prior, problem.Y[:, 0], noise, make_factors(17, alpha)
-    )
+    start = reference.start_power_ep(prior, problem.Y[:, 0], noise, make_factors(17, alpha))
     fixed_point = reference.power_ep_sweep(start, step=1.0).sites
     state = start
     for sweep in range(1, 4):
@@ -122,14 +121,16 @@ def test_alpha_0_is_the_largest_variational_bound(rng: np.random.Generator) -> N
     assert_close(best, reference.pep_log_z(prior, problem.Y, noise, factors))
     for _ in range(10):
         other_mean = mean[:, 0] + 0.05 * rng.standard_normal(5)
-        other_root = np.linalg.cholesky(covariance) @ (np.eye(5) + 0.1 * rng.standard_normal([5, 5]))
+        other_root = np.linalg.cholesky(covariance) @ (
+            np.eye(5) + 0.1 * rng.standard_normal([5, 5])
+        )
         assert best > reference.variational_bound(
             prior, problem.Y[:, 0], noise, other_mean, other_root @ other_root.T
         )
 
 
 @pytest.mark.parametrize("blocks", [None, BLOCKS], ids=["rows", "blocks"])
-def test_log_z_is_continuous_at_alpha_0(blocks: Optional[Any]) -> None:
+def test_log_z_is_continuous_at_alpha_0(blocks: Any | None) -> None:
     problem = regression_problem()
     prior, noise = problem.prior(), np.linspace(0.05, 0.4, 17)
     at_0, near_0 = (
@@ -141,7 +142,7 @@ def test_log_z_is_continuous_at_alpha_0(blocks: Optional[Any]) -> None:
 
 
 @pytest.mark.parametrize("blocks", [None, BLOCKS], ids=["FITC", "PITC"])
-def test_alpha_1_is_one_normal_density(blocks: Optional[Any]) -> None:
+def test_alpha_1_is_one_normal_density(blocks: Any | None) -> None:
     problem = regression_problem(num_outputs=2)
     prior, noise = problem.prior(), np.linspace(0.05, 0.4, 17)
     factors = make_factors(17, 1.0, blocks)
@@ -169,7 +170,7 @@ def test_alpha_1_and_one_block_of_everything_is_exact() -> None:
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("blocks", [None, BLOCKS], ids=["rows", "blocks"])
-def test_inducing_points_at_all_the_rows_are_exact(alpha: float, blocks: Optional[Any]) -> None:
+def test_inducing_points_at_all_the_rows_are_exact(alpha: float, blocks: Any | None) -> None:
     problem = regression_problem(num_outputs=2)
     problem = problem._replace(Z=problem.X)
     prior, noise = problem.prior(jitter=1e-13), np.linspace(0.05, 0.4, 17)

@@ -4,7 +4,8 @@ do about it.
 """
 
 import re
-from typing import Any, Callable, Dict, List, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -17,7 +18,7 @@ N, D = 7, 2
 X = np.linspace(-1.0, 1.0, N * D).reshape(N, D)
 Y = np.sin(X[:, :1])
 Z = X[::3]
-Changes = Callable[[], Dict[str, Any]]
+Changes = Callable[[], dict[str, Any]]
 
 REMEDY = re.compile(
     r"\b(pass|give|use|set|assign|choose|make|reshape|remove|drop|convert|cast|check|replace|"
@@ -27,7 +28,7 @@ REMEDY = re.compile(
 
 
 def _create(**changes: Any) -> "pep.models.PEPRegression":
-    arguments: Dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "data": (X, Y),
         "kernel": gpflow.kernels.SquaredExponential(),
         "inducing_variable": Z,
@@ -46,8 +47,8 @@ class Refused(NamedTuple):
     """Arguments, and regular expressions (ignoring case) that the message must contain."""
 
     changes: Changes
-    got: List[str]
-    expected: List[str]
+    got: list[str]
+    expected: list[str]
 
 
 REFUSED = {
@@ -55,9 +56,7 @@ REFUSED = {
     "more rows in Y": Refused(lambda: {"data": (X[:4], Y)}, [r"\b4\b", r"\b7\b"], ["rows|same"]),
     "1-D X": Refused(lambda: {"data": (X[:, 0], Y)}, [r"\bX\b", r"\(7,?\)|\[7\]"], [r"N, ?D"]),
     "1-D Y": Refused(lambda: {"data": (X, Y[:, 0])}, [r"\bY\b", r"\(7,?\)|\[7\]"], [r"N, ?P"]),
-    "3-D X": Refused(
-        lambda: {"data": (X[:, None, :], Y)}, [r"\bX\b", r"7, ?1, ?2"], [r"N, ?D"]
-    ),
+    "3-D X": Refused(lambda: {"data": (X[:, None, :], Y)}, [r"\bX\b", r"7, ?1, ?2"], [r"N, ?D"]),
     "NaN in X": Refused(lambda: {"data": (_with(X, np.nan), Y)}, [r"\bX\b", "nan"], ["finite"]),
     "NaN in Y": Refused(lambda: {"data": (X, _with(Y, np.nan))}, [r"\bY\b", "nan"], ["finite"]),
     "inf in X": Refused(lambda: {"data": (_with(X, np.inf), Y)}, [r"\bX\b", "inf"], ["finite"]),
@@ -75,7 +74,9 @@ REFUSED = {
     "alpha NaN": Refused(lambda: {"alpha": np.nan}, ["alpha", "nan"], [r"\[0, 1\]"]),
     "alpha infinite": Refused(lambda: {"alpha": np.inf}, ["alpha", "inf"], [r"\[0, 1\]"]),
     "one alpha of a row above 1": Refused(
-        lambda: {"alpha": np.where(np.arange(N) == 3, 1.25, 0.5)}, ["alpha", r"1\.25"], [r"\[0, 1\]"]
+        lambda: {"alpha": np.where(np.arange(N) == 3, 1.25, 0.5)},
+        ["alpha", r"1\.25"],
+        [r"\[0, 1\]"],
     ),
     "alpha of the wrong length": Refused(
         lambda: {"alpha": np.full(N - 1, 0.5)}, ["alpha", r"\b6\b"], [r"\b7\b"]
@@ -102,7 +103,9 @@ REFUSED = {
     "block labels not integers": Refused(
         lambda: {"blocks": np.linspace(0.0, 1.0, N)}, ["blocks", "float"], ["int"]
     ),
-    "chunk_size 0": Refused(lambda: {"chunk_size": 0}, ["chunk_size", r"\b0\b"], ["positive|at least 1"]),
+    "chunk_size 0": Refused(
+        lambda: {"chunk_size": 0}, ["chunk_size", r"\b0\b"], ["positive|at least 1"]
+    ),
     "chunk_size negative": Refused(
         lambda: {"chunk_size": -3}, ["chunk_size", "-3"], ["positive|at least 1"]
     ),
@@ -192,7 +195,7 @@ def test_refused_at_construction(refused: Refused) -> None:
     _check_message(str(caught.value), refused)
 
 
-REFUSED_BY_GPFLOW: Dict[str, Changes] = {
+REFUSED_BY_GPFLOW: dict[str, Changes] = {
     "negative noise variance": lambda: {"noise_variance": -0.1},
     "NaN in Z": lambda: {"inducing_variable": _with(X, np.nan)},
 }
@@ -200,7 +203,7 @@ REFUSED_BY_GPFLOW: Dict[str, Changes] = {
 
 @pytest.mark.parametrize("changes", REFUSED_BY_GPFLOW.values(), ids=REFUSED_BY_GPFLOW.keys())
 def test_values_that_gpflows_parameters_refuse(changes: Changes) -> None:
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="(?i)nan|-0\\.1"):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"(?i)nan|-0\.1"):
         _create(**changes())
 
 
@@ -232,7 +235,7 @@ def test_alpha_accepted_when_assigned(value: Any) -> None:
     assert float(model.alpha.numpy()) == value
 
 
-ACCEPTED: Dict[str, Changes] = {
+ACCEPTED: dict[str, Changes] = {
     "more inducing points than rows": lambda: {
         "inducing_variable": np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
     },

@@ -1,6 +1,7 @@
 """The gradient of PEPRegression's loss and predictions, against finite differences."""
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -20,7 +21,7 @@ import gpflow_pep as pep
 RTOL = 1e-6
 
 
-def _with_priors(chunk_size: Optional[int]) -> "pep.models.PEPRegression":
+def _with_priors(chunk_size: int | None) -> "pep.models.PEPRegression":
     model = Case().model(chunk_size=chunk_size)
     model.kernel.lengthscales.prior = tfp.distributions.Gamma(
         np.array([2.0, 3.0]), np.array([1.0, 2.0])
@@ -31,9 +32,9 @@ def _with_priors(chunk_size: Optional[int]) -> "pep.models.PEPRegression":
 
 
 def _with_features(
-    make_feature: Callable[[Any], Any], blocks: Optional[Any] = None
-) -> Callable[[Optional[int]], "pep.models.PEPRegression"]:
-    def create(chunk_size: Optional[int]) -> "pep.models.PEPRegression":
+    make_feature: Callable[[Any], Any], blocks: Any | None = None
+) -> Callable[[int | None], "pep.models.PEPRegression"]:
+    def create(chunk_size: int | None) -> "pep.models.PEPRegression":
         problem = regression_problem(num_data=N)
         return pep.models.PEPRegression(
             problem.data,
@@ -52,11 +53,11 @@ def _multiscale(problem: Any) -> gpflow.inducing_variables.Multiscale:
     return gpflow.inducing_variables.Multiscale(problem.Z, np.linspace(0.1, 0.9, 10).reshape(5, 2))
 
 
-def _of_case(**fields: Any) -> Callable[[Optional[int]], "pep.models.PEPRegression"]:
+def _of_case(**fields: Any) -> Callable[[int | None], "pep.models.PEPRegression"]:
     return lambda chunk_size: Case(**fields).model(chunk_size=chunk_size)
 
 
-MODELS: Dict[str, Callable[[Optional[int]], "pep.models.PEPRegression"]] = {
+MODELS: dict[str, Callable[[int | None], "pep.models.PEPRegression"]] = {
     "alpha 0": _of_case(alpha=0.0),
     "alpha 0.5": _of_case(alpha=0.5),
     "alpha 1": _of_case(alpha=1.0),
@@ -76,10 +77,10 @@ MODELS: Dict[str, Callable[[Optional[int]], "pep.models.PEPRegression"]] = {
     "priors": _with_priors,
 }
 each_model = pytest.mark.parametrize("create", MODELS.values(), ids=MODELS.keys())
-Create = Callable[[Optional[int]], "pep.models.PEPRegression"]
+Create = Callable[[int | None], "pep.models.PEPRegression"]
 
 
-def _trainable_by_name(model: tf.Module) -> Dict[str, tf.Variable]:
+def _trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:
     return {
         name: parameter.unconstrained_variable
         for name, parameter in gpflow.utilities.parameter_dict(model).items()
@@ -106,12 +107,18 @@ def test_loss_gradient_is_the_finite_difference(create: Create) -> None:
             assert_close(actual, expected, rtol=RTOL, scale=0.01 * largest)
 
 
-CHUNKED_MODELS = ["alpha 0.5", "alpha per row", "noise variance", "everything", "Multiscale, blocks"]
+CHUNKED_MODELS = [
+    "alpha 0.5",
+    "alpha per row",
+    "noise variance",
+    "everything",
+    "Multiscale, blocks",
+]
 
 
 @pytest.mark.parametrize("name", CHUNKED_MODELS)
 def test_loss_gradient_is_the_same_for_every_chunk_size(name: str) -> None:
-    def gradient(chunk_size: Optional[int]) -> Any:
+    def gradient(chunk_size: int | None) -> Any:
         model = MODELS[name](chunk_size)
         return gradients(model.training_loss, list(_trainable_by_name(model).values()))
 
@@ -122,7 +129,7 @@ def test_loss_gradient_is_the_same_for_every_chunk_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("chunk_size", [None, 4])
-def test_gradient_scales_with_what_comes_back(chunk_size: Optional[int]) -> None:
+def test_gradient_scales_with_what_comes_back(chunk_size: int | None) -> None:
     """A loss that uses log Z within something else: its gradient is the chain rule's."""
     model = Case(alpha=0.3).model(chunk_size=chunk_size)
     variables = list(_trainable_by_name(model).values())
@@ -142,7 +149,7 @@ def test_gradient_scales_with_what_comes_back(chunk_size: Optional[int]) -> None
 
 
 @pytest.mark.parametrize("chunk_size", [None, 4])
-def test_gradient_in_some_variables_only(chunk_size: Optional[int]) -> None:
+def test_gradient_in_some_variables_only(chunk_size: int | None) -> None:
     model = Case(alpha=0.3).model(chunk_size=chunk_size)
     everything = dict(
         zip(
@@ -160,9 +167,7 @@ def test_gradient_in_some_variables_only(chunk_size: Optional[int]) -> None:
 
 @pytest.mark.parametrize("chunk_size", [None, 4])
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_prediction_gradient_is_the_finite_difference(
-    alpha: float, chunk_size: Optional[int]
-) -> None:
+def test_prediction_gradient_is_the_finite_difference(alpha: float, chunk_size: int | None) -> None:
     model = Case(alpha=alpha, mean="linear").model(chunk_size=chunk_size)
     Xnew = tf.Variable(Case().problem.Xnew)
 
@@ -171,7 +176,7 @@ def test_prediction_gradient_is_the_finite_difference(
         return tf.reduce_sum(tf.sin(mean)) + tf.reduce_sum(tf.math.log(variance))
 
     compiled = tf.function(some_of_the_prediction)
-    variables: Tuple[tf.Variable, ...] = (Xnew, *_trainable_by_name(model).values())
+    variables: tuple[tf.Variable, ...] = (Xnew, *_trainable_by_name(model).values())
     actual = gradients(some_of_the_prediction, variables)
     largest = max(float(np.max(np.abs(gradient))) for gradient in actual)
     for variable, gradient in zip(variables, actual):

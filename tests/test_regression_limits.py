@@ -1,6 +1,7 @@
 """PEPRegression where other models are known to coincide with it or to bound it."""
 
-from typing import Any, Callable, Dict, Optional, Type
+from collections.abc import Callable
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -20,7 +21,7 @@ def _multiscale(Z: Array) -> gpflow.inducing_variables.Multiscale:
 
 
 # The arguments that a script gives to SGPR or GPRFITC, and now to PEPRegression.
-SCRIPTS: Dict[str, Callable[[], Dict[str, Any]]] = {
+SCRIPTS: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": lambda: {"noise_variance": 0.09},
     "three outputs": lambda: {"noise_variance": 0.09, "outputs": 3},
     "linear mean": lambda: {
@@ -45,7 +46,7 @@ LIMITS = {"SGPR at 0": (gpflow.models.SGPR, 0.0), "GPRFITC at 1": (gpflow.models
 
 
 def _create(
-    model_class: Callable[..., gpflow.models.GPModel], script: Dict[str, Any], **arguments: Any
+    model_class: Callable[..., gpflow.models.GPModel], script: dict[str, Any], **arguments: Any
 ) -> gpflow.models.GPModel:
     script = dict(script)
     problem = regression_problem(num_data=N, num_outputs=script.pop("outputs", 1))
@@ -53,7 +54,7 @@ def _create(
     return model_class(problem.data, problem.kernel(), feature, **script, **arguments)
 
 
-def _trainable(model: tf.Module) -> Dict[str, tf.Variable]:
+def _trainable(model: tf.Module) -> dict[str, tf.Variable]:
     return {
         name: parameter.unconstrained_variable
         for name, parameter in gpflow.utilities.parameter_dict(model).items()
@@ -65,7 +66,7 @@ def _trainable(model: tf.Module) -> Dict[str, tf.Variable]:
 @pytest.mark.parametrize("other_class, alpha", LIMITS.values(), ids=LIMITS.keys())
 class TestGPflowsModelsAreLimits:
     def test_value_and_gradient(
-        self, script: Callable[[], Any], other_class: Type[gpflow.models.GPModel], alpha: float
+        self, script: Callable[[], Any], other_class: type[gpflow.models.GPModel], alpha: float
     ) -> None:
         ours = _create(pep.models.PEPRegression, script(), alpha=alpha)
         other = _create(other_class, script())
@@ -84,7 +85,7 @@ class TestGPflowsModelsAreLimits:
     def test_predictions(
         self,
         script: Callable[[], Any],
-        other_class: Type[gpflow.models.GPModel],
+        other_class: type[gpflow.models.GPModel],
         alpha: float,
         full_cov: bool,
     ) -> None:
@@ -116,7 +117,7 @@ def test_compute_qu_is_that_of_sgpr(script: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 @pytest.mark.parametrize("chunk_size", [None, 4])
 def test_upper_bound_is_that_of_sgpr(
-    script: Callable[[], Any], alpha: float, chunk_size: Optional[int]
+    script: Callable[[], Any], alpha: float, chunk_size: int | None
 ) -> None:
     ours = _create(pep.models.PEPRegression, script(), alpha=alpha, chunk_size=chunk_size)
     assert_close(ours.upper_bound(), _create(gpflow.models.SGPR, script()).upper_bound())
@@ -145,7 +146,7 @@ def test_upper_bound_of_several_outputs_is_the_sum_of_theirs() -> None:
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
-def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Optional[Any]) -> None:
+def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Any | None) -> None:
     gpflow.config.set_default_jitter(1e-13)
     problem = regression_problem(num_data=N, num_outputs=2)
     mean = gpflow.functions.Constant(0.4)
@@ -215,7 +216,7 @@ def test_bounds_of_the_exact_log_marginal_likelihood(seed: int) -> None:
 
 
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
-def test_continuous_in_alpha_at_0(blocks: Optional[Any]) -> None:
+def test_continuous_in_alpha_at_0(blocks: Any | None) -> None:
     """At alpha = 1e-14 the difference is of the order of alpha itself, and so is its gradient's."""
     at_0, near_0 = (Case(alpha=alpha, blocks=blocks).model() for alpha in (0.0, 1e-14))
     assert_close(
@@ -230,7 +231,7 @@ def test_continuous_in_alpha_at_0(blocks: Optional[Any]) -> None:
 
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
 @pytest.mark.parametrize("alpha", [1e-15, 1e-12, 1e-9, 1e-6, 1e-4, 1e-2])
-def test_small_alpha_keeps_its_digits(alpha: float, blocks: Optional[Any]) -> None:
+def test_small_alpha_keeps_its_digits(alpha: float, blocks: Any | None) -> None:
     case = Case(alpha=alpha, blocks=blocks)
     assert_close(
         case.model().pep_log_marginal_likelihood(),

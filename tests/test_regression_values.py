@@ -1,7 +1,8 @@
 """PEPRegression's numbers against the dense reference."""
 
 import warnings
-from typing import Any, Callable, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -104,7 +105,7 @@ def test_moments_of_predict_f_samples(case: Case, full_cov: bool) -> None:
 
 @pytest.mark.parametrize("case", CHUNKED_CASES.values(), ids=CHUNKED_CASES.keys())
 @pytest.mark.parametrize("chunk_size", [None, 1, 3, N - 1, N, 1000])
-def test_chunk_size_changes_nothing(case: Case, chunk_size: Optional[int]) -> None:
+def test_chunk_size_changes_nothing(case: Case, chunk_size: int | None) -> None:
     model = case.model(chunk_size=chunk_size)
     assert_close(
         model.pep_log_marginal_likelihood(), reference.pep_log_z(*case.reference_arguments())
@@ -237,12 +238,12 @@ XLA_REFUSES_BLOCKS_BY_CHUNKS = pytest.mark.xfail(
         pytest.param("everything", 3, True, marks=XLA_REFUSES_BLOCKS_BY_CHUNKS),
     ],
 )
-def test_compiled(name: str, chunk_size: Optional[int], jit_compile: bool) -> None:
+def test_compiled(name: str, chunk_size: int | None, jit_compile: bool) -> None:
     case = CASES[name]
     model, Xnew = case.model(chunk_size=chunk_size), case.problem.Xnew
 
     @tf.function(jit_compile=jit_compile)
-    def value_and_gradient() -> Tuple[tf.Tensor, Any]:
+    def value_and_gradient() -> tuple[tf.Tensor, Any]:
         with tf.GradientTape() as tape:
             loss = model.training_loss()
         return loss, tape.gradient(loss, model.trainable_variables)
@@ -293,13 +294,16 @@ FEATURES_AND_KERNELS = {
     "Multiscale": (_multiscale, RegressionProblem.kernel),
     "sum of kernels": (
         lambda problem: problem.Z,
-        lambda problem: gpflow.kernels.Matern32(lengthscales=0.7)
-        + gpflow.kernels.Linear(active_dims=[1]),
+        lambda problem: (
+            gpflow.kernels.Matern32(lengthscales=0.7) + gpflow.kernels.Linear(active_dims=[1])
+        ),
     ),
     "product on active dimensions": (
         lambda problem: gpflow.inducing_variables.InducingPoints(problem.Z),
-        lambda problem: gpflow.kernels.RBF(active_dims=[0])
-        * gpflow.kernels.Periodic(gpflow.kernels.RBF(active_dims=[1])),
+        lambda problem: (
+            gpflow.kernels.RBF(active_dims=[0])
+            * gpflow.kernels.Periodic(gpflow.kernels.RBF(active_dims=[1]))
+        ),
     ),
     "change points": (
         lambda problem: problem.Z[:, :1],
@@ -322,8 +326,8 @@ FEATURES_AND_KERNELS = {
 def test_other_features_and_kernels(
     make_feature: Callable[[RegressionProblem], Any],
     make_kernel: Callable[[RegressionProblem], gpflow.kernels.Kernel],
-    chunk_size: Optional[int],
-    blocks: Optional[Any],
+    chunk_size: int | None,
+    blocks: Any | None,
 ) -> None:
     problem = regression_problem(num_data=N)
     feature, kernel = make_feature(problem), make_kernel(problem)
@@ -367,9 +371,7 @@ def test_default_arguments() -> None:
     assert float(model.likelihood.variance.numpy()) == 1.0
     assert_close(
         model.pep_log_marginal_likelihood(),
-        reference.pep_log_z(
-            problem.prior(), problem.Y, np.ones(N), reference.make_factors(N, 0.5)
-        ),
+        reference.pep_log_z(problem.prior(), problem.Y, np.ones(N), reference.make_factors(N, 0.5)),
     )
 
 

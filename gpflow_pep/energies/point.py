@@ -24,10 +24,10 @@ the rows that costs what regression costs.
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..cavity import Cavity, Marginals
+from ..cavity import Cavity
 from ..ops.linalg import factorise, lower_matmul
 from ..ops.power import log1p_ratio
-from ..sites import Sites
+from ..sites import Marginals, Sites
 
 
 @check_shapes(

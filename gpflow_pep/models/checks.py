@@ -4,11 +4,23 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module, RegressionData
 from gpflow.config import default_float
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Likelihood,
+    MultiClass,
+    Ordinal,
+    Poisson,
+    Softmax,
+)
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
 
@@ -69,6 +81,20 @@ def check_finite(name: str, value: tf.Tensor) -> None:
         )
 
 
+def check_single_output(kernel: Kernel) -> None:
+    """
+    Refuse kernels of several outputs.
+
+    :raises ValueError: If it is one.
+    """
+    if isinstance(kernel, MultioutputKernel):
+        raise ValueError(
+            f"kernel: got the multi-output kernel {type(kernel).__name__}, expected a kernel of one"
+            " output. Regression here shares one kernel among all columns of Y: pass that kernel"
+            " itself, or use one model for each output."
+        )
+
+
 def check_inducing_variable(
     inducing_variable: Any, kernel: Kernel, X: tf.Tensor
 ) -> InducingVariables:
@@ -76,19 +102,13 @@ def check_inducing_variable(
     Check inducing variables against the kernel and the data; wrap an array of points.
 
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
-    :param kernel: The kernel, of one output.
+    :param kernel: The kernel.
     :param X: The training inputs.
     :raises ValueError: If there are none, if they have other columns than X, or if GPflow's
         dispatchers know no covariance of these inducing variables under this kernel.
     """
     if not isinstance(kernel, Kernel):
         raise ValueError(f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel.")
-    if isinstance(kernel, MultioutputKernel):
-        raise ValueError(
-            f"kernel: got the multi-output kernel {type(kernel).__name__}, expected a kernel of one"
-            " output. Regression here shares one kernel among all columns of Y: pass that kernel"
-            " itself, or use one model for each output."
-        )
     if not isinstance(inducing_variable, InducingVariables) and np.ndim(inducing_variable) != 2:
         raise ValueError(
             f"inducing_variable: got shape {np.shape(inducing_variable)}, expected two axes [M, D]."
@@ -148,6 +168,79 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
             f" {'unknown number of' if num_rows is None else num_rows} rows."
         )
     return labels
+
+
+def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
+    """
+    Refuse targets that the likelihood gives no probability. Inside a graph there is no value yet.
+
+    :param likelihood: A likelihood; only those with a limited support are looked at.
+    :param Y: The targets.
+    :raises ValueError: With the first target outside the support.
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise ValueError(
+            f"likelihood: got {type(likelihood).__name__}, expected one of gpflow.likelihoods."
+        )
+    if not tf.executing_eagerly():
+        return
+    values = tf.convert_to_tensor(Y).numpy()
+    if isinstance(likelihood, Bernoulli):
+        inside, support = (values == 0) | (values == 1), "0 or 1"
+    elif isinstance(likelihood, (MultiClass, Softmax)):
+        num_classes = int(likelihood.latent_dim or 0)
+        inside = (values == np.round(values)) & (values >= 0) & (values < num_classes)
+        support = f"whole numbers from 0 to {num_classes - 1}"
+    elif isinstance(likelihood, Ordinal):
+        num_bins = len(np.atleast_1d(likelihood.bin_edges)) + 1
+        inside = (values == np.round(values)) & (values >= 0) & (values < num_bins)
+        support = f"whole numbers from 0 to {num_bins - 1}"
+    elif isinstance(likelihood, Poisson):
+        inside, support = (values == np.round(values)) & (values >= 0), "whole numbers from 0"
+    elif isinstance(likelihood, (Exponential, Gamma)):
+        inside, support = values >= 0, "numbers from 0"
+    elif isinstance(likelihood, Beta):
+        inside, support = (values >= 0) & (values <= 1), "numbers from 0 to 1"
+    else:
+        return
+    if not inside.all():
+        raise ValueError(
+            f"Y: got {values[~inside][0]:g} at row {np.argwhere(~inside)[0, 0]}, expected {support}"
+            f" for the likelihood {type(likelihood).__name__}. Recode the targets, or choose"
+            " another likelihood."
+        )
+
+
+def check_alpha(alpha: Parameter, num_factors: int | None, factor: str) -> None:
+    """
+    Check that there is one power, or one for each factor.
+
+    :param alpha: The power(s).
+    :param num_factors: How many factors there are, or None where that is unknown.
+    :param factor: What a factor is, "row" or "block".
+    :raises ValueError: If there is another number of them.
+    """
+    shape = tuple(alpha.shape)
+    if len(shape) > 1 or (len(shape) == 1 and num_factors not in (None, shape[0])):
+        raise ValueError(
+            f"alpha: got shape {shape}, expected a number, or one for each {factor}:"
+            f" ({num_factors},)."
+        )
+
+
+def check_loop(max_sweeps: Any, tolerance: Any) -> tuple[int, float]:
+    """
+    Check the limits of the inner loop.
+
+    :raises ValueError: If there is not at least one sweep, or the tolerance is not positive.
+    """
+    if isinstance(max_sweeps, bool) or not isinstance(max_sweeps, (int, np.integer)):
+        raise ValueError(f"max_sweeps: got {max_sweeps!r}, expected a positive integer.")
+    if max_sweeps < 1:
+        raise ValueError(f"max_sweeps: got {max_sweeps}, expected at least 1. 200 is usual.")
+    if not isinstance(tolerance, (int, float, np.floating)) or not 0.0 < tolerance < np.inf:
+        raise ValueError(f"tolerance: got {tolerance!r}, expected a positive number, such as 1e-6.")
+    return int(max_sweeps), float(tolerance)
 
 
 def check_chunk_size(chunk_size: Any) -> int | None:

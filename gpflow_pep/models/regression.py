@@ -4,29 +4,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
-from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
+from check_shapes import check_shapes
+from gpflow.base import RegressionData, TensorData
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
-from gpflow.models import GPModel
-from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
-from gpflow.posteriors import BasePosterior, PrecomputeCacheType, create_posterior
 
-from ..covariances import WellConditioned, prior_factor, project, project_blocks
+from ..covariances import prior_factor, project, project_blocks
 from ..energies import collapsed
 from ..energies.collapsed import RowSums
 from ..ops import chunks
 from ..ops.chunks import Rows, Sums
-from ..posterior import WhitenedGaussian, gpflow_posterior, whitened_posterior
+from ..posterior import WhitenedGaussian, whitened_posterior
 from . import checks
+from .base import InternalDataModel
 from .parameters import Power
-
-#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
-#: product with the variance), A, and A whitened by the noise.
-_KEPT_MATRICES = 4
 
 _ADVICE = (
     "Likely causes are a hyperparameter that ran off to a huge or tiny value, or data far from unit"
@@ -34,7 +28,7 @@ _ADVICE = (
 )
 
 
-class PEPRegression(GPModel, InternalDataTrainingLossMixin):
+class PEPRegression(InternalDataModel):
     r"""
     Sparse GP regression by Power Expectation Propagation.
 
@@ -94,6 +88,7 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
+        checks.check_single_output(kernel)
         variables = checks.check_inducing_variable(inducing_variable, kernel, X)
         super().__init__(
             kernel,
@@ -136,11 +131,6 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
     # type-ignore is because of changed method signature:
-    @inherit_check_shapes
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        """See :meth:`pep_log_marginal_likelihood`."""
-        return self.pep_log_marginal_likelihood()
-
     @check_shapes(
         "return: []",
     )
@@ -172,54 +162,6 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
         root = tf.matmul(L, q_sqrt[0])
         return tf.matmul(L, q_mu), tf.matmul(root, root, transpose_b=True)
 
-    @property
-    def q_mu(self) -> tf.Tensor:
-        """[M, P], the mean of the whitened q(v); u = L v."""
-        return self._posterior_of_v().q_mu
-
-    @property
-    def q_sqrt(self) -> tf.Tensor:
-        """[P, M, M], lower triangular square root of the covariance of the whitened q(v)."""
-        return self._posterior_of_v().q_sqrt
-
-    def posterior(
-        self,
-        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
-    ) -> BasePosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
-
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        """
-        return gpflow_posterior(
-            self._posterior_of_v,
-            self.kernel,
-            self.inducing_variable,
-            self.mean_function,
-            precompute_cache,
-        )
-
-    @inherit_check_shapes
-    def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """
-        See :meth:`gpflow.models.GPModel.predict_f`.
-
-        This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
-        """
-        q_mu, q_sqrt = self._posterior_of_v()
-        posterior = create_posterior(
-            self.kernel,
-            WellConditioned(self.inducing_variable),
-            q_mu,
-            q_sqrt,
-            whiten=True,
-            mean_function=self.mean_function,
-            precompute_cache=PrecomputeCacheType.NOCACHE,
-        )
-        return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
-
     def _posterior_of_v(self) -> WhitenedGaussian:
         sums = self._sums()
         q = whitened_posterior(sums.gram, sums.moment)
@@ -227,9 +169,6 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
             checks.require_finite(q.q_mu, "mean of q(u)", _ADVICE),
             checks.require_finite(q.q_sqrt, "covariance of q(u)", _ADVICE),
         )
-
-    def _num_rows(self) -> tf.Tensor:
-        return tf.shape(self.data[0])[0]
 
     def _residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         return Y - self.mean_function(X)
@@ -265,18 +204,8 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
     def _sum(
         self, function: Callable[..., Sums], pieces: chunks.Chunks, shared: Sequence[tf.Tensor]
     ) -> Sums:
-        X = self.data[0]
-        keep = self._chunk_size is None and chunks.fits_memory(
-            self._num_inducing(), X.shape[0], X.dtype.size, _KEPT_MATRICES
-        )
         W = prior_factor(self.inducing_variable, self.kernel).W
-        return chunks.sum_over_chunks(function, pieces, (W, *shared), keep=keep)
-
-    def _num_inducing(self) -> int:
-        return (self.inducing_variable.shape or (None,))[0] or 1
-
-    def _rows_at_a_time(self) -> int:
-        return self._chunk_size or chunks.default_chunk_size(self._num_inducing())
+        return chunks.sum_over_chunks(function, pieces, (W, *shared), keep=self._fits_memory())
 
     def _row_sums(self, rows: Rows, W: tf.Tensor) -> RowSums:
         X, Y, *own_alpha = rows
@@ -313,18 +242,10 @@ class PEPRegression(GPModel, InternalDataTrainingLossMixin):
 
     def _check_alpha(self) -> None:
         """alpha can be assigned and data replaced: check that they still belong together."""
-        shape = self.alpha.shape
         if self._blocks is not None:
-            expected, each = len(self._blocks.names), "block"
+            checks.check_alpha(self.alpha, len(self._blocks.names), "block")
         else:
-            expected, each = self.data[0].shape[0], "row"
-            if expected is None and tf.executing_eagerly():
-                expected = int(self._num_rows())
-        if shape.rank > 1 or (shape.rank == 1 and expected not in (None, shape[0])):
-            raise ValueError(
-                f"alpha: got shape {tuple(shape)}, expected a number, or one for each {each}:"
-                f" ({expected},)."
-            )
+            checks.check_alpha(self.alpha, self._known_num_rows(), "row")
 
 
 def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:

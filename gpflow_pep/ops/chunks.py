@@ -48,12 +48,15 @@ def fits_memory(num_inducing: int, num_rows: int | None, itemsize: int, copies: 
     return copies * itemsize * num_inducing * num_rows <= MEMORY_BUDGET
 
 
-def row_chunks(rows: Sequence[tf.Tensor], chunk_size: int) -> Chunks:
+def row_chunks(
+    rows: Sequence[tf.Tensor], chunk_size: int, columns: Sequence[tf.Tensor] = ()
+) -> Chunks:
     """
     Cut tensors along their first axis into chunks of nearly equal size.
 
     :param rows: Tensors with the same number of rows N.
     :param chunk_size: The most rows in a chunk.
+    :param columns: Matrices with N columns, cut along these; they come after the rows.
     """
     static = rows[0].shape[0]
     num_rows = tf.shape(rows[0])[0] if static is None else static
@@ -66,15 +69,18 @@ def row_chunks(rows: Sequence[tf.Tensor], chunk_size: int) -> Chunks:
     def take(k: Any) -> Rows:
         # Chunk 0 takes the remainder. The others have a size that the compiler knows, for XLA.
         if isinstance(k, int) and k == 0:
-            return tuple(row[:first] for row in rows)
+            return (*(row[:first] for row in rows), *(column[:, :first] for column in columns))
         start = first + (k - 1) * chunk_size
-        return tuple(
-            tf.slice(
-                row,
-                tf.concat([[start], tf.zeros(row.shape.rank - 1, tf.int32)], axis=0),
-                [chunk_size, *([-1] * (row.shape.rank - 1))],
-            )
-            for row in rows
+        return (
+            *(
+                tf.slice(
+                    row,
+                    tf.concat([[start], tf.zeros(row.shape.rank - 1, tf.int32)], axis=0),
+                    [chunk_size, *([-1] * (row.shape.rank - 1))],
+                )
+                for row in rows
+            ),
+            *(tf.slice(column, [0, start], [-1, chunk_size]) for column in columns),
         )
 
     return Chunks(count, take)
@@ -232,3 +238,32 @@ def sum_over_chunks(
         return sums, gradient
 
     return tuple(recomputed(*shared))
+
+
+def map_over_chunks(function: Callable[[Rows], Rows], chunks: Chunks) -> Rows:
+    """
+    Compute tensors with a value for each row, chunk after chunk; not for differentiation.
+
+    :param function: Gives tensors with as many rows as the chunk.
+    :param chunks: The rows, cut by :func:`row_chunks`.
+    """
+    head = function(chunks.take(0))
+    if isinstance(chunks.count, int) and chunks.count == 1:
+        return head
+
+    def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+        values = function(chunks.take(k))
+        return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
+
+    arrays = [tf.TensorArray(value.dtype, size=chunks.count - 1) for value in head]
+    _, *arrays = tf.while_loop(
+        lambda k, *_: k < chunks.count,
+        add,
+        (tf.constant(1), *arrays),
+        maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
+        parallel_iterations=1,
+    )
+    return tuple(
+        tf.concat([value, tf.reshape(array.stack(), [-1, *value.shape[1:]])], axis=0)
+        for value, array in zip(head, arrays, strict=True)
+    )

@@ -12,6 +12,8 @@ from gpflow.base import TensorType
 #: one left out is below 0.05 ** 14 = 6e-19, less than half a unit of the last digit of float64.
 _SERIES_RADIUS = 0.05
 _SERIES_TERMS = 14
+#: With so many terms of ``(exp(t) - 1) / t`` the first one left out is below 0.05 ** 10 / 11! = 2e-21.
+_EXPM1_TERMS = 10
 
 
 @check_shapes(
@@ -51,6 +53,100 @@ def log1p_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
     """
     x = tf.convert_to_tensor(x)
     return x * _log1p_over(tf.convert_to_tensor(alpha, x.dtype) * x)
+
+
+@check_shapes(
+    "x: [broadcast any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
+)
+def expm1_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
+    r"""
+    Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
+
+    The inverse of :func:`log1p_ratio` in :math:`x`. Value and derivatives (of any order) are
+    accurate for every :math:`\alpha`, 0 included.
+
+    :param x: Any finite values.
+    :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
+    """
+    x = tf.convert_to_tensor(x)
+    alpha = tf.convert_to_tensor(alpha, x.dtype)
+    t = alpha * x
+    near = tf.abs(t) < _SERIES_RADIUS
+    # As in _log1p_over: each branch sees a harmless argument where the other one is chosen.
+    t_near = tf.where(near, t, tf.zeros_like(t))
+    series = tf.ones_like(t)
+    for k in range(_EXPM1_TERMS, 1, -1):
+        series = 1.0 + series * t_near / k
+    alpha_far = tf.where(near, tf.ones_like(t), alpha + tf.zeros_like(t))
+    t_far = tf.where(near, tf.ones_like(t), t)
+    return tf.where(near, x * series, tf.math.expm1(t_far) / alpha_far)
+
+
+@check_shapes(
+    "values: [Q, any...]",
+    "weights: [Q, any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
+)
+def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -> tf.Tensor:
+    r"""
+    Compute :math:`\frac{1}{\alpha} \log \sum_i w_i e^{\alpha \ell_i}`, which tends to
+    :math:`\sum_i w_i \ell_i` as :math:`\alpha \to 0`.
+
+    It is the logarithm of a power mean. Value and derivatives are accurate for every
+    :math:`\alpha` in :math:`[0, 1]`, also where :math:`\alpha` is so small that
+    :math:`e^{\alpha \ell_i}` rounds to 1, and where all of its terms underflow. Derivatives in the
+    weights are along directions that leave their sum at 1.
+
+    :param values: The :math:`\ell_i`, finite, along the first axis.
+    :param weights: The :math:`w_i \ge 0`, which sum to 1 along the first axis.
+    :param alpha: The power, in :math:`[0, 1]`.
+    """
+    values = tf.convert_to_tensor(values)
+    weights = tf.convert_to_tensor(weights, values.dtype)
+    alpha = tf.convert_to_tensor(alpha, values.dtype)
+    # Below the smallest normal number a weight counts as 0: it could meet an exponential that
+    # overflows.
+    counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
+    origin = tf.stop_gradient(_near_log_power_mean(values, weights, counts, alpha))
+    distance = tf.where(counts, values - origin, tf.zeros_like(values))
+    return origin + log1p_ratio(
+        tf.reduce_sum(weights * expm1_ratio(distance, alpha), axis=0), alpha
+    )
+
+
+def _near_log_power_mean(
+    values: tf.Tensor, weights: tf.Tensor, counts: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
+    """The power mean to within ``1 / alpha``: there expm1 and log1p keep all digits."""
+    lowest = tf.constant(values.dtype.min, values.dtype)
+    largest = tf.reduce_max(tf.where(counts, values, lowest), axis=0)
+    log_weights = tf.math.log(tf.where(counts, weights, tf.ones_like(weights)))
+    log_terms = tf.where(counts, log_weights + alpha * (values - largest), lowest)
+    log_mean = tf.reduce_logsumexp(log_terms, axis=0)
+    far = log_mean < -1.0  # only where alpha > 0: at 0 it is the logarithm of the weights' sum
+    return largest + tf.where(far, log_mean / tf.where(far, alpha, tf.ones_like(log_mean)), 0.0)
+
+
+@check_shapes(
+    "shift: [broadcast any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
+)
+def per_power(shift: TensorType, alpha: TensorType) -> tf.Tensor:
+    r"""
+    Compute :math:`x / \alpha` for an :math:`x` that a factor to the power :math:`\alpha` caused.
+
+    Without any power there is no effect: the result is 0 where both are 0.
+
+    :param shift: The effect x.
+    :param alpha: The power, in :math:`[0, 1]`.
+    """
+    return tf.math.divide_no_nan(
+        shift, tf.convert_to_tensor(alpha, tf.convert_to_tensor(shift).dtype)
+    )
 
 
 def is_power(value: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> bool:

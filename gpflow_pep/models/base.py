@@ -1,0 +1,110 @@
+"""What models with data of their own have in common: everything that follows from q(v)."""
+
+import abc
+
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import InputData, MeanAndVariance
+from gpflow.inducing_variables import InducingVariables
+from gpflow.models import GPModel
+from gpflow.models.training_mixins import InternalDataTrainingLossMixin
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType, create_posterior
+
+from ..covariances import well_conditioned
+from ..ops import chunks
+from ..posterior import WhitenedGaussian, gpflow_posterior
+
+#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
+#: product with the variance), A, and A times the rows' precisions.
+_KEPT_MATRICES = 4
+
+
+class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
+    """A model that holds its data and computes q(v) of the whitened inducing variables."""
+
+    inducing_variable: InducingVariables
+    data: tuple[tf.Tensor, tf.Tensor]
+    _chunk_size: int | None
+
+    @abc.abstractmethod
+    def pep_log_marginal_likelihood(self) -> tf.Tensor:
+        """Compute the Power EP estimate of the log marginal likelihood."""
+
+    @abc.abstractmethod
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        """q(v) for the parameters and data as they are."""
+
+    @inherit_check_shapes
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """See :meth:`pep_log_marginal_likelihood`."""
+        return self.pep_log_marginal_likelihood()
+
+    @property
+    def q_mu(self) -> tf.Tensor:
+        """[M, L], the mean of the whitened q(v); u = L v."""
+        return self._posterior_of_v().q_mu
+
+    @property
+    def q_sqrt(self) -> tf.Tensor:
+        """[L, M, M], lower triangular square root of the covariance of the whitened q(v)."""
+        return self._posterior_of_v().q_sqrt
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+    ) -> BasePosterior:
+        """
+        Create the GPflow posterior, for fast predictions.
+
+        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        :raises ValueError: If it is none of GPflow's.
+        """
+        return gpflow_posterior(
+            self._posterior_of_v,
+            self.kernel,
+            self.inducing_variable,
+            self.mean_function,
+            precompute_cache,
+        )
+
+    @inherit_check_shapes
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        See :meth:`gpflow.models.GPModel.predict_f`.
+
+        This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
+        """
+        posterior = create_posterior(
+            self.kernel,
+            well_conditioned(self.inducing_variable),
+            *self._posterior_of_v(),
+            whiten=True,
+            mean_function=self.mean_function,
+            precompute_cache=PrecomputeCacheType.NOCACHE,
+        )
+        return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+
+    def _num_rows(self) -> tf.Tensor:
+        return tf.shape(self.data[0])[0]
+
+    def _known_num_rows(self) -> int | None:
+        """N where it is known before a graph runs."""
+        if tf.executing_eagerly():
+            return int(self._num_rows())
+        known: int | None = self.data[0].shape[0]
+        return known
+
+    def _num_inducing(self) -> int:
+        return (self.inducing_variable.shape or (None,))[0] or 1
+
+    def _rows_at_a_time(self) -> int:
+        return self._chunk_size or chunks.default_chunk_size(self._num_inducing())
+
+    def _fits_memory(self, copies: int = _KEPT_MATRICES) -> bool:
+        """Whether matrices of size M x N may be kept; never where a chunk size was asked for."""
+        X = self.data[0]
+        return self._chunk_size is None and chunks.fits_memory(
+            self._num_inducing(), X.shape[0], X.dtype.size, copies
+        )

@@ -1,0 +1,356 @@
+"""Sparse Gaussian processes with any likelihood by Power EP."""
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow import Parameter
+from gpflow.base import Module, RegressionData, TensorData
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+from gpflow.models import GPModel
+from gpflow.models.util import InducingVariablesLike
+
+from .. import cavity, tilted
+from ..covariances import Prior, independent_priors, prior_factor, project
+from ..energies import point
+from ..ops import chunks
+from ..ops.chunks import Rows, Sums
+from ..ops.constant import constant
+from ..ops.linalg import gram
+from ..posterior import WhitenedGaussian, marginals, posterior_factor, whitened_posterior
+from ..sites import Marginals, Sites, no_sites
+from ..updates import Evaluation, SiteUpdateInfo, run_to_fixed_point
+from . import checks
+from .base import InternalDataModel
+from .parameters import Power
+
+#: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
+_LARGEST_CAVITY = 10.0
+
+_ADVICE = (
+    "Likely causes are a hyperparameter that ran off to a huge or tiny value, or targets that the"
+    " likelihood cannot explain. Put priors on the parameters, start from others, or lower alpha."
+)
+
+
+class ConvergenceWarning(UserWarning):
+    """The sites did not reach their fixed point."""
+
+
+class SiteParameters(Module):
+    """The cached sites of a model, not trained."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        shape = [None, sites.nu.shape[1]]
+        self.nu = Parameter(sites.nu, trainable=False, shape=shape, dtype=sites.nu.dtype)
+        self.tau = Parameter(sites.tau, trainable=False, shape=shape, dtype=sites.tau.dtype)
+
+    def assign(self, sites: Sites) -> None:
+        """Replace all sites; there may be another number of rows."""
+        self.nu.unconstrained_variable.assign(sites.nu)
+        self.tau.unconstrained_variable.assign(sites.tau)
+
+    def read(self) -> Sites:
+        """The sites as tensors."""
+        return Sites(tf.convert_to_tensor(self.nu), tf.convert_to_tensor(self.tau))
+
+
+class PEP(InternalDataModel):
+    r"""
+    Sparse GP model with any likelihood by Power Expectation Propagation.
+
+    Each row n has a site, a Gaussian in the one direction of the inducing variables that the row
+    sees. At the fixed point each site matches the moments of its tilted distribution, and the
+    model's objective is the Power EP energy, :mod:`gpflow_pep.energies.point`: at
+    :math:`\alpha = 0` the bound of :class:`gpflow.models.SVGP` at its best q, at
+    :math:`\alpha = 1` expectation propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5;
+    Villacampa-Calvo & Hernández-Lobato (2020), section 3.1, for several latent functions.
+
+    The sites are a cache: the objective and every prediction bring them to their fixed point for
+    the parameters as they are. Where they are there already, that costs one sweep over the rows.
+
+    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s.
+    :param kernel: A kernel of one output, shared by all latent functions, or
+        ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``.
+    :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
+    :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
+        for the kernel; shared or separate independent ones where the kernel is of several outputs.
+    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. An assignable,
+        non-trainable parameter.
+    :param mean_function: Mean of f; zero by default.
+    :param num_latent_gps: L; by default what the likelihood needs.
+    :param chunk_size: The most rows that are worked on at a time; None: chosen.
+    :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
+    :param tolerance: The run has converged when no site is further from its target, in standard
+        deviations of q.
+    :raises ValueError: If an argument is not as said here.
+    """
+
+    def __init__(
+        self,
+        data: RegressionData,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariablesLike,
+        *,
+        alpha: TensorData = 0.5,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        chunk_size: int | None = None,
+        max_sweeps: int = 200,
+        tolerance: float = 1e-6,
+    ) -> None:
+        X, Y = checks.check_data(data)
+        checks.check_support(likelihood, Y)
+        if num_latent_gps is None:
+            num_latent_gps = likelihood.latent_dim or GPModel.calc_num_latent_gps(
+                kernel, likelihood, Y.shape[1]
+            )
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
+        self.inducing_variable = checks.check_inducing_variable(inducing_variable, kernel, X)
+        self._priors()  # refuses what it cannot take apart
+        self.data = X, Y
+        self.num_data = X.shape[0]
+        checks.check_same_float(
+            X.dtype,
+            kernel=kernel,
+            likelihood=likelihood,
+            mean_function=self.mean_function,
+            inducing_variable=self.inducing_variable,
+        )
+        self._chunk_size = checks.check_chunk_size(chunk_size)
+        self.alpha = Power(alpha)
+        checks.check_alpha(self.alpha, self._known_num_rows(), "row")
+        self.max_sweeps, self.tolerance = checks.check_loop(max_sweeps, tolerance)
+        self.sites = SiteParameters(no_sites(self._num_rows(), num_latent_gps, X.dtype))
+        self._last_run = tf.Variable(tf.zeros([4], X.dtype), trainable=False)
+
+    @check_shapes(
+        "return: []",
+    )
+    def pep_log_marginal_likelihood(self) -> tf.Tensor:
+        """
+        Compute the Power EP estimate of the log marginal likelihood at the sites' fixed point.
+
+        :raises ValueError: If it is not finite; the message says what to try.
+        """
+        factors = self._prior_factors()
+        sites, moments = self._infer(factors)
+        X, Y, alpha = self._rows()
+        power = alpha[:, None]
+        cavities = cavity.remove(moments, sites, power)
+        sums = chunks.sum_over_chunks(
+            self._energy_sums,
+            chunks.row_chunks((X, Y, alpha, *sites, *cavities[:2]), self._rows_at_a_time()),
+            factors,
+            keep=self._fits_memory(),
+        )
+        num_latent = self.num_latent_gps
+        value = sums[-1] + point.site_terms(moments, sites, cavities, power)
+        for G, b in zip(sums[:num_latent], sums[num_latent:-1], strict=True):
+            value += point.prior_terms(G, b)
+        return checks.require_finite(value, "log marginal likelihood", _ADVICE)
+
+    def update_sites(
+        self,
+        max_sweeps: int | None = None,
+        tolerance: float | None = None,
+        damping: float | None = None,
+    ) -> SiteUpdateInfo:
+        """
+        Bring the sites towards their fixed point for the parameters as they are.
+
+        There is no need to call it before anything else; it serves to look, or to try other
+        settings than the model's.
+
+        :param max_sweeps: The most sweeps; the model's by default.
+        :param tolerance: See the model; the model's by default.
+        :param damping: The largest step, in (0, 1]; 1 by default.
+        :raises ValueError: If an argument is outside its range.
+        """
+        checks.check_loop(max_sweeps or self.max_sweeps, tolerance or self.tolerance)
+        if damping is not None and not 0.0 < damping <= 1.0:
+            raise ValueError(f"damping: got {damping}, expected a step in (0, 1]. 1 is undamped.")
+        factors = self._prior_factors()
+        self._infer(
+            factors, max_sweeps or self.max_sweeps, tolerance or self.tolerance, damping or 1.0
+        )
+        return self.last_inference
+
+    @property
+    def last_inference(self) -> SiteUpdateInfo:
+        """The record of the newest run of the inner loop."""
+        sweeps, residual, converged, rejected = self._last_run.numpy()
+        return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected))
+
+    @check_shapes(
+        "return: [N]",
+    )
+    def loo_log_density(self) -> tf.Tensor:
+        r"""
+        Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+
+        The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
+        what is left.
+
+        :raises ValueError: If a row's cavity is improper then, or the result is not finite.
+        """
+        factors = self._prior_factors()
+        sites, moments = self._infer(factors)
+        X, Y, _ = self._rows()
+        one = tf.ones([1, 1], X.dtype)
+        without = cavity.remove(moments, sites, one)
+        checks.require_finite(
+            tf.where(without.e > 0.0, one, one / 0.0),
+            "leave-one-out cavity variance",
+            "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
+        )
+
+        def log_density(rows: Rows) -> Rows:
+            X, Y, m, s = rows
+            variance = s + self._residual_variance(self._project(factors, X))
+            mean = m + self.mean_function(X)
+            power = tf.ones([], X.dtype)
+            likelihood = self.likelihood
+            return (tilted.log_power_expectation(likelihood, X, mean, variance, Y, power),)
+
+        rows = (X, Y, without.m, without.s)
+        (value,) = chunks.map_over_chunks(
+            log_density, chunks.row_chunks(rows, self._rows_at_a_time())
+        )
+        return checks.require_finite(value, "leave-one-out log density", _ADVICE)
+
+    def _priors(self) -> list[Prior]:
+        return independent_priors(self.kernel, self.inducing_variable, self.num_latent_gps)
+
+    def _prior_factors(self) -> list[tf.Tensor]:
+        """W of each prior."""
+        return [prior_factor(p.inducing_variable, p.kernel).W for p in self._priors()]
+
+    def _rows(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        X, Y = (tf.convert_to_tensor(value) for value in self.data)
+        checks.check_alpha(self.alpha, self._known_num_rows(), "row")
+        return X, Y, tf.broadcast_to(self.alpha, tf.shape(X)[:1])
+
+    def _project(self, factors: Any, X: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """A and d of each latent function; computed once where they share a prior."""
+        projections: list[Any] = [None] * self.num_latent_gps
+        for W, prior in zip(factors, self._priors(), strict=True):
+            projection = project(W, prior.inducing_variable, prior.kernel, X)
+            for latent in prior.latents:
+                projections[latent] = projection
+        return projections
+
+    def _residual_variance(self, projections: Any) -> tf.Tensor:
+        return tf.stack([d for _, d in projections], axis=-1)  # [N, L]
+
+    def _natural_sums(self, projections: Any, sites: Sites) -> Sums:
+        """G and b of each latent function."""
+        latents = range(self.num_latent_gps)
+        grams = [gram(projections[k].A, sites.tau[:, k]) for k in latents]
+        moments = [tf.matmul(projections[k].A, sites.nu[:, k : k + 1]) for k in latents]
+        return (*grams, *moments)
+
+    def _sum_natural(
+        self, factors: list[tf.Tensor], sites: Sites
+    ) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """G and b of each latent function, of all rows."""
+
+        def of_chunk(rows: Rows, *factors: tf.Tensor) -> Sums:
+            X, nu, tau = rows
+            return self._natural_sums(self._project(factors, X), Sites(nu, tau))
+
+        pieces = chunks.row_chunks((self._rows()[0], *sites), self._rows_at_a_time())
+        sums = chunks.sum_over_chunks(of_chunk, pieces, factors, keep=self._fits_memory())
+        return list(zip(sums[: len(sums) // 2], sums[len(sums) // 2 :], strict=True))
+
+    def _energy_sums(self, rows: Rows, *factors: tf.Tensor) -> Sums:
+        X, Y, alpha, nu, tau, m, s = rows
+        projections = self._project(factors, X)
+        ell = tilted.log_power_expectation(
+            self.likelihood,
+            X,
+            m + self.mean_function(X),
+            s + self._residual_variance(projections),
+            Y,
+            alpha,
+        )
+        return (*self._natural_sums(projections, Sites(nu, tau)), tf.reduce_sum(ell))
+
+    def _evaluate(self, factors: list[tf.Tensor], sites: Sites) -> Evaluation:
+        """One sweep over the rows."""
+        X, Y, alpha = self._rows()
+        posteriors = [posterior_factor(G, b) for G, b in self._sum_natural(factors, sites)]
+
+        def match_moments(rows: Rows) -> Rows:
+            X, Y, alpha, nu, tau = rows
+            projections = self._project(factors, X)
+            columns = [marginals(A, q) for (A, _), q in zip(projections, posteriors, strict=True)]
+            moments = Marginals(*(tf.concat(column, axis=1) for column in zip(*columns)))
+            power = alpha[:, None]
+            left = cavity.remove(moments, Sites(nu, tau), power)
+            d = self._residual_variance(projections)
+            prior = tf.stack([tf.reduce_sum(tf.square(A), axis=0) for A, _ in projections], -1) + d
+            proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior)
+            proper &= tf.math.is_finite(moments.m) & tf.math.is_finite(moments.s)
+            # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
+            m = tf.where(proper, left.m, tf.zeros_like(d))
+            s = tf.where(proper, left.s, tf.zeros_like(d))
+            _, delta1, delta2 = tilted.tilted_derivatives(
+                self.likelihood, X, m + self.mean_function(X), s + d, Y, alpha
+            )
+            new_tau = -delta2 / (1.0 + power * delta2 * s)
+            new_nu = new_tau * m + delta1 * (1.0 + power * new_tau * s)
+            proper &= tf.math.is_finite(new_nu) & tf.math.is_finite(new_tau)
+            return (*moments, new_nu, new_tau, tf.reduce_all(proper, axis=1))
+
+        m, s, nu, tau, proper = chunks.map_over_chunks(
+            match_moments, chunks.row_chunks((X, Y, alpha, *sites), self._rows_at_a_time())
+        )
+        return Evaluation(Marginals(m, s), Sites(nu, tau), tf.reduce_all(proper))
+
+    def _infer(
+        self,
+        factors: list[tf.Tensor],
+        max_sweeps: int | None = None,
+        tolerance: float | None = None,
+        damping: float = 1.0,
+    ) -> tuple[Sites, Marginals]:
+        """Sites and marginals at the fixed point, constant for differentiation."""
+
+        def run() -> list[tf.Tensor]:
+            sites, moments, info = run_to_fixed_point(
+                lambda sites: self._evaluate(factors, sites),
+                self.sites.read(),
+                max_sweeps=max_sweeps or self.max_sweeps,
+                tolerance=tolerance or self.tolerance,
+                damping=damping,
+            )
+            return [*sites, *moments, tf.stack([tf.cast(x, sites.nu.dtype) for x in info])]
+
+        nu, tau, m, s, info = constant(run)
+        self.sites.assign(Sites(nu, tau))
+        self._last_run.assign(info)
+        if tf.executing_eagerly() and not self.last_inference.converged:
+            warnings.warn(
+                f"The sites did not converge: residual {self.last_inference.residual:.3g} after"
+                f" {self.last_inference.num_sweeps} sweeps, expected below {self.tolerance:g}."
+                f" {_ADVICE}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return Sites(nu, tau), Marginals(m, s)
+
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        factors = self._prior_factors()
+        sites, _ = self._infer(factors)
+        parts = [whitened_posterior(G, b) for G, b in self._sum_natural(factors, sites)]
+        q_mu, q_sqrt = (tf.concat(part, axis) for part, axis in zip(zip(*parts), (1, 0)))
+        return WhitenedGaussian(
+            checks.require_finite(q_mu, "mean of q(u)", _ADVICE),
+            checks.require_finite(q_sqrt, "covariance of q(u)", _ADVICE),
+        )

@@ -1,0 +1,108 @@
+r"""Poisson, Exponential and Gamma: a log rate or log scale that is linear in f, and other links."""
+
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Exponential, Gamma, Poisson
+
+from ..ops.quadrature import Core, Mode
+from .dispatch import scalar_factor
+from .generic import ScalarFactor, Weak
+
+_NEWTON_STEPS = 8
+
+
+def _bounded_exp(x: tf.Tensor) -> tf.Tensor:
+    """exp, but finite: its largest value leaves room for sums and factors."""
+    largest = np.log(np.finfo(x.dtype.as_numpy_dtype).max)
+    return tf.exp(tf.minimum(x, 0.85 * largest))
+
+
+def _bounded_log(x: tf.Tensor) -> tf.Tensor:
+    """log, but finite at 0."""
+    return tf.math.log(tf.maximum(x, np.finfo(x.dtype.as_numpy_dtype).tiny))
+
+
+def exponential_family_factor(
+    a: tf.Tensor, b: tf.Tensor, constant: tf.Tensor, sign: float, alpha: tf.Tensor
+) -> ScalarFactor:
+    r"""
+    The factor :math:`\log p = a u - b e^u + c` with :math:`u = \pm f`: a slope, then a wall.
+
+    :param a: Not negative.
+    :param b: Not negative.
+    :param constant: c.
+    :param sign: +1 or -1.
+    :param alpha: The power.
+    """
+    A, B = alpha * a, alpha * b
+    log_B = _bounded_log(B)
+    width = 1.0 / tf.sqrt(1.0 + A)
+
+    def log_prob(f: tf.Tensor) -> tf.Tensor:
+        return a * (sign * f) - b * _bounded_exp(sign * f) + constant
+
+    def mode(mean: tf.Tensor, variance: tf.Tensor) -> Mode:
+        # u = m + A v - w, where w = B v exp(u) solves w + log(w) = log(B v) + m + A v.
+        log_Bv = log_B + tf.math.log(variance)
+        target = log_Bv + sign * mean + A * variance
+        log_w = tf.where(target < 1.0, target, tf.math.log(tf.maximum(target, 1.0)))
+        for _ in range(_NEWTON_STEPS):
+            w = tf.exp(log_w)
+            log_w = log_w - (w + log_w - target) / (w + 1.0)
+        slope = sign * (a - b * _bounded_exp(log_w - log_Bv))
+        return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
+
+    def weak(mean: tf.Tensor, variance: tf.Tensor) -> Weak:
+        rate = b * _bounded_exp(sign * mean + 0.5 * variance)
+        square = b**2 * _bounded_exp(2.0 * (sign * mean + variance))
+        return Weak(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
+
+    edge = tf.math.log1p(A) - log_B
+    core = Core(sign * (edge + 1.5 * width), width, 2.5 * width)
+    return ScalarFactor(log_prob, [core], mode, weak=weak)
+
+
+def _unknown_link_core(Y: tf.Tensor) -> Core:
+    return Core(tf.zeros_like(Y), tf.ones_like(Y), 3.0 * tf.ones_like(Y))
+
+
+@scalar_factor.register(Poisson)
+def _poisson(likelihood: Poisson, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+    binsize = tf.cast(likelihood.binsize, Y.dtype)
+    constant = -tf.math.lgamma(Y + 1.0)
+    if likelihood.invlink is tf.exp:
+        constant = constant + Y * tf.math.log(binsize)
+        return exponential_family_factor(Y, binsize * tf.ones_like(Y), constant, 1.0, alpha)
+
+    def log_prob(f: tf.Tensor) -> tf.Tensor:
+        rate = likelihood.invlink(f) * binsize
+        return Y * _bounded_log(rate) - rate + constant
+
+    return ScalarFactor(log_prob, [_unknown_link_core(Y)])
+
+
+@scalar_factor.register(Exponential)
+def _exponential(
+    likelihood: Exponential, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+) -> ScalarFactor:
+    return _scaled_gamma(likelihood.invlink, tf.ones_like(Y), tf.zeros_like(Y), Y, alpha)
+
+
+@scalar_factor.register(Gamma)
+def _gamma(likelihood: Gamma, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+    shape = likelihood._shape(X) * tf.ones_like(Y)
+    constant = tf.math.xlogy(shape - 1.0, Y) - tf.math.lgamma(shape)
+    return _scaled_gamma(likelihood.invlink, shape, constant, Y, alpha)
+
+
+def _scaled_gamma(
+    invlink: "object", shape: tf.Tensor, constant: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+) -> ScalarFactor:
+    if invlink is tf.exp:
+        return exponential_family_factor(shape, Y, constant, -1.0, alpha)
+
+    def log_prob(f: tf.Tensor) -> tf.Tensor:
+        log_scale = _bounded_log(invlink(f))
+        return constant - shape * log_scale - Y * _bounded_exp(-log_scale)
+
+    return ScalarFactor(log_prob, [_unknown_link_core(Y)])

@@ -1,0 +1,99 @@
+r"""Tilted integrals and their derivatives, for every likelihood that is registered."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.likelihoods import Likelihood
+
+from .dispatch import implementations
+
+
+class TiltedDerivatives(NamedTuple):
+    r"""The tilted integral of each row and what site updates need of it (BYT17, appendix F)."""
+
+    ell: tf.Tensor
+    r""":math:`\ell_n(m, v)`, [N]."""
+
+    delta1: tf.Tensor
+    r""":math:`\delta_1 = \partial \ell / \partial m`, [N, L]."""
+
+    delta2: tf.Tensor
+    r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by the heat
+    equation the second derivative in m over :math:`\alpha`."""
+
+
+@check_shapes(
+    "X: [N, D]",
+    "Fmu: [N, L]",
+    "Fvar: [N, L]",
+    "Y: [N, P]",
+    "return: [N]",
+)
+def log_power_expectation(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+) -> tf.Tensor:
+    r"""
+    Compute the tilted integral of each row,
+
+    .. math::
+
+       \ell_n = \frac{1}{\alpha} \log \int N(f; m_n, v_n) \, p(y_n | f)^\alpha \, df,
+
+    whose limit for :math:`\alpha \to 0` is the variational expectation
+    :math:`E[\log p(y_n | f)]`, and which at :math:`\alpha = 1` is the log predictive density
+    (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments, the likelihood's
+    parameters and alpha.
+
+    :param likelihood: A GPflow likelihood, or one whose type is registered.
+    :param X: The inputs, for likelihoods that depend on them.
+    :param Fmu: Means of the latent functions.
+    :param Fvar: Their variances, positive; latent functions are independent.
+    :param Y: The targets, in the likelihood's support.
+    :param alpha: The power, in [0, 1]: one number, or one for each row.
+    :raises NotImplementedError: If nothing is registered for the likelihood's type.
+    """
+    Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
+    # GPflow takes class labels of integer types.
+    Y = tf.cast(Y, Fmu.dtype)
+    alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(Fmu)[:1])
+    implementation = implementations.dispatch(type(likelihood))
+    return implementation(likelihood, tf.convert_to_tensor(X), Fmu, Fvar, Y, alpha)
+
+
+@check_shapes(
+    "X: [N, D]",
+    "Fmu: [N, L]",
+    "Fvar: [N, L]",
+    "Y: [N, P]",
+    "return.ell: [N]",
+    "return.delta1: [N, L]",
+    "return.delta2: [N, L]",
+)
+def tilted_derivatives(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+) -> TiltedDerivatives:
+    r"""
+    Compute the tilted integral and its derivatives, by automatic differentiation of it.
+
+    The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For the
+    parameters see :func:`log_power_expectation`.
+    """
+    Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch((Fmu, Fvar))
+        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+    delta1, by_variance = tape.gradient(ell, (Fmu, Fvar))
+    alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(ell))[:, None]
+    return TiltedDerivatives(ell, delta1, 2.0 * by_variance - alpha * delta1**2)

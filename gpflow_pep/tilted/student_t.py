@@ -1,0 +1,28 @@
+"""Student-t noise: tails so heavy that the tilted distribution can have two modes."""
+
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import StudentT
+
+from ..ops.quadrature import Core
+from .dispatch import scalar_factor
+from .generic import ScalarFactor
+
+
+@scalar_factor.register(StudentT)
+def _student_t(likelihood: StudentT, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+    df = tf.cast(likelihood.df, Y.dtype)
+    scale = likelihood._scale(X) * tf.ones_like(Y)
+    constant = (
+        tf.math.lgamma(0.5 * (df + 1.0))
+        - tf.math.lgamma(0.5 * df)
+        - 0.5 * (tf.math.log(df) + np.log(np.pi))
+        - tf.math.log(scale)
+    )
+
+    def log_prob(f: tf.Tensor) -> tf.Tensor:
+        return constant - 0.5 * (df + 1.0) * tf.math.log1p(((Y - f) / scale) ** 2 / df)
+
+    # With many degrees of freedom the density is nearly Gaussian, of this width.
+    width = scale * tf.sqrt(df / (1.0 + alpha * df))
+    return ScalarFactor(log_prob, [Core(Y, width, 2.0 * width)])
