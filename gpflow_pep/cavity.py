@@ -22,6 +22,7 @@ class Cavity(NamedTuple):
     is not, ``m`` and ``s`` mean nothing."""
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "marginals.m: [N, L]",
     "marginals.s: [N, L]",

@@ -31,6 +31,7 @@ class WhitenedGaussian(NamedTuple):
     """[L, M, M], lower triangular square roots of the covariances."""
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "gram: [M, M]",
     "moment: [M, L]",
@@ -64,6 +65,7 @@ class PosteriorFactor(NamedTuple):
     """[M, 1], mean of v."""
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "gram: [M, M]",
     "moment: [M, 1]",
@@ -82,6 +84,7 @@ def posterior_factor(gram: tf.Tensor, moment: tf.Tensor) -> PosteriorFactor:
     return PosteriorFactor(W, tf.matmul(W, lower_matmul(W, moment), transpose_a=True))
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "A: [M, N]",
     "factor.W: [M, M]",

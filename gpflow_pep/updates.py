@@ -99,6 +99,7 @@ def _norm(scaled: tf.Tensor) -> tf.Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(scaled)))
 
 
+@tf.autograph.experimental.do_not_convert
 def _residual(state: _State) -> tf.Tensor:
     """Infinite until something was evaluated."""
     largest = tf.reduce_max(tf.abs(state.scaled))
@@ -119,6 +120,7 @@ def _accelerated_step(state: _State) -> tf.Tensor:
     return state.F - tf.tensordot(gamma[:, 0], state.dx + state.dF, axes=1)
 
 
+@tf.autograph.experimental.do_not_convert
 def _propose(state: _State) -> tf.Tensor:
     shrink, factor = (tf.constant(column, state.x.dtype)[state.retry] for column in zip(*_RETRIES))
     damped = factor * tf.minimum(state.step, state.cap) * state.F
@@ -128,6 +130,7 @@ def _propose(state: _State) -> tf.Tensor:
     return tf.stack([nu, tf.where(tau < 0.0, shrink * tau, tau)])
 
 
+@tf.autograph.experimental.do_not_convert
 def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, largest_step: float) -> _State:
     """The state after a proposal that was proper."""
     first = state.sweep == state.num_rejected
@@ -162,6 +165,7 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, largest_step: f
     )
 
 
+@tf.autograph.experimental.do_not_convert
 def _refuse(state: _State) -> _State:
     """The state after a proposal that was not proper."""
     return state._replace(

@@ -1,8 +1,8 @@
 """The house: a module imports only from rooms below it, and no module is very long."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 

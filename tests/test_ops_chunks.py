@@ -1,6 +1,6 @@
 """Sums over chunks of rows: every row once, and gradients that do not depend on the chunks."""
 
-from typing import Any, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from gpflow_pep.ops import chunks
 CASES = [(1, 1), (1, 9), (2, 1), (10, 2), (10, 3), (10, 7), (10, 9), (10, 10), (10, 11), (23, 5)]
 
 
-def all_rows(pieces: chunks.Chunks) -> List[Any]:
+def all_rows(pieces: chunks.Chunks) -> list[Any]:
     """The first tensor of each chunk, taken by number as the loop does."""
     return [pieces.take(k if k == 0 else tf.constant(k))[0].numpy() for k in range(pieces.count)]
 
@@ -29,7 +29,7 @@ def test_row_chunks_hold_every_row_once(num_rows: int, chunk_size: int) -> None:
 )
 @pytest.mark.parametrize("chunk_size", [1, 4, 6, 1000])
 def test_block_chunks_hold_every_row_once(
-    sizes: List[int], chunk_size: int, rng: np.random.Generator
+    sizes: list[int], chunk_size: int, rng: np.random.Generator
 ) -> None:
     names = rng.permutation(100)[: len(sizes)] - 50
     labels = rng.permutation(np.repeat(names, sizes))
@@ -65,7 +65,7 @@ class Terms:
         a, b = chunks.sum_over_chunks(self.of_rows, pieces, (self.shared,), keep=keep)
         return tf.square(a) + tf.reduce_sum(tf.sin(b))
 
-    def derivatives(self, chunk_size: int, keep: bool) -> List[tf.Tensor]:
+    def derivatives(self, chunk_size: int, keep: bool) -> list[tf.Tensor]:
         """Value, gradients, and second derivatives in the variable."""
         with tf.GradientTape(persistent=True) as outer:
             with tf.GradientTape() as tape:

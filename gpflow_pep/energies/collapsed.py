@@ -45,6 +45,7 @@ class RowSums(NamedTuple):
     D_b \Sigma_b^{-1/2}|`."""
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "A: [M, N]",
     "d: [N]",
@@ -78,6 +79,7 @@ def single_row_sums(
     )
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "A: [M, N]",
     "D: [B, S, S]",
@@ -144,6 +146,7 @@ def _log_density(
     return -0.5 * (num_outputs * (constant + logdet) + quadratic)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "sums.gram: [M, M]",
     "sums.moment: [M, P]",
@@ -165,6 +168,7 @@ def log_marginal_likelihood(sums: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
     return _log_density(evidence.logdet, evidence.quadratic, sums.moment, num_rows)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "sums.gram: [M, M]",
     "slack_sums.gram: [M, M]",

@@ -30,6 +30,7 @@ from ..ops.power import log1p_ratio
 from ..sites import Marginals, Sites
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "gram: [M, M]",
     "moment: [M, 1]",
@@ -47,6 +48,7 @@ def prior_terms(gram: tf.Tensor, moment: tf.Tensor) -> tf.Tensor:
     return 0.5 * tf.reduce_sum(tf.square(lower_matmul(factor.W, moment))) - logdet
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "marginals.m: [N, L]",
     "marginals.s: [N, L]",

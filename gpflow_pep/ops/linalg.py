@@ -78,6 +78,7 @@ def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     )
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "W: [M, M]  # lower triangular",
     "B: [M, N]",
@@ -105,6 +106,7 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return product(W, B)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "A: [M, N]",
     "weights: [broadcast N]",
@@ -133,6 +135,7 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return product(A, tf.broadcast_to(tf.convert_to_tensor(weights, A.dtype), tf.shape(A)[1:]))
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "K: [batch..., M, M]",
     "return: [batch...]",
@@ -199,6 +202,7 @@ def _report_jitter(jitter: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     )
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "K: [batch..., M, M]",
     "return.L: [batch..., M, M]",

@@ -34,6 +34,7 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     return tf.where(near, series, tf.math.log1p(t_far) / t_far)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "x: [broadcast any...]",
     "alpha: [broadcast any...]",
