@@ -32,7 +32,9 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     :raises ValueError: If they are not.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(f"data: got {type(data).__name__}, expected a pair (X, Y) of arrays.")
+        raise ValueError(
+            f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
+        )
     X, Y = data_input_to_tensor(tuple(data))
     for name, value in (("X", X), ("Y", Y)):
         if value.dtype != default_float():
@@ -54,11 +56,12 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     if num_X is not None and num_Y is not None and num_X != num_Y:
         raise ValueError(
             f"X and Y: got {num_X} and {num_Y} rows, expected as many of one as of the other."
+            " Check that X and Y come from the same rows."
         )
     if num_X == 0 or X.shape[1] == 0 or Y.shape[1] == 0:
         raise ValueError(
             f"data: got X of shape {_show(X)} and Y of shape {_show(Y)}, expected at least one row"
-            " and one column in each."
+            " and one column in each. Check how the data were read."
         )
     for name, value in (("X", X), ("Y", Y)):
         check_finite(name, value)
@@ -108,25 +111,31 @@ def check_inducing_variable(
         dispatchers know no covariance of these inducing variables under this kernel.
     """
     if not isinstance(kernel, Kernel):
-        raise ValueError(f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel.")
+        raise ValueError(
+            f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel. Pass one."
+        )
     if not isinstance(inducing_variable, InducingVariables) and np.ndim(inducing_variable) != 2:
         raise ValueError(
             f"inducing_variable: got shape {np.shape(inducing_variable)}, expected two axes [M, D]."
+            " Give a matrix with one row for each inducing input."
         )
     inducing_variable = inducingpoint_wrapper(inducing_variable)
     num_inducing, num_columns = (*inducing_variable.shape, None, None)[:2]
     if num_inducing == 0:
-        raise ValueError("inducing_variable: got 0 inducing variables, expected at least 1.")
+        raise ValueError(
+            "inducing_variable: got 0 inducing variables, expected at least 1. Give more rows."
+        )
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
         raise ValueError(
             f"inducing_variable: got {num_columns} column(s), expected {X.shape[1]}, as in X."
+            " Give inducing inputs in the space of X."
         )
     types = type(inducing_variable), type(kernel)
     if Kuu.dispatch(*types) is None or Kuf.dispatch(*types, tf.Tensor) is None:
         raise ValueError(
             f"inducing_variable and kernel: got {types[0].__name__} with {types[1].__name__}, for"
             " which no covariance is registered with gpflow.covariances.Kuu and Kuf. Expected a"
-            " pair that GPflow knows; inducing points know every kernel."
+            " pair that GPflow knows. Use inducing points: they know every kernel."
         )
     return inducing_variable
 
@@ -161,11 +170,13 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
             f"blocks: got dtype {labels.dtype}, expected integers: the label of each row's block."
+            " Convert the labels, for instance with numpy.unique(..., return_inverse=True)."
         )
     if labels.ndim != 1 or num_rows is None or labels.shape[0] != num_rows:
         raise ValueError(
             f"blocks: got shape {labels.shape}, expected one label for each of the"
-            f" {'unknown number of' if num_rows is None else num_rows} rows."
+            f" {'unknown number of' if num_rows is None else num_rows} rows. Give data of a known"
+            " length and as many labels."
         )
     return labels
 
@@ -224,7 +235,7 @@ def check_alpha(alpha: Parameter, num_factors: int | None, factor: str) -> None:
     if len(shape) > 1 or (len(shape) == 1 and num_factors not in (None, shape[0])):
         raise ValueError(
             f"alpha: got shape {shape}, expected a number, or one for each {factor}:"
-            f" ({num_factors},)."
+            f" ({num_factors},). Assign or pass as many."
         )
 
 
@@ -235,7 +246,7 @@ def check_loop(max_sweeps: Any, tolerance: Any) -> tuple[int, float]:
     :raises ValueError: If there is not at least one sweep, or the tolerance is not positive.
     """
     if isinstance(max_sweeps, bool) or not isinstance(max_sweeps, (int, np.integer)):
-        raise ValueError(f"max_sweeps: got {max_sweeps!r}, expected a positive integer.")
+        raise ValueError(f"max_sweeps: got {max_sweeps!r}, expected a positive integer. Give one.")
     if max_sweeps < 1:
         raise ValueError(f"max_sweeps: got {max_sweeps}, expected at least 1. 200 is usual.")
     if not isinstance(tolerance, (int, float, np.floating)) or not 0.0 < tolerance < np.inf:
@@ -253,10 +264,10 @@ def check_chunk_size(chunk_size: Any) -> int | None:
         return None
     if isinstance(chunk_size, bool) or not isinstance(chunk_size, (int, np.integer)):
         raise ValueError(
-            f"chunk_size: got {chunk_size!r}, expected a positive integer, or None to choose."
+            f"chunk_size: got {chunk_size!r}, expected a positive integer. Pass one, or None."
         )
     if chunk_size < 1:
-        raise ValueError(f"chunk_size: got {chunk_size}, expected at least 1, or None to choose.")
+        raise ValueError(f"chunk_size: got {chunk_size}, expected at least 1. Pass more, or None.")
     return int(chunk_size)
 
 

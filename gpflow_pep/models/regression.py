@@ -65,7 +65,8 @@ class PEPRegression(InternalDataModel):
     :param likelihood: A :class:`gpflow.likelihoods.Gaussian` instead, also with noise that depends
         on the input.
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
-        their residual covariance in full (PITC). It costs the cube of a block's size.
+        their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
+        compile blocks that come in several chunks.
     :param chunk_size: The most rows that are worked on at a time; memory is then as small as that
         allows. None: chosen for speed, and where all rows fit
         ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
@@ -259,7 +260,7 @@ def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | 
     if not isinstance(likelihood, Gaussian):
         raise ValueError(
             f"likelihood: got {type(likelihood).__name__}, expected a gpflow.likelihoods.Gaussian:"
-            " regression is in closed form for Gaussian noise only."
+            " regression is in closed form for Gaussian noise only. Use gpflow_pep.models.PEP."
         )
     return likelihood
 
