@@ -33,6 +33,7 @@ __all__ = [
     "datasets",
     "energies",
     "fitted",
+    "likelihoods",
     "metrics",
     "models",
     "ops",
@@ -40,6 +41,7 @@ __all__ = [
     "posterior",
     "report",
     "saving",
+    "tilted",
 ]
 
 

@@ -55,13 +55,32 @@ def _pep_regression_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.mode
     return _pep_regression(data, Z, chunk_size=4, **options)
 
 
+def _label_data(seed: int) -> Data:
+    X, Y = _regression_data(seed)
+    return X, np.where(Y > 0.4, 1.0, 0.0)
+
+
+def _pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    # Far below the tolerances of the comparisons here, whose models start from different sites.
+    in_double = gpflow.default_float() == np.float64
+    options = {"mean_function": gpflow.functions.Constant(0.1), "alpha": 0.7, **options}
+    options["tolerance"] = 1e-11 if in_double else 1e-4
+    return pep.models.PEP(data, _kernel(), gpflow.likelihoods.Bernoulli(), Z, **options)
+
+
+def _pep_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    return _pep(data, Z, chunk_size=4, **options)
+
+
 MODELS = {
     "PEPRegression": ModelCase(pep.models.PEPRegression, _pep_regression, _regression_data),
+    "PEP": ModelCase(pep.models.PEP, _pep, _label_data),
 }
 BY_CHUNKS = {
     "PEPRegression by chunks": ModelCase(
         pep.models.PEPRegression, _pep_regression_by_chunks, _regression_data
     ),
+    "PEP by chunks": ModelCase(pep.models.PEP, _pep_by_chunks, _label_data),
 }
 also_by_chunks = pytest.mark.parametrize(
     "case", [*MODELS.values(), *BY_CHUNKS.values()], ids=[*MODELS, *BY_CHUNKS]

@@ -5,6 +5,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "x: [any...]",
     "return: [any...]",

@@ -12,7 +12,8 @@ from gpflow.base import TensorType
 #: one left out is below 0.05 ** 14 = 6e-19, less than half a unit of the last digit of float64.
 _SERIES_RADIUS = 0.05
 _SERIES_TERMS = 14
-#: With so many terms of ``(exp(t) - 1) / t`` the first one left out is below 0.05 ** 10 / 11! = 2e-21.
+#: With so many terms of ``(exp(t) - 1) / t`` the first one left out is below 0.05 ** 10 / 11!,
+#: which is 2e-21.
 _EXPM1_TERMS = 10
 
 
@@ -85,6 +86,7 @@ def expm1_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
     return tf.where(near, x * series, tf.math.expm1(t_far) / alpha_far)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "values: [Q, any...]",
     "weights: [Q, any...]",
@@ -111,26 +113,28 @@ def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -
     # Below the smallest normal number a weight counts as 0: it could meet an exponential that
     # overflows.
     counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
-    origin = tf.stop_gradient(_near_log_power_mean(values, weights, counts, alpha))
-    distance = tf.where(counts, values - origin, tf.zeros_like(values))
-    return origin + log1p_ratio(
-        tf.reduce_sum(weights * expm1_ratio(distance, alpha), axis=0), alpha
-    )
-
-
-def _near_log_power_mean(
-    values: tf.Tensor, weights: tf.Tensor, counts: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
-    """The power mean to within ``1 / alpha``: there expm1 and log1p keep all digits."""
     lowest = tf.constant(values.dtype.min, values.dtype)
-    largest = tf.reduce_max(tf.where(counts, values, lowest), axis=0)
-    log_weights = tf.math.log(tf.where(counts, weights, tf.ones_like(weights)))
-    log_terms = tf.where(counts, log_weights + alpha * (values - largest), lowest)
-    log_mean = tf.reduce_logsumexp(log_terms, axis=0)
-    far = log_mean < -1.0  # only where alpha > 0: at 0 it is the logarithm of the weights' sum
-    return largest + tf.where(far, log_mean / tf.where(far, alpha, tf.ones_like(log_mean)), 0.0)
+    largest = tf.stop_gradient(tf.reduce_max(tf.where(counts, values, lowest), axis=0))
+    values = tf.where(counts, values, largest)
+    log_mean = tf.math.log(
+        tf.reduce_sum(tf.stop_gradient(weights * tf.exp(alpha * (values - largest))), axis=0)
+    )
+    # To within 1 / alpha of the result, expm1 and log1p keep all digits.
+    far = log_mean < -1.0
+    origin = largest + tf.where(far, log_mean / tf.where(far, alpha, tf.ones_like(alpha)), 0.0)
+    distance = values - tf.stop_gradient(origin)
+    # The quotient has all digits for every alpha but 0, where it is the mean of the distances.
+    zero = alpha == 0.0
+    divisor = tf.where(zero, tf.ones_like(alpha), alpha)
+    excess = tf.where(
+        zero,
+        tf.reduce_sum(weights * distance, axis=0),
+        tf.reduce_sum(weights * tf.math.expm1(divisor * distance), axis=0) / divisor,
+    )
+    return tf.stop_gradient(origin) + log1p_ratio(excess, alpha)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "shift: [broadcast any...]",
     "alpha: [broadcast any...]",

@@ -102,9 +102,7 @@ def _stable_log(p: tf.Tensor) -> tf.Tensor:
 
 
 @scalar_factor.register(Bernoulli)
-def _bernoulli(
-    likelihood: Bernoulli, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
-) -> ScalarFactor:
+def _bernoulli(likelihood: Bernoulli, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
     if likelihood.invlink is inv_probit:
         return squeezed_probit(Y, tf.constant(_SQUEEZE, Y.dtype))
     core = Core(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))

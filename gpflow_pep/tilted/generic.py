@@ -1,13 +1,13 @@
 r"""The one rule for likelihoods whose rows have one latent function for each target."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.likelihoods import ScalarLikelihood
 
-from ..ops.power import expm1_ratio, log1p_ratio, log_power_mean
-from ..ops.quadrature import Core, Mode, search_mode, stretched_nodes
+from ..ops.power import log_power_mean
+from ..ops.quadrature import NUM_NODES, Core, Mode, search_mode, stretched_nodes
 from .dispatch import implementations, scalar_factor
 
 Function = Callable[[tf.Tensor], tf.Tensor]
@@ -38,14 +38,17 @@ class ScalarFactor(NamedTuple):
     cores: Sequence[Core]
     r"""Where :math:`\log p` (to the power :math:`\alpha`) has structure."""
 
-    mode: Optional[Callable[[tf.Tensor, tf.Tensor], Mode]] = None
+    mode: Callable[[tf.Tensor, tf.Tensor], Mode] | None = None
     """The tilted mode from mean and variance; None to search for it."""
 
-    mean_prob: Optional[MeanAndVariance] = None
+    mean_prob: MeanAndVariance | None = None
     r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode ``no_tilt``)."""
 
-    weak: Optional[Callable[[tf.Tensor, tf.Tensor], Weak]] = None
+    weak: Callable[[tf.Tensor, tf.Tensor], Weak] | None = None
     r"""The limit :math:`\alpha \to 0` in closed form, for :math:`\log p` that grows fast."""
+
+    num_nodes: int = NUM_NODES
+    """Nodes of the rule."""
 
 
 def integrate(
@@ -62,16 +65,15 @@ def integrate(
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
     else:
         mode = search_mode(factor.log_prob, mean, variance, alpha, factor.cores)
-    nodes = stretched_nodes(mean, variance, alpha, factor.cores, mode)
+    nodes = stretched_nodes(mean, variance, alpha, factor.cores, mode, factor.num_nodes)
     log_prob = factor.log_prob(nodes.f)
     if factor.mean_prob is not None:
-        # E[(p^alpha - 1) / alpha], of which the rule sees only what is not E[p] - 1: the result is
-        # the closed form at alpha = 1.
-        rest = expm1_ratio(log_prob, alpha) - tf.math.expm1(log_prob)
-        excess = factor.mean_prob(mean, variance) - 1.0
-        return log1p_ratio(excess + tf.reduce_sum(nodes.weights * rest, axis=0), alpha)
+        # What the rule misses of E[p], in full at alpha = 1, where the closed form is what is left.
+        by_rule = tf.reduce_sum(nodes.weights * tf.exp(log_prob), axis=0)
+        missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
+        return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
     slope = tf.stop_gradient(mode.slope)
-    integral = 0.5 * alpha * slope**2 * variance + log_power_mean(
+    integral = 0.5 * (alpha * slope * variance) * slope + log_power_mean(
         log_prob - slope * nodes.offset, nodes.weights, alpha
     )
     if factor.weak is not None:
@@ -94,6 +96,6 @@ def _scalar_log_power_expectation(
     Y: tf.Tensor,
     alpha: tf.Tensor,
 ) -> tf.Tensor:
-    make_factor = scalar_factor.dispatch(type(likelihood))
+    make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
     return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)

@@ -1,5 +1,7 @@
 r"""Poisson, Exponential and Gamma: a log rate or log scale that is linear in f, and other links."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Exponential, Gamma, Poisson
@@ -9,6 +11,10 @@ from .dispatch import scalar_factor
 from .generic import ScalarFactor, Weak
 
 _NEWTON_STEPS = 8
+#: Left of it softplus(f) is exp(f) to all digits.
+_SOFTPLUS_IS_EXP = -40.0
+
+Link = Callable[[tf.Tensor], tf.Tensor]
 
 
 def _bounded_exp(x: tf.Tensor) -> tf.Tensor:
@@ -35,11 +41,12 @@ def exponential_family_factor(
     :param alpha: The power.
     """
     A, B = alpha * a, alpha * b
-    log_B = _bounded_log(B)
+    log_b, log_B = _bounded_log(b), _bounded_log(B)
+    present = tf.cast(b > 0.0, b.dtype)
     width = 1.0 / tf.sqrt(1.0 + A)
 
     def log_prob(f: tf.Tensor) -> tf.Tensor:
-        return a * (sign * f) - b * _bounded_exp(sign * f) + constant
+        return a * (sign * f) - present * _bounded_exp(sign * f + log_b) + constant
 
     def mode(mean: tf.Tensor, variance: tf.Tensor) -> Mode:
         # u = m + A v - w, where w = B v exp(u) solves w + log(w) = log(B v) + m + A v.
@@ -49,17 +56,25 @@ def exponential_family_factor(
         for _ in range(_NEWTON_STEPS):
             w = tf.exp(log_w)
             log_w = log_w - (w + log_w - target) / (w + 1.0)
-        slope = sign * (a - b * _bounded_exp(log_w - log_Bv))
+        slope = sign * (a - present * _bounded_exp(log_w - log_Bv + log_b))
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
     def weak(mean: tf.Tensor, variance: tf.Tensor) -> Weak:
-        rate = b * _bounded_exp(sign * mean + 0.5 * variance)
-        square = b**2 * _bounded_exp(2.0 * (sign * mean + variance))
+        rate = present * _bounded_exp(sign * mean + 0.5 * variance + log_b)
+        square = present * _bounded_exp(2.0 * (sign * mean + variance + log_b))
         return Weak(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
 
     edge = tf.math.log1p(A) - log_B
     core = Core(sign * (edge + 1.5 * width), width, 2.5 * width)
     return ScalarFactor(log_prob, [core], mode, weak=weak)
+
+
+def _log_of_link(invlink: Link, f: tf.Tensor) -> tf.Tensor:
+    """log(invlink(f)), finite; for softplus also where its value rounds to 0."""
+    value = _bounded_log(invlink(f))
+    if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
+        return tf.where(f < _SOFTPLUS_IS_EXP, f, value)
+    return value
 
 
 def _unknown_link_core(Y: tf.Tensor) -> Core:
@@ -75,8 +90,8 @@ def _poisson(likelihood: Poisson, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
         return exponential_family_factor(Y, binsize * tf.ones_like(Y), constant, 1.0, alpha)
 
     def log_prob(f: tf.Tensor) -> tf.Tensor:
-        rate = likelihood.invlink(f) * binsize
-        return Y * _bounded_log(rate) - rate + constant
+        log_rate = _log_of_link(likelihood.invlink, f) + tf.math.log(binsize)
+        return Y * log_rate - likelihood.invlink(f) * binsize + constant
 
     return ScalarFactor(log_prob, [_unknown_link_core(Y)])
 
@@ -96,13 +111,13 @@ def _gamma(likelihood: Gamma, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> S
 
 
 def _scaled_gamma(
-    invlink: "object", shape: tf.Tensor, constant: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+    invlink: Link, shape: tf.Tensor, constant: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
 ) -> ScalarFactor:
     if invlink is tf.exp:
         return exponential_family_factor(shape, Y, constant, -1.0, alpha)
 
     def log_prob(f: tf.Tensor) -> tf.Tensor:
-        log_scale = _bounded_log(invlink(f))
+        log_scale = _log_of_link(invlink, f)
         return constant - shape * log_scale - Y * _bounded_exp(-log_scale)
 
     return ScalarFactor(log_prob, [_unknown_link_core(Y)])

@@ -21,7 +21,7 @@ class TiltedDerivatives(NamedTuple):
 
     delta2: tf.Tensor
     r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by the heat
-    equation the second derivative in m over :math:`\alpha`."""
+    equation this is :math:`\partial^2 \ell / \partial m^2`."""
 
 
 @check_shapes(
@@ -63,7 +63,7 @@ def log_power_expectation(
     # GPflow takes class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(Fmu)[:1])
-    implementation = implementations.dispatch(type(likelihood))
+    implementation = implementations.dispatch_or_raise(type(likelihood))
     return implementation(likelihood, tf.convert_to_tensor(X), Fmu, Fvar, Y, alpha)
 
 
@@ -96,4 +96,4 @@ def tilted_derivatives(
         ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     delta1, by_variance = tape.gradient(ell, (Fmu, Fvar))
     alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(ell))[:, None]
-    return TiltedDerivatives(ell, delta1, 2.0 * by_variance - alpha * delta1**2)
+    return TiltedDerivatives(ell, delta1, 2.0 * by_variance - (alpha * delta1) * delta1)

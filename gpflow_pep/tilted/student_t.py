@@ -25,4 +25,4 @@ def _student_t(likelihood: StudentT, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tenso
 
     # With many degrees of freedom the density is nearly Gaussian, of this width.
     width = scale * tf.sqrt(df / (1.0 + alpha * df))
-    return ScalarFactor(log_prob, [Core(Y, width, 2.0 * width)])
+    return ScalarFactor(log_prob, [Core(Y, width, 2.0 * width)], num_nodes=128)

@@ -1,0 +1,72 @@
+"""Print the error of the tilted integrals of every likelihood against adaptive integration.
+
+    python examples/benchmarks/tilted.py            # the table of docs/tilted.rst: a minute
+    python examples/benchmarks/tilted.py --time     # and the time of value and derivatives
+
+The grid: means to +-50, variances 1e-6 ... 1e6, alpha 0, 1e-6, 0.1, 0.5, 1, where the integral is
+finite in float64. Errors are relative to 1 + |ell|. The likelihoods, their targets and the integrals
+they are compared with are those of the tests.
+"""
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+import numpy as np
+import tensorflow as tf
+from tilted_cases import CASES, Case, grid, reference_values
+
+from gpflow_pep.tilted import log_power_expectation, tilted_derivatives
+
+MEANS = (-50.0, -5.0, -1.0, 0.0, 0.7, 8.0, 50.0)
+VARIANCES = (1e-6, 1e-2, 0.3, 1.0, 10.0, 100.0, 1e4, 1e6)
+ROWS = 10_000
+
+
+def errors(case: Case) -> "np.ndarray":
+    """Of each point of the grid."""
+    rows = grid(case, MEANS, VARIANCES)
+    expected = reference_values(case, rows)
+    actual = log_power_expectation(case.create(), *rows.arguments()).numpy()
+    return np.abs(actual - expected) / (1.0 + np.abs(expected))
+
+
+def milliseconds(case: Case, repeats: int = 5) -> float:
+    """Of one compiled call for 10 000 rows, the median."""
+    rng = np.random.default_rng(0)
+    mean = tf.constant(rng.standard_normal((ROWS, case.num_latent)))
+    variance = tf.constant(rng.uniform(0.1, 3.0, (ROWS, case.num_latent)))
+    X, Y = tf.zeros((ROWS, 1), tf.float64), tf.constant(np.tile(case.target, (ROWS, 1)))
+    likelihood = case.create()
+    compiled = tf.function(lambda: tilted_derivatives(likelihood, X, mean, variance, Y, 0.5))
+    compiled()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        compiled().delta2.numpy()
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--time", action="store_true", help="time 10 000 rows too (minutes)")
+    parser.add_argument("names", nargs="*", help="cases (default: all)")
+    options = parser.parse_args()
+    # The reference looks for the integrand's mode with exponents that overflow.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    print(f"{'case':32} {'largest':>9} {'95%':>9}" + ("  ms / 10 000" if options.time else ""))
+    for name in options.names or CASES:
+        error = errors(CASES[name])
+        line = f"{name:32} {error.max():9.1e} {np.quantile(error, 0.95):9.1e}"
+        print(line + (f"{milliseconds(CASES[name]):13.0f}" if options.time else ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()

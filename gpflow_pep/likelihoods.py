@@ -1,0 +1,149 @@
+"""Likelihoods that GPflow lacks."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow import Parameter
+from gpflow.base import MeanAndVariance, TensorType
+from gpflow.likelihoods import RobustMax, ScalarLikelihood
+from gpflow.utilities import to_default_float
+
+from .ops.gaussian import normal_cdf
+from .tilted import implementations
+from .tilted.bernoulli import squeezed_probit, step_log_power_expectation
+from .tilted.generic import integrate
+
+_LINKS = ("probit", "step")
+
+
+class NoisyLabelBernoulli(ScalarLikelihood):
+    r"""
+    Two classes, 0 and 1, whose labels are wrong at a rate :math:`\epsilon`.
+
+    .. math::
+
+       p(y | f) = (1 - \epsilon) \sigma(\pm f) + \epsilon \sigma(\mp f)
+
+    with the upper sign for label 1 (Qi, Abdel-Gawad & Minka 2010, equation 3). :math:`\sigma` is
+    the normal distribution function (``link="probit"``), or 1 for positive arguments and 0 for
+    negative ones (``link="step"``).
+    """
+
+    def __init__(self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any) -> None:
+        r"""
+        :param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is not trained
+            unless it is made trainable.
+        :param link: "probit" or "step".
+        :raises ValueError: If epsilon is outside its range or the link is another.
+        """
+        super().__init__(**kwargs)
+        if not 0.0 < float(epsilon) < 0.5:
+            raise ValueError(
+                f"epsilon: got {epsilon}, expected a rate above 0 and below 0.5. For labels without"
+                " errors choose a small one, such as 1e-6; above 0.5 swap the labels."
+            )
+        if link not in _LINKS:
+            raise ValueError(f"link: got {link!r}, expected 'probit' or 'step'.")
+        to_half = tfp.bijectors.Sigmoid(to_default_float(0.0), to_default_float(0.5))
+        self.epsilon = Parameter(epsilon, transform=to_half, trainable=False)
+        self.link = link
+
+    def _prob_one(self, margin: tf.Tensor) -> tf.Tensor:
+        return self.epsilon + (1.0 - 2.0 * self.epsilon) * margin
+
+    def _margin(self, F: tf.Tensor) -> tf.Tensor:
+        if self.link == "step":
+            return tf.where(F >= 0.0, tf.ones_like(F), tf.zeros_like(F))
+        return normal_cdf(F)
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        # The margin of the label itself, so that small probabilities keep their digits.
+        margin = tf.where(tf.equal(Y, 1.0), self._margin(F), 1.0 - self._margin(F))
+        return tf.math.log(self._prob_one(margin))
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return self._prob_one(self._margin(F))
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        p = self._conditional_mean(X, F)
+        return p - p**2
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        width = tf.sqrt(Fvar if self.link == "step" else 1.0 + Fvar)
+        p = self._prob_one(normal_cdf(Fmu / width))
+        return p, p - p**2
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        p = self._predict_mean_and_var(X, Fmu, Fvar)[0]
+        return tf.reduce_sum(tf.math.log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p)), axis=-1)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> tf.Tensor:
+        if self.link == "probit":
+            return super()._variational_expectations(X, Fmu, Fvar, Y)
+        sign = tf.where(tf.equal(Y, 1.0), tf.ones_like(Fmu), -tf.ones_like(Fmu))
+        p = normal_cdf(sign * Fmu / tf.sqrt(Fvar))
+        terms = p * tf.math.log(1.0 - self.epsilon) + (1.0 - p) * tf.math.log(self.epsilon)
+        return tf.reduce_sum(terms, axis=-1)
+
+
+@implementations.register(NoisyLabelBernoulli)
+def _noisy_label_bernoulli(
+    likelihood: NoisyLabelBernoulli,
+    X: tf.Tensor,
+    Fmu: tf.Tensor,
+    Fvar: tf.Tensor,
+    Y: tf.Tensor,
+    alpha: tf.Tensor,
+) -> tf.Tensor:
+    epsilon = tf.cast(likelihood.epsilon, Fmu.dtype)
+    power = alpha[:, None]
+    if likelihood.link == "step":
+        terms = step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
+    else:
+        terms = integrate(squeezed_probit(Y, epsilon), Fmu, Fvar, power)
+    return tf.reduce_sum(terms, axis=-1)
+
+
+class UniformRobustMax(RobustMax):
+    r"""
+    The inverse link of Villacampa-Calvo & Hernández-Lobato (2020), equation 2: a wrong label comes
+    from all C classes alike.
+
+    .. math::
+
+       p(y | f) = (1 - \epsilon) \, [f_y \text{ is the largest}] + \epsilon / C
+
+    It is GPflow's :class:`gpflow.likelihoods.RobustMax`, in which a wrong label comes from the
+    other classes, at the error rate :math:`\epsilon (C - 1) / C`. Use it as
+    ``gpflow.likelihoods.MultiClass(C, invlink=UniformRobustMax(C))``.
+    """
+
+    @check_shapes(
+        "epsilon: []",
+    )
+    def __init__(self, num_classes: int, epsilon: float = 1e-3, **kwargs: Any) -> None:
+        r"""
+        :param num_classes: C, at least 2.
+        :param epsilon: The paper's :math:`\epsilon`, in (0, 1).
+        :raises ValueError: If one of them is outside its range.
+        """
+        if num_classes < 2:
+            raise ValueError(f"num_classes: got {num_classes}, expected at least 2.")
+        if not 0.0 < float(np.asarray(epsilon)) < 1.0:
+            raise ValueError(f"epsilon: got {epsilon}, expected a rate above 0 and below 1.")
+        super().__init__(num_classes, epsilon * (num_classes - 1.0) / num_classes, **kwargs)

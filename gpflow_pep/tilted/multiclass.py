@@ -1,0 +1,116 @@
+r"""Several classes of which the largest latent function decides: RobustMax, of two values."""
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.likelihoods import MultiClass
+
+from ..ops.gaussian import normal_cdf
+from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
+from .bernoulli import two_valued
+from .dispatch import implementations
+
+#: A normal distribution function ends so many of its standard deviations from its middle.
+_CDF_EXTENT = 6.0
+_CDF_RESOLUTION = 0.7
+_MORE_CORES = 2
+_NUM_NODES = 144
+
+
+@tf.autograph.experimental.do_not_convert
+@check_shapes(
+    "label: [N]",
+    "mean: [N, L]",
+    "variance: [N, L]",
+    "return[0]: [N]",
+    "return[1]: [N]",
+)
+def prob_is_largest(
+    label: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
+) -> "tuple[tf.Tensor, tf.Tensor]":
+    r"""
+    Compute the probability that the label's latent function is the largest, and that it is not:
+
+    .. math::
+
+       P = \int N(f; m_y, v_y) \prod_{k \ne y} \Phi\left(\frac{f - m_k}{\sqrt{v_k}}\right) df
+
+    (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
+
+    :param label: The label y of each row, in 0 ... L - 1.
+    :param mean: Means of independent latent functions.
+    :param variance: Their variances, positive.
+    """
+    own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
+    own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
+    own_variance = tf.reduce_sum(own * variance, axis=1, keepdims=True)
+    cores = _cores(own, mean, tf.sqrt(variance), tf.sqrt(own_variance))
+    nodes = stretched_nodes(
+        own_mean,
+        own_variance,
+        tf.ones_like(own_mean),
+        cores,
+        no_tilt(own_mean, own_variance),
+        _NUM_NODES,
+    )
+    log_cdf = _log_normal_cdf((nodes.f - mean) / tf.sqrt(variance))
+    log_product = tf.reduce_sum((1.0 - own) * log_cdf, axis=2)
+    weights = nodes.weights[:, :, 0]
+    largest = tf.reduce_sum(weights * tf.exp(log_product), axis=0)
+    return largest, tf.reduce_sum(weights * -tf.math.expm1(log_product), axis=0)
+
+
+def _log_normal_cdf(x: tf.Tensor) -> tf.Tensor:
+    # Beyond, the probability is 0 or 1 beside any error rate of labels; float32 still holds it.
+    x = tf.clip_by_value(x, -12.0, 12.0)
+    # log1p on the right, where the function is 1 less a small number.
+    upper = normal_cdf(-tf.abs(x))
+    return tf.where(x > 0.0, tf.math.log1p(-upper), tf.math.log(upper))
+
+
+def _cores(
+    own: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor, own_deviation: tf.Tensor
+) -> "list[Core]":
+    """
+    The rises of the other classes' distribution functions that matter: the narrowest, and the one
+    that it leaves least resolved.
+
+    A rise does not matter where the product is 0, left of another class's rise.
+    """
+    far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
+    other = own == 0.0
+    start = tf.where(other, mean - _CDF_EXTENT * deviation, -far)
+    end = mean + _CDF_EXTENT * deviation
+    alive = other & (end >= tf.reduce_max(start, axis=1, keepdims=True))
+    # Beyond its own class's reach a rise is not seen.
+    own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
+    reach = REACH * own_deviation
+    alive = alive & (tf.abs(mean - own_mean) < reach + _CDF_EXTENT * deviation)
+
+    def core(score: tf.Tensor) -> Core:
+        chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)
+        width = tf.reduce_sum(chosen * deviation, axis=1, keepdims=True)
+        centre = tf.reduce_sum(chosen * mean, axis=1, keepdims=True)
+        return Core(centre, _CDF_RESOLUTION * width, _CDF_EXTENT * width)
+
+    cores = [core(tf.where(alive, deviation, far))]
+    nearest = far * tf.ones_like(mean)
+    for _ in range(_MORE_CORES):
+        distance = tf.maximum(tf.abs(mean - cores[0].centre), cores[0].resolution)
+        nearest = tf.minimum(nearest, distance)
+        cores.insert(0, core(tf.where(alive, deviation / nearest, far)))
+    return cores
+
+
+@implementations.register(MultiClass)
+def _multi_class(
+    likelihood: MultiClass,
+    X: tf.Tensor,
+    Fmu: tf.Tensor,
+    Fvar: tf.Tensor,
+    Y: tf.Tensor,
+    alpha: tf.Tensor,
+) -> tf.Tensor:
+    high = 1.0 - tf.cast(likelihood.invlink.epsilon, Fmu.dtype)
+    low = tf.cast(likelihood.invlink.eps_k1, Fmu.dtype)
+    largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar)
+    return two_valued(largest, not_largest, high, low, alpha)

@@ -1,0 +1,52 @@
+"""Ordinal regression: a probit bin, with GPflow's floor."""
+
+import tensorflow as tf
+from gpflow.likelihoods import Ordinal
+
+from ..ops.gaussian import normal_cdf
+from ..ops.quadrature import no_tilt
+from .bernoulli import squeezed_probit_core
+from .dispatch import scalar_factor
+from .generic import ScalarFactor
+
+#: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
+_FAR_EDGE = 1e10
+#: GPflow squeezes the distribution function at both ends, which takes this fraction of each bin.
+_SQUEEZED = 2e-3
+#: GPflow adds this number to the probability of each bin; it has no name there.
+_FLOOR = 1e-6
+
+
+@scalar_factor.register(Ordinal)
+def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+    sigma = tf.cast(likelihood.sigma, Y.dtype)
+    edges = tf.cast(likelihood.bin_edges, Y.dtype)
+    floor = tf.constant(_FLOOR, Y.dtype)
+    far = tf.constant([_FAR_EDGE], Y.dtype)
+    label = tf.cast(Y, tf.int32)
+    lower = tf.gather(tf.concat([-far, edges], axis=0), label)
+    upper = tf.gather(tf.concat([edges, far], axis=0), label)
+    first, last = label == 0, label == likelihood.num_bins - 1
+
+    def bin_probability(f: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        # From the side on which neither term is near 1, so that the difference keeps its digits.
+        left, right = (lower - f) / scale, (upper - f) / scale
+        mirrored = left > -right
+        inner = normal_cdf(tf.where(mirrored, -left, right))
+        outer = normal_cdf(tf.where(mirrored, -right, left))
+        return (1.0 - _SQUEEZED) * (inner - outer) + floor
+
+    # A bin at the end has one edge: its core counts twice.
+    ones = tf.ones_like(Y)
+    rising, rises = tf.where(first, upper, lower), tf.where(first, -ones, ones)
+    falling, falls = tf.where(last, lower, upper), tf.where(last, ones, -ones)
+    return ScalarFactor(
+        log_prob=lambda f: tf.math.log(bin_probability(f, sigma)),
+        cores=[
+            squeezed_probit_core(rising, rises * sigma, floor),
+            squeezed_probit_core(falling, falls * sigma, floor),
+        ],
+        mode=no_tilt,
+        mean_prob=lambda mean, variance: bin_probability(mean, tf.sqrt(sigma**2 + variance)),
+        num_nodes=128,
+    )

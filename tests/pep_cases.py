@@ -1,0 +1,235 @@
+"""Likelihoods and powers under test in PEP, each with what the reference says about it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import pep_reference
+import scipy.special
+import scipy.stats
+import tensorflow as tf
+from helpers import Array, RegressionProblem, regression_problem
+from pep_reference import Factor, LogDensity, largest_latent_factor, scalar_factor
+
+import gpflow_pep as pep
+
+N, M = 10, 4
+ALPHAS: dict[str, Array] = {
+    "alpha 0": np.zeros(N),
+    "alpha 0.3": np.full(N, 0.3),
+    "alpha 0.5": np.full(N, 0.5),
+    "alpha 1": np.ones(N),
+    "alpha per row": np.linspace(0.0, 1.0, N),
+}
+#: Much below the tolerance of a comparison with the reference.
+TIGHT = 1e-11
+SQUEEZE = 1e-3  # of GPflow's probit
+EPSILON = 0.01  # of RobustMax
+NUM_CLASSES = 3
+BIN_EDGES, ORDINAL_SIGMA = np.array([-0.1, 0.6]), 0.5
+ORDINAL_FLOOR = 1e-6  # that GPflow adds to each bin's probability
+BETA_SCALE = 3.0
+#: Of each latent function. RobustMax would not notice the scale of functions of one mean.
+MEANS = np.array([0.3, 0.0, -0.2])
+
+
+def probit_link(f: Array, squeeze: float = SQUEEZE) -> Array:
+    return squeeze + (1.0 - 2.0 * squeeze) * scipy.stats.norm.cdf(f)
+
+
+def plain_probit_link(f: tf.Tensor) -> tf.Tensor:
+    """The probit of the papers, for GPflow's Bernoulli: without the squeeze."""
+    return 0.5 * tf.math.erfc(-f / np.sqrt(2.0))
+
+
+def probit_log_density(f: Array, y: float, squeeze: float = SQUEEZE) -> Array:
+    return np.log(probit_link((2.0 * y - 1.0) * f, squeeze))
+
+
+def poisson_log_density(f: Array, y: float) -> Array:
+    return y * f - np.exp(f) - scipy.special.gammaln(y + 1.0)
+
+
+def _logit_log_density(f: Array, y: float) -> Array:
+    return -np.logaddexp(0.0, -(2.0 * y - 1.0) * f)
+
+
+def _gamma_log_density(f: Array, y: float) -> Array:
+    return scipy.stats.gamma.logpdf(y, 1.7, scale=np.exp(f))
+
+
+def _beta_log_density(f: Array, y: float) -> Array:
+    mean = probit_link(f)
+    return scipy.stats.beta.logpdf(y, BETA_SCALE * mean, BETA_SCALE * (1.0 - mean))
+
+
+def _ordinal_log_density(f: Array, y: float) -> Array:
+    edges = np.array([-np.inf, *BIN_EDGES, np.inf])
+    low, high = (edges[int(y) + side] - f for side in (0, 1))
+    cdf = scipy.stats.norm.cdf
+    # From the side on which both of them are small, so that the difference keeps its digits.
+    upper = low > 0.0
+    probability = np.where(
+        upper,
+        cdf(-low / ORDINAL_SIGMA) - cdf(-high / ORDINAL_SIGMA),
+        cdf(high / ORDINAL_SIGMA) - cdf(low / ORDINAL_SIGMA),
+    )
+    return np.log(probability + ORDINAL_FLOOR)
+
+
+class Case(NamedTuple):
+    """One likelihood, with targets that suit it."""
+
+    likelihood: Callable[[], gpflow.likelihoods.Likelihood]
+    targets: Callable[[Array], Array]  # real numbers [N, 1] -> Y [N, 1]
+    factor: Callable[[float], Factor]  # y -> the reference's factor
+    num_latent: int = 1
+
+    @property
+    def problem(self) -> RegressionProblem:
+        return regression_problem(3, num_data=N, num_inducing=M)
+
+    @property
+    def Y(self) -> Array:
+        return self.targets(self.problem.Y)
+
+    def mean_function(self) -> gpflow.functions.Constant:
+        return gpflow.functions.Constant(MEANS[: self.num_latent])
+
+    def model(self, **arguments: Any) -> "pep.models.PEP":
+        problem = self.problem
+        return pep.models.PEP(
+            (problem.X, self.Y),
+            problem.kernel(),
+            self.likelihood(),
+            problem.Z,
+            **{
+                "mean_function": self.mean_function(),
+                "tolerance": TIGHT,
+                **arguments,
+            },
+        )
+
+    def reference_problem(self, alpha: Array) -> pep_reference.Problem:
+        return pep_reference.Problem(
+            priors=[self.problem.prior()] * self.num_latent,
+            means=np.tile(MEANS[: self.num_latent], [N, 1]),
+            factors=[self.factor(float(y)) for y in self.Y[:, 0]],
+            alpha=alpha,
+        )
+
+
+def _scalar(log_density: Callable[[Array, float], Array]) -> Callable[[float], Factor]:
+    def factor(y: float) -> Factor:
+        bound: LogDensity = lambda f: log_density(f, y)  # noqa: E731
+        return scalar_factor(bound)
+
+    return factor
+
+
+def _labels(Y: Array) -> Array:
+    return np.where(Y > 0.3, 1.0, 0.0)
+
+
+def _counts(Y: Array) -> Array:
+    return np.round(np.exp(Y))
+
+
+def _classes(Y: Array) -> Array:
+    return np.digitize(Y, BIN_EDGES).astype(float)
+
+
+def _ordinal() -> gpflow.likelihoods.Ordinal:
+    likelihood = gpflow.likelihoods.Ordinal(BIN_EDGES)
+    likelihood.sigma.assign(ORDINAL_SIGMA)
+    return likelihood
+
+
+def _multi_class() -> gpflow.likelihoods.MultiClass:
+    return gpflow.likelihoods.MultiClass(
+        NUM_CLASSES, invlink=gpflow.likelihoods.RobustMax(NUM_CLASSES, epsilon=EPSILON)
+    )
+
+
+CASES = {
+    "Gaussian": Case(
+        lambda: gpflow.likelihoods.Gaussian(0.2),
+        np.copy,
+        _scalar(lambda f, y: scipy.stats.norm.logpdf(y, f, np.sqrt(0.2))),
+    ),
+    "probit": Case(gpflow.likelihoods.Bernoulli, _labels, _scalar(probit_log_density)),
+    "logit": Case(
+        lambda: gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid),
+        _labels,
+        _scalar(_logit_log_density),
+    ),
+    "Poisson": Case(gpflow.likelihoods.Poisson, _counts, _scalar(poisson_log_density)),
+    "Gamma": Case(
+        lambda: gpflow.likelihoods.Gamma(shape=1.7),
+        lambda Y: np.exp(Y - 0.3),
+        _scalar(_gamma_log_density),
+    ),
+    "Beta": Case(
+        lambda: gpflow.likelihoods.Beta(scale=BETA_SCALE),
+        lambda Y: scipy.stats.norm.cdf(0.7 * Y),
+        _scalar(_beta_log_density),
+    ),
+    "Ordinal": Case(
+        _ordinal,
+        _classes,
+        _scalar(_ordinal_log_density),
+    ),
+    "Student-t": Case(
+        lambda: gpflow.likelihoods.StudentT(scale=0.4, df=4.0),
+        np.copy,
+        _scalar(lambda f, y: scipy.stats.t.logpdf(y, 4.0, f, 0.4)),
+    ),
+    "RobustMax": Case(
+        _multi_class,
+        _classes,
+        lambda y: largest_latent_factor(int(y), 1.0 - EPSILON, EPSILON / (NUM_CLASSES - 1)),
+        num_latent=NUM_CLASSES,
+    ),
+}
+
+
+@functools.cache
+def reference_sites(name: str, power: str) -> tuple[pep_reference.Problem, pep_reference.Sites]:
+    """The reference's problem and its fixed point, worked out once for all tests."""
+    problem = CASES[name].reference_problem(ALPHAS[power])
+    return problem, pep_reference.fixed_point(problem)
+
+
+class Compiled(NamedTuple):
+    """A model, and its loss with its gradients as a function compiled once for all tests."""
+
+    model: "pep.models.PEP"
+    loss: Callable[[], tf.Tensor]
+    loss_and_gradients: Callable[[], tuple[tf.Tensor, list[tf.Tensor]]]
+    variables: dict[str, tf.Variable]
+
+
+def trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:
+    return {
+        name: parameter.unconstrained_variable
+        for name, parameter in gpflow.utilities.parameter_dict(model).items()
+        if parameter.trainable
+    }
+
+
+@functools.cache
+def compiled(name: str) -> Compiled:
+    """The model of a case with a power for each row: assign ``ALPHAS`` to its alpha."""
+    model = CASES[name].model(alpha=ALPHAS["alpha 0.5"])
+    variables = trainable_by_name(model)
+
+    @tf.function
+    def loss_and_gradients() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        return loss, tape.gradient(loss, list(variables.values()))
+
+    # Tracing takes seconds, the gradient milliseconds: one function serves both.
+    return Compiled(model, lambda: loss_and_gradients()[0], loss_and_gradients, variables)

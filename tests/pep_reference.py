@@ -1,0 +1,386 @@
+"""
+A naive dense NumPy computation of sequential Power EP for any likelihood.
+
+Written from Bui, Yan and Turner (2017), sections 3.3 to 3.5 (BYT17), with sites that are full
+Gaussians of the inducing variables, one row after another, and the estimate of the log marginal
+likelihood taken from the definition, their equation (8). Tilted moments come from sums over very
+fine grids. It shares no code with the package, and is only meant for a dozen rows.
+
+At alpha = 0 the limit has formulas of its own: conjugate-computation variational inference, whose
+site is the natural-gradient direction of E[log p(y | f)], and the variational bound.
+
+Letters: N rows, M inducing variables, L latent functions, S new rows, G points of a grid.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from reference import Array, IntArray, Prior
+
+LogDensity = Callable[[Array], Array]
+"""log p(y | f) of one row, elementwise in f."""
+
+
+class TiltedMoments(NamedTuple):
+    """Averages over f ~ N(m, diag(v)) of a function w of one row's L latent functions."""
+
+    zeroth: float  # E[w]
+    first: Array  # E[w (f - m)], [L]
+    second: Array  # E[w (f - m)^2], [L]
+
+
+Factor = Callable[[Array, Array, float], TiltedMoments]
+"""(m [L], v [L], alpha) -> averages of w = p(y | f)^alpha, or of log p(y | f) where alpha is 0."""
+
+# The sum over an equidistant grid converges exponentially for analytic functions that vanish at
+# both ends; the Gaussian is below 1e-31 of its maximum there.
+_GRID = np.linspace(-12.0, 12.0, 1501)
+
+
+def _normal_weights() -> Array:
+    return np.exp(-0.5 * _GRID**2) / np.sqrt(2 * np.pi) * (_GRID[1] - _GRID[0])
+
+
+def scalar_factor(log_density: LogDensity) -> Factor:
+    """The factor of a row with one latent function."""
+
+    def average(mean: Array, variance: Array, alpha: float) -> TiltedMoments:
+        offset = np.sqrt(variance[0]) * _GRID
+        log_p = log_density(mean[0] + offset)
+        weighted = _normal_weights() * (np.exp(alpha * log_p) if alpha > 0.0 else log_p)
+        return TiltedMoments(
+            float(np.sum(weighted)),
+            np.array([np.sum(weighted * offset)]),
+            np.array([np.sum(weighted * offset**2)]),
+        )
+
+    return average
+
+
+def largest_latent_factor(label: int, high: float, low: float) -> Factor:
+    """
+    p = high where the label's latent function is the largest one, else low.
+
+    The average of the indicator needs one integral, over the label's function, in which each other
+    one is below it (Villacampa-Calvo & Hernández-Lobato 2020, (A.34)); with f_k or its square
+    before it, the integrand has the first moments of a Gaussian cut off above, instead.
+    """
+
+    def average(mean: Array, variance: Array, alpha: float) -> TiltedMoments:
+        deviation = np.sqrt(variance)
+        offset = deviation[label] * _GRID
+        z = (mean[label] + offset - mean[:, None]) / deviation[:, None]  # [L, G]
+        below = scipy.stats.norm.cdf(z)
+        below[label] = 1.0
+        weights = _normal_weights()
+        inside = TiltedMoments(
+            zeroth=float(np.sum(weights * np.prod(below, axis=0))),
+            first=np.zeros(len(mean)),
+            second=np.zeros(len(mean)),
+        )
+        for k in range(len(mean)):
+            if k == label:
+                first, second = offset, offset**2
+            else:
+                first = -deviation[k] * scipy.stats.norm.pdf(z[k])
+                second = variance[k] * (below[k] - z[k] * scipy.stats.norm.pdf(z[k]))
+            others = np.prod(np.delete(below, k, axis=0), axis=0)
+            inside.first[k] = np.sum(weights * others * first)
+            inside.second[k] = np.sum(weights * others * second)
+        w_low, w_high = (low**alpha, high**alpha) if alpha > 0.0 else np.log([low, high])
+        # The average over everywhere is that of w_low; only the difference is left inside.
+        return TiltedMoments(
+            w_low + (w_high - w_low) * inside.zeroth,
+            (w_high - w_low) * inside.first,
+            w_low * variance + (w_high - w_low) * inside.second,
+        )
+
+    return average
+
+
+def _symmetric_inverse(matrix: Array) -> Array:
+    # Many sweeps would amplify what rounding leaves between the two triangles.
+    inverse = np.linalg.inv(matrix)
+    return 0.5 * (inverse + inverse.T)
+
+
+class Natural(NamedTuple):
+    """exp(T1' u - u' T2 u / 2) of one latent function, without its scale."""
+
+    T1: Array  # [M]
+    T2: Array  # [M, M]
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and covariance."""
+        covariance = _symmetric_inverse(self.T2)
+        return covariance @ self.T1, covariance
+
+    def log_normaliser(self) -> float:
+        """log of the integral over u, BYT17's G."""
+        sign, log_det = np.linalg.slogdet(self.T2)
+        if sign <= 0:
+            raise ValueError("expected a proper Gaussian, got a precision that is not positive.")
+        quadratic = float(self.T1 @ np.linalg.solve(self.T2, self.T1))
+        return 0.5 * (len(self.T1) * np.log(2 * np.pi) - float(log_det) + quadratic)
+
+    def plus(self, other: "Natural", times: float = 1.0) -> "Natural":
+        """The product with another one to a power."""
+        return Natural(self.T1 + times * other.T1, self.T2 + times * other.T2)
+
+
+class Problem(NamedTuple):
+    """A model: independent priors, factors, and their powers."""
+
+    priors: Sequence[Prior]  # L
+    means: Array  # [N, L], the mean functions at the rows
+    factors: Sequence[Factor]  # N
+    alpha: Array  # [N]
+
+    def prior_of_u(self, latent: int) -> Natural:
+        Kuu = self.priors[latent].Kuu
+        return Natural(np.zeros(len(Kuu)), _symmetric_inverse(Kuu))
+
+    def direction(self, row: int, latent: int) -> Array:
+        """w with E[f | u] = w' u, [M]."""
+        prior = self.priors[latent]
+        return np.linalg.solve(prior.Kuu, prior.Kuf[:, row])
+
+    def residual_variance(self, row: int, latent: int) -> float:
+        """The variance of f given u."""
+        prior = self.priors[latent]
+        return float(prior.Kff[row, row] - prior.Kuf[:, row] @ self.direction(row, latent))
+
+
+Sites = list[list[Natural]]  # [N][L]
+
+
+def no_sites(problem: Problem) -> Sites:
+    """Sites that say nothing."""
+    return [
+        [Natural(np.zeros(len(p.Kuu)), np.zeros_like(p.Kuu)) for p in problem.priors]
+        for _ in problem.factors
+    ]
+
+
+def posterior(problem: Problem, sites: Sites) -> list[Natural]:
+    """q(u) of each latent function: the prior times all sites."""
+    q = [problem.prior_of_u(latent) for latent in range(len(problem.priors))]
+    for site in sites:
+        q = [one.plus(other) for one, other in zip(q, site)]
+    return q
+
+
+def _moments_of_f(problem: Problem, row: int, of_u: Sequence[Natural]) -> tuple[Array, Array]:
+    """Mean and variance of the row's latent functions where u has these distributions, [L]."""
+    mean, variance = [], []
+    for latent, natural in enumerate(of_u):
+        w, (m, V) = problem.direction(row, latent), natural.moments()
+        mean.append(float(w @ m) + problem.means[row, latent])
+        variance.append(float(w @ V @ w) + problem.residual_variance(row, latent))
+    return np.array(mean), np.array(variance)
+
+
+def _cavity(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
+    """BYT17 section 3.3, deletion."""
+    alpha = float(problem.alpha[row])
+    return [one.plus(site, -alpha) for one, site in zip(q, sites[row])]
+
+
+def _log_tilted_normaliser(problem: Problem, row: int, cavity: Sequence[Natural]) -> float:
+    """log of E[p^alpha] under the cavity; at alpha = 0, E[log p]."""
+    alpha = float(problem.alpha[row])
+    zeroth = problem.factors[row](*_moments_of_f(problem, row, cavity), alpha).zeroth
+    return float(np.log(zeroth)) if alpha > 0.0 else zeroth
+
+
+def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> list[Natural]:
+    """
+    The row's site after projection and an undamped update.
+
+    For alpha > 0: the moments of the tilted distribution of u follow from those of f, because u
+    given f is Gaussian; the site is what they add to the cavity, to the power 1 / alpha. For
+    alpha = 0: the natural parameters' direction of steepest ascent of E_q[log p].
+    """
+    alpha = float(problem.alpha[row])
+    cavity = _cavity(problem, q, sites, row)
+    mean, variance = _moments_of_f(problem, row, cavity)
+    tilted = problem.factors[row](mean, variance, alpha)
+    target = []
+    for latent, natural in enumerate(cavity):
+        w, (m, V) = problem.direction(row, latent), natural.moments()
+        v = variance[latent]
+        if alpha > 0.0:
+            shift = tilted.first[latent] / tilted.zeroth
+            shrinkage = v - (tilted.second[latent] / tilted.zeroth - shift**2)
+            gain = V @ w / v  # covariance of u and f over the variance of f
+            matched_precision = _symmetric_inverse(V - shrinkage * np.outer(gain, gain))
+            matched = Natural(matched_precision @ (m + gain * shift), matched_precision)
+            difference = matched.plus(natural, -1.0)
+            target.append(Natural(difference.T1 / alpha, difference.T2 / alpha))
+        else:
+            by_mean = tilted.first[latent] / v
+            by_mean_twice = (tilted.second[latent] / v - tilted.zeroth) / v
+            T2 = -by_mean_twice * np.outer(w, w)
+            target.append(Natural(by_mean * w + T2 @ m, T2))
+    return target
+
+
+def sweep(problem: Problem, sites: Sites, step: float) -> tuple[Sites, float]:
+    """
+    One pass over the rows, each update into q at once.
+
+    :return: the new sites, and the largest change that an undamped step would have made, relative
+        to the largest precision of q.
+    """
+    sites = list(sites)
+    changes = []
+    for row in range(len(sites)):
+        q = posterior(problem, sites)
+        target = target_site(problem, q, sites, row)
+        for one, new, old in zip(q, target, sites[row]):
+            size = np.max(np.abs(one.T2))
+            changes += [np.max(np.abs(a - b)) / size for a, b in zip(new, old)]
+        sites[row] = [
+            Natural(old.T1 + step * (new.T1 - old.T1), old.T2 + step * (new.T2 - old.T2))
+            for old, new in zip(sites[row], target)
+        ]
+    return sites, float(np.max(changes))
+
+
+def fixed_point(
+    problem: Problem, *, step: float = 0.8, tolerance: float = 1e-12, max_sweeps: int = 300
+) -> Sites:
+    """The sites that no update changes any more; an error where they are not reached."""
+    sites = no_sites(problem)
+    for _ in range(max_sweeps):
+        sites, change = sweep(problem, sites, step)
+        if change < tolerance:
+            return sites
+    raise ArithmeticError(f"no fixed point after {max_sweeps} sweeps: change {change:.3g}")
+
+
+def log_z(problem: Problem, sites: Sites) -> float:
+    """
+    BYT17 (8): G(q) - G(prior) + sum_n (log Z_tilted + G(cavity) - G(q)) / alpha.
+
+    A factor of power 0 adds the limit instead, which is E[log p] plus the derivative of G along
+    the site: -E_q[log t].
+    """
+    q = posterior(problem, sites)
+    G_q = sum(one.log_normaliser() for one in q)
+    value = G_q - sum(problem.prior_of_u(k).log_normaliser() for k in range(len(q)))
+    for row, alpha in enumerate(problem.alpha):
+        cavity = _cavity(problem, q, sites, row)
+        normaliser = _log_tilted_normaliser(problem, row, cavity)
+        if alpha > 0.0:
+            G_cavity = sum(one.log_normaliser() for one in cavity)
+            value += (normaliser + G_cavity - G_q) / float(alpha)
+        else:
+            value += normaliser
+            for one, site in zip(q, sites[row]):
+                mean, covariance = one.moments()
+                second_moment = covariance + np.outer(mean, mean)
+                value -= float(site.T1 @ mean) - 0.5 * float(np.sum(site.T2 * second_moment))
+    return value
+
+
+def variational_bound(problem: Problem, q: Sequence[Natural]) -> float:
+    """E_q[log p(y | f)] - KL[q(u) || p(u)] at any q(u), whatever the powers are."""
+    variational = problem._replace(alpha=np.zeros(len(problem.factors)))
+    value = sum(_log_tilted_normaliser(variational, row, q) for row in range(len(problem.factors)))
+    for latent, natural in enumerate(q):
+        mean, covariance = natural.moments()
+        Kuu = problem.priors[latent].Kuu
+        value -= 0.5 * (
+            float(np.trace(np.linalg.solve(Kuu, covariance + np.outer(mean, mean))))
+            - len(mean)
+            + float(np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(covariance)[1])
+        )
+    return value
+
+
+def leave_one_out(problem: Problem, sites: Sites) -> Array:
+    """log E[p(y_n | f)] under q without the whole site of row n, [N]."""
+    whole = problem._replace(alpha=np.ones(len(problem.factors)))
+    q = posterior(problem, sites)
+    return np.array(
+        [
+            _log_tilted_normaliser(whole, row, _cavity(whole, q, sites, row))
+            for row in range(len(problem.factors))
+        ]
+    )
+
+
+def predict(natural: Natural, prior: Prior, Kus: Array, Kss: Array) -> tuple[Array, Array]:
+    """
+    Mean [S] and covariance [S, S] of f at new rows, without the mean function.
+
+    :param natural: q(u).
+    :param Kus: [M, S].
+    :param Kss: [S, S].
+    """
+    mean, covariance = natural.moments()
+    W = np.linalg.solve(prior.Kuu, Kus).T
+    return W @ mean, Kss - W @ Kus + W @ covariance @ W.T
+
+
+# Textbook EP for binary classification with a probit, Rasmussen & Williams (2006), section 3.6.
+
+
+class ClassificationEP(NamedTuple):
+    """What Algorithm 3.5 gives at its fixed point."""
+
+    nu: Array  # [N]
+    tau: Array  # [N]
+    mean: Array  # [N], of f at the rows
+    covariance: Array  # [N, N]
+    log_z: float
+
+
+def classification_ep(K: Array, signs: IntArray, *, max_sweeps: int = 200) -> ClassificationEP:
+    """
+    Algorithm 3.5 with the N x N posterior inverted anew after each update.
+
+    :param K: [N, N], the prior covariance of f at the rows.
+    :param signs: [N], -1 or +1.
+    """
+    N = len(K)
+    nu, tau = np.zeros(N), np.zeros(N)
+
+    def approximation() -> tuple[Array, Array]:
+        covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(tau))
+        return covariance @ nu, covariance
+
+    def cavities() -> tuple[Array, Array]:
+        mean, covariance = approximation()
+        s = np.diag(covariance)
+        variance = 1.0 / (1.0 / s - tau)  # (3.56)
+        return variance * (mean / s - nu), variance
+
+    for _ in range(max_sweeps):
+        before = np.concatenate([nu, tau])
+        for n in range(N):
+            mean, variance = (part[n] for part in cavities())
+            z = signs[n] * mean / np.sqrt(1.0 + variance)
+            ratio = float(np.exp(scipy.stats.norm.logpdf(z) - scipy.stats.norm.logcdf(z)))
+            new_mean = mean + signs[n] * variance * ratio / np.sqrt(1.0 + variance)  # (3.58)
+            new_variance = variance - variance**2 * ratio / (1.0 + variance) * (z + ratio)
+            tau[n] = 1.0 / new_variance - 1.0 / variance  # (3.59)
+            nu[n] = new_mean / new_variance - mean / variance
+        if np.max(np.abs(np.concatenate([nu, tau]) - before)) < 1e-13:
+            break
+    else:
+        raise ArithmeticError(f"no fixed point after {max_sweeps} sweeps")
+    site_mean, site_variance = nu / tau, 1.0 / tau
+    mean, variance = cavities()
+    total = K + np.diag(site_variance)
+    log_z = (  # (3.65)
+        -0.5 * np.linalg.slogdet(total)[1]
+        - 0.5 * site_mean @ np.linalg.solve(total, site_mean)
+        + np.sum(scipy.stats.norm.logcdf(signs * mean / np.sqrt(1.0 + variance)))
+        + 0.5 * np.sum(np.log(variance + site_variance))
+        + np.sum((mean - site_mean) ** 2 / (2.0 * (variance + site_variance)))
+    )
+    return ClassificationEP(nu, tau, *approximation(), float(log_z))

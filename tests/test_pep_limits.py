@@ -1,0 +1,161 @@
+"""PEP where other models are known to coincide with it."""
+
+import gpflow
+import numpy as np
+import pep_reference
+import pytest
+from gpflow.optimizers import NaturalGradient
+from helpers import assert_close, golden_problem
+from pep_cases import ALPHAS, CASES, TIGHT, N, compiled, plain_probit_link
+from reference import squared_exponential
+
+import gpflow_pep as pep
+
+NUM_QUADRATURE = 150
+#: Of the rule with so many points and of the natural-gradient iteration.
+SVGP_RTOL = {"probit": 1e-7, "logit": 1e-7, "Poisson": 1e-8, "Student-t": 1e-6, "RobustMax": 1e-7}
+
+
+def _converged_svgp(name: str) -> gpflow.models.SVGP:
+    case = CASES[name]
+    likelihood = case.likelihood()
+    if isinstance(likelihood, gpflow.likelihoods.MultiClass):
+        likelihood.num_gauss_hermite_points = NUM_QUADRATURE
+        likelihood.invlink._squash = 0.0  # it clips its normal distribution functions
+    else:
+        likelihood.quadrature = gpflow.quadrature.NDiagGHQuadrature(1, NUM_QUADRATURE)
+    svgp = gpflow.models.SVGP(
+        case.problem.kernel(),
+        likelihood,
+        case.problem.Z,
+        mean_function=case.mean_function(),
+        num_latent_gps=case.num_latent,
+    )
+    data = case.problem.X, case.Y
+    loss = svgp.training_loss_closure(data, compile=True)
+    optimizer = NaturalGradient(gamma=0.7)
+    previous = np.inf
+    for _ in range(200):
+        optimizer.minimize(loss, [(svgp.q_mu, svgp.q_sqrt)])
+        value = float(loss())
+        if abs(value - previous) < 1e-13 * abs(value):
+            return svgp
+        previous = value
+    raise ArithmeticError(f"{name}: the natural-gradient iteration did not converge")
+
+
+@pytest.mark.parametrize("name", SVGP_RTOL)
+def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
+    case = CASES[name]
+    svgp = _converged_svgp(name)
+    model, loss, *_ = compiled(name)
+    model.alpha.assign(ALPHAS["alpha 0"])
+    rtol = SVGP_RTOL[name]
+    assert_close(-loss(), svgp.elbo((case.problem.X, case.Y)), rtol=rtol)
+    for actual, expected in zip(
+        model.predict_f(case.problem.Xnew, full_cov=True),
+        svgp.predict_f(case.problem.Xnew, full_cov=True),
+    ):
+        assert_close(actual, expected, rtol=100.0 * rtol)
+
+
+@pytest.mark.parametrize("power", ALPHAS)
+def test_gaussian_likelihood_is_regression(power: str) -> None:
+    case = CASES["Gaussian"]
+    model = case.model(alpha=ALPHAS[power])
+    regression = pep.models.PEPRegression(
+        (case.problem.X, case.Y),
+        case.problem.kernel(),
+        case.problem.Z,
+        likelihood=case.likelihood(),
+        mean_function=case.mean_function(),
+        alpha=ALPHAS[power],
+    )
+    # BYT17, Remark 4: from no sites one undamped sweep; the other one finds nothing left to do.
+    record = model.update_sites()
+    assert record.converged
+    assert record.num_sweeps == 2
+    assert_close(model.pep_log_marginal_likelihood(), regression.pep_log_marginal_likelihood())
+    for actual, expected in zip(
+        model.predict_f(case.problem.Xnew, full_cov=True),
+        regression.predict_f(case.problem.Xnew, full_cov=True),
+    ):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_leave_one_out_is_regression_without_the_row(alpha: float) -> None:
+    """Exact for Gaussian noise: the other rows' sites do not depend on the row."""
+    case = CASES["Gaussian"]
+    problem = case.problem
+    actual = case.model(alpha=alpha).loo_log_density()
+    expected = []
+    for row in range(N):
+        rest = np.arange(N) != row
+        refitted = pep.models.PEPRegression(
+            (problem.X[rest], case.Y[rest]),
+            problem.kernel(),
+            problem.Z,
+            likelihood=case.likelihood(),
+            mean_function=case.mean_function(),
+            alpha=alpha,
+        )
+        left_out = problem.X[row : row + 1], case.Y[row : row + 1]
+        expected.append(refitted.predict_log_density(left_out).numpy()[0])
+    assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["probit", "Poisson"])
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_leave_one_out_is_near_a_refit(name: str, alpha: float) -> None:
+    case = CASES[name]
+    problem = case.problem
+    actual = case.model(alpha=alpha).loo_log_density().numpy()
+    for row in (1, 4):
+        rest = np.arange(N) != row
+        refitted = pep.models.PEP(
+            (problem.X[rest], case.Y[rest]),
+            problem.kernel(),
+            case.likelihood(),
+            problem.Z,
+            mean_function=case.mean_function(),
+            alpha=alpha,
+        )
+        left_out = problem.X[row : row + 1], case.Y[row : row + 1]
+        assert_close(actual[row], refitted.predict_log_density(left_out)[0], rtol=0.02)
+
+
+def test_all_rows_as_inducing_inputs_at_alpha_1_is_textbook_ep() -> None:
+    """Rasmussen & Williams (2006), section 3.6, whose probit is not squeezed."""
+    gpflow.config.set_default_jitter(1e-12)
+    golden = golden_problem().problem
+    signs = np.array([1, -1, 1, 1, -1, 1, -1, -1, 1])
+    likelihood = gpflow.likelihoods.Bernoulli(invlink=plain_probit_link)
+    model = pep.models.PEP(
+        (golden.X, 0.5 * (signs[:, None] + 1.0)),
+        golden.kernel(),
+        likelihood,
+        golden.X,
+        alpha=1.0,
+        tolerance=TIGHT,
+    )
+    K = squared_exponential(golden.X, golden.X, golden.variance, golden.lengthscales)
+    expected = pep_reference.classification_ep(K, signs)
+    assert_close(model.pep_log_marginal_likelihood(), expected.log_z)
+    assert_close(model.sites.nu[:, 0], expected.nu)
+    assert_close(model.sites.tau[:, 0], expected.tau)
+    mean, covariance = model.predict_f(golden.X, full_cov=True)
+    assert_close(mean[:, 0], expected.mean)
+    assert_close(covariance[0], expected.covariance)
+
+
+@pytest.mark.parametrize("name", ["probit", "Poisson", "RobustMax"])
+def test_continuous_in_alpha_at_0(name: str) -> None:
+    model, loss, *_ = compiled(name)
+    values = []
+    for alpha in (0.0, 1e-12, 1e-6):
+        model.alpha.assign(np.full(N, alpha))
+        values.append(float(loss()))
+    assert_close(values[1], values[0], rtol=1e-11)
+    assert_close(values[2], values[0], rtol=1e-5)
+    assert values[2] != values[0]

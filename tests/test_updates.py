@@ -1,0 +1,306 @@
+"""
+The inner loop on small maps whose fixed points are known: that it gets there, that it ends where
+there is none, and that its record tells the truth.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import Array, assert_close
+
+from gpflow_pep.sites import Marginals, Sites
+from gpflow_pep.updates import Evaluation, SiteUpdateInfo, run_to_fixed_point
+
+N, L = 5, 2
+SHAPE = (N, L)
+NU = np.linspace(-1.0, 2.0, N * L).reshape(SHAPE)
+TAU = np.linspace(0.3, 1.7, N * L).reshape(SHAPE)
+MEAN = np.linspace(-2.0, 1.0, N * L).reshape(SHAPE)
+VARIANCE = np.linspace(0.5, 3.0, N * L).reshape(SHAPE)
+ZEROS = Sites(np.zeros(SHAPE), np.zeros(SHAPE))
+TOLERANCE = 1e-9
+
+Target = Callable[[tf.Tensor, tf.Tensor], tuple[Any, Any]]
+Condition = Callable[[tf.Tensor, tf.Tensor], Any]
+
+
+class Run(NamedTuple):
+    """A finished run, and what it asked for on the way."""
+
+    sites: Sites
+    marginals: Marginals
+    info: SiteUpdateInfo
+    asked: list[Array]  # each [2, N, L]
+
+
+class Map:
+    """Where the sites want to go; the marginals are constant."""
+
+    def __init__(self, target: Target, proper: Condition = lambda nu, tau: True) -> None:
+        self.target, self.proper = target, proper
+        self.asked: list[Array] = []
+
+    def __call__(self, sites: Sites) -> Evaluation:
+        if tf.executing_eagerly():
+            self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
+        nu, tau = self.target(*sites)
+        return Evaluation(
+            Marginals(tf.constant(MEAN), tf.constant(VARIANCE)),
+            Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64)),
+            tf.convert_to_tensor(self.proper(*sites)),
+        )
+
+    def undamped_residual(self, sites: Sites) -> float:
+        """The residual that the record promises, worked out from its definition."""
+        nu, tau = (np.asarray(part) for part in sites)
+        target_nu, target_tau = (np.asarray(part) for part in self.target(nu, tau))
+        F_nu, F_tau = target_nu - nu, target_tau - tau
+        first = np.abs(np.sqrt(VARIANCE) * (F_nu - MEAN * F_tau))
+        return float(max(np.max(first), np.max(np.abs(VARIANCE * F_tau))))
+
+
+def _run(
+    function: Map,
+    initial: Sites = ZEROS,
+    *,
+    max_sweeps: int = 200,
+    tolerance: float = TOLERANCE,
+    damping: float = 1.0,
+) -> Run:
+    sites, marginals, info = run_to_fixed_point(
+        function,
+        Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
+        max_sweeps=max_sweeps,
+        tolerance=tolerance,
+        damping=damping,
+    )
+    sites = Sites(*(part.numpy() for part in sites))
+    marginals = Marginals(*(part.numpy() for part in marginals))
+    return Run(sites, marginals, SiteUpdateInfo(*(x.numpy() for x in info)), function.asked)
+
+
+def _linear(slope: float) -> Target:
+    """Its fixed point is (NU, TAU)."""
+    return lambda nu, tau: (NU + slope * (nu - NU), TAU + slope * (tau - TAU))
+
+
+_rotation, _ = np.linalg.qr(np.random.default_rng(2).standard_normal([2 * N * L, 2 * N * L]))
+SLOPES = _rotation @ np.diag(np.linspace(-2.5, 0.9, 2 * N * L)) @ _rotation.T
+
+
+def _coupled(nu: Any, tau: Any) -> tuple[Any, Any]:
+    """Linear with slopes from -2.5 to 0.9, in directions that mix all sites."""
+    x = tf.reshape(tf.stack([nu - NU, tau - TAU]), [-1, 1])
+    moved = tf.reshape(tf.matmul(tf.constant(SLOPES), x), [2, *SHAPE])
+    return NU + moved[0], TAU + moved[1]
+
+
+def _contraction(nu: Any, tau: Any) -> tuple[Any, Any]:
+    return NU + 0.4 * tf.sin(nu - NU), TAU + 0.3 * tf.sin(tau - TAU) + 0.1 * tf.sin(nu - NU)
+
+
+def _jump(nu: Any, tau: Any) -> tuple[Any, Any]:
+    """No fixed point: it jumps from one side of it to the other."""
+    return (
+        tf.where(nu > 0.31, -tf.ones_like(nu), tf.ones_like(nu)) + 0.0 * nu,
+        tf.where(tau > 0.7, tf.zeros_like(tau), 2.0 * tf.ones_like(tau)),
+    )
+
+
+REACHED: dict[str, Map] = {
+    "constant": Map(lambda nu, tau: (tf.constant(NU), tf.constant(TAU))),
+    "contraction": Map(_contraction),
+    "slow contraction": Map(_linear(0.97)),
+    "oscillation that is a contraction": Map(_linear(-0.9)),
+    "oscillation that diverges undamped": Map(_linear(-3.0)),
+    "coupled, diverges undamped": Map(_coupled),
+    "improper beyond a wall": Map(_linear(-3.0), lambda nu, tau: tf.reduce_all(tau < 2.5)),
+    "improper where it first wants to go": Map(
+        lambda nu, tau: (NU + 0.0 * nu, TAU + 6.0 * tf.exp(-tau) - 6.0 * np.exp(-TAU)),
+        lambda nu, tau: tf.reduce_all(tau < 2.6),
+    ),
+}
+
+
+@pytest.mark.parametrize("function", REACHED.values(), ids=REACHED.keys())
+def test_reaches_the_fixed_point(function: Map) -> None:
+    function.asked.clear()
+    (nu, tau), marginals, info, asked = _run(function)
+    assert len(asked) == info.num_sweeps
+    np.testing.assert_array_equal(np.stack([nu, tau]), asked[-1])
+    np.testing.assert_array_equal(marginals.m, MEAN)
+    np.testing.assert_array_equal(marginals.s, VARIANCE)
+    assert info.converged
+    assert info.residual < TOLERANCE
+    assert_close(nu, NU, rtol=1e-6)
+    assert_close(tau, TAU, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["contraction", "improper beyond a wall"])
+def test_a_compiled_run_is_an_eager_one(name: str) -> None:
+    sites, _, info = tf.function(
+        lambda nu, tau: run_to_fixed_point(
+            REACHED[name], Sites(nu, tau), max_sweeps=200, tolerance=TOLERANCE
+        )
+    )(*ZEROS)
+    eager = _run(REACHED[name])
+    assert (info.num_sweeps, info.num_rejected) == (eager.info[0], eager.info[3])
+    assert bool(info.converged)
+    for actual, expected in zip(sites, eager.sites):
+        assert_close(actual, expected, rtol=1e-9)
+
+
+def test_a_constant_target_takes_two_evaluations() -> None:
+    info = _run(REACHED["constant"]).info
+    assert (info.num_sweeps, info.num_rejected) == (2, 0)
+
+
+def test_refusals_are_counted() -> None:
+    function = Map(_linear(-3.0), lambda nu, tau: tf.reduce_all(tau < 2.5))
+    run = _run(function)
+    refused = sum(not bool(function.proper(*x)) for x in run.asked)
+    assert run.info.num_rejected == refused > 0
+    assert run.info.num_sweeps == len(run.asked)
+
+
+@pytest.mark.parametrize("name", REACHED)
+@pytest.mark.parametrize("max_sweeps", [1, 2, 3, 5])
+def test_the_record_is_true_of_the_sites_that_come_back(name: str, max_sweeps: int) -> None:
+    function = REACHED[name]
+    function.asked.clear()
+    run = _run(function, max_sweeps=max_sweeps)
+    assert run.info.num_sweeps == len(run.asked) <= max_sweeps
+    residual = function.undamped_residual(run.sites)
+    assert run.info.residual == pytest.approx(residual, rel=1e-9, abs=1e-14)
+    assert run.info.converged == (residual < TOLERANCE)
+    assert bool(function.proper(*run.sites))
+
+
+UNREACHABLE: dict[str, Map] = {
+    "drift": Map(lambda nu, tau: (nu + 1.0, tau + 0.5)),
+    "repelled": Map(_linear(1.5)),
+    "jump": Map(_jump),
+    "only no sites are proper": Map(
+        lambda nu, tau: (NU + 0.0 * nu, TAU + 0.0 * tau), lambda nu, tau: tf.reduce_all(tau == 0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("function", UNREACHABLE.values(), ids=UNREACHABLE.keys())
+def test_ends_and_says_so_where_there_is_no_fixed_point(function: Map) -> None:
+    function.asked.clear()
+    run = _run(function, max_sweeps=60)
+    assert not run.info.converged
+    assert run.info.num_sweeps == len(run.asked) == 60
+    assert run.info.residual > TOLERANCE
+    assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
+    assert bool(function.proper(*run.sites))
+    assert np.all(np.isfinite(run.sites.nu)) and np.all(np.isfinite(run.sites.tau))
+
+
+def test_ends_where_nothing_at_all_is_proper() -> None:
+    function = Map(_contraction, lambda nu, tau: False)
+    run = _run(function, Sites(NU, TAU), max_sweeps=20)
+    assert not run.info.converged
+    assert run.info.residual == np.inf
+    assert run.info.num_rejected == run.info.num_sweeps == len(run.asked)
+    assert run.info.num_sweeps < 40
+    np.testing.assert_array_equal(run.sites.nu, 0.0)
+
+
+@pytest.mark.parametrize("damping", [0.5, 0.1, 0.02, 1e-3])
+def test_damping_cannot_fake_convergence(damping: float) -> None:
+    """After a few damped steps the sites have hardly moved, however small the last step was."""
+    function = Map(_linear(0.0))
+    run = _run(function, max_sweeps=4, tolerance=0.01, damping=damping)
+    assert not run.info.converged
+    residual = function.undamped_residual(run.sites)
+    assert run.info.residual == pytest.approx(residual, rel=1e-9)
+    assert residual > 0.01
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.3, 0.05, 1e-3])
+def test_no_plain_step_is_larger_than_the_damping(damping: float) -> None:
+    """The first steps: nothing is accelerated while the residual is large."""
+    function = Map(lambda nu, tau: (NU + 100.0 + 0.0 * nu, TAU + 100.0 + 0.0 * tau))
+    run = _run(function, max_sweeps=3, damping=damping)
+    for before, after in zip(run.asked, run.asked[1:]):
+        F = np.stack(function.target(before[0], before[1])) - before
+        assert np.all(np.abs(after - before) <= damping * np.abs(F) * (1.0 + 1e-12))
+
+
+def test_a_damped_run_gets_there_too() -> None:
+    run = _run(Map(_coupled), damping=0.2)
+    assert run.info.converged
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_a_warm_start_costs_one_sweep_and_moves_nothing(name: str) -> None:
+    first = _run(REACHED[name])
+    REACHED[name].asked.clear()
+    again = _run(REACHED[name], first.sites)
+    assert again.info.converged
+    assert (again.info.num_sweeps, again.info.num_rejected) == (1, 0)
+    np.testing.assert_array_equal(again.sites.nu, first.sites.nu)
+    np.testing.assert_array_equal(again.sites.tau, first.sites.tau)
+
+
+def test_an_improper_start_is_left_for_what_is_proper() -> None:
+    function = Map(_contraction, lambda nu, tau: tf.reduce_all(tf.abs(nu) < 3.0))
+    run = _run(function, Sites(1e3 * np.ones(SHAPE), -np.ones(SHAPE)))
+    assert run.info.converged
+    assert run.info.num_rejected > 0
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+
+
+def test_negative_precisions_are_given_up_where_they_are_improper() -> None:
+    """The targets are below the smallest proper precision: the loop stays on the proper side."""
+    function = Map(
+        lambda nu, tau: (NU + 0.0 * nu, -1.0 + 0.0 * tau), lambda nu, tau: tf.reduce_all(tau > -0.5)
+    )
+    run = _run(function, max_sweeps=80)
+    assert not run.info.converged
+    assert np.all(run.sites.tau > -0.5)
+    assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
+
+
+def test_numbers_that_are_not_finite_never_come_back() -> None:
+    """NaN in a target whose evaluation is not proper."""
+
+    def target(nu: Any, tau: Any) -> tuple[Any, Any]:
+        bad = tf.reduce_any(tau > 1.5)
+        nan = tf.constant(np.nan, tf.float64)
+        return (
+            tf.where(bad, nan, NU + 0.0 * nu),
+            tf.where(bad, nan, TAU / 2.0 + 4.0 * (TAU / 2.0 - tau)),
+        )
+
+    run = _run(Map(target, lambda nu, tau: tf.reduce_all(tau <= 1.5)))
+    assert run.info.num_rejected > 0
+    assert run.info.converged
+    assert_close(run.sites.tau, TAU / 2.0, rtol=1e-6)
+
+
+def test_acceleration_pays() -> None:
+    """A slope of 0.97 alone would take log(1e-9) / log(0.97) = 680 sweeps."""
+    assert _run(Map(_linear(0.97))).info.num_sweeps < 20
+
+
+def test_single_precision() -> None:
+    nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
+
+    def evaluate(sites: Sites) -> Evaluation:
+        target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
+        one = tf.ones_like(nu)
+        return Evaluation(Marginals(0.0 * one, one), target, tf.constant(True))
+
+    sites, _, info = run_to_fixed_point(
+        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, tolerance=1e-4
+    )
+    assert sites.nu.dtype == tf.float32
+    assert bool(info.converged)
+    assert_close(sites.nu, nu, rtol=1e-4)

@@ -1,0 +1,315 @@
+"""One table of likelihoods, targets and independent densities for all that concerns tilting."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tensorflow_probability as tfp
+import tilted_reference as reference
+from scipy.special import gammaln, log_ndtr, ndtr, xlogy
+
+import gpflow_pep as pep
+
+Array = npt.NDArray[np.float64]
+Reference = Callable[[Array, Array, float], float]  # means [L], variances [L], alpha -> ell
+likelihoods = gpflow.likelihoods
+
+MEANS = (-50.0, -3.0, 0.7, 8.0, 50.0)
+VARIANCES = (1e-6, 0.3, 1.0, 100.0, 1e6)
+ALPHAS = (0.0, 1e-6, 0.1, 0.5, 1.0)
+
+
+class Case(NamedTuple):
+    """A likelihood with one target, and its tilted integral by other means."""
+
+    create: Callable[[], gpflow.likelihoods.Likelihood]
+    target: Sequence[float]  # [P]
+    reference: Reference
+    tolerance: float = 1e-6  # of ell, relative to 1 + |ell|
+    num_latent: int = 1
+    grows: float = 0.0  # sign of f in which log p falls as fast as exp(|f|)
+
+    def is_finite(self, mean: float, variance: float, alpha: float) -> bool:
+        """Whether float64 holds ell and what the reference needs for it."""
+        return alpha > 0.0 or not self.grows or self.grows * mean + variance < 400.0
+
+
+def _scalar(log_density: Callable[[Array], Array], *places: float, wall: float = 0.0) -> Reference:
+    def integral(mean: Array, variance: Array, alpha: float) -> float:
+        more = [-wall * np.log(max(alpha, 1e-8))] if wall else []
+        return reference.log_power_expectation(
+            log_density, float(mean[0]), float(variance[0]), alpha, [*places, *more]
+        )
+
+    return integral
+
+
+def _exp(f: Array) -> Array:
+    return np.exp(np.minimum(f, 600.0))
+
+
+def _squeezed_probit(sign: float, epsilon: float) -> Reference:
+    return _scalar(lambda f: np.log(epsilon + (1 - 2 * epsilon) * ndtr(sign * f)), 0.0, -3 * sign)
+
+
+def _student_t(y: float, scale: float, df: float) -> Reference:
+    constant = gammaln(df / 2 + 0.5) - gammaln(df / 2) - 0.5 * np.log(df * np.pi) - np.log(scale)
+    return _scalar(lambda f: constant - (df + 1) / 2 * np.log1p(((y - f) / scale) ** 2 / df), y)
+
+
+def _poisson(y: float, binsize: float = 1.0) -> Reference:
+    return _scalar(
+        lambda f: y * (f + np.log(binsize)) - binsize * _exp(f) - gammaln(y + 1),
+        np.log(max(y, 1e-3) / binsize),
+        wall=1.0,
+    )
+
+
+def _softplus_poisson(y: float) -> Reference:
+    def log_density(f: Array) -> Array:
+        # log(softplus(f)) is f far on the left.
+        rate = np.logaddexp(0.0, f)
+        return (
+            np.where(f < -30.0, y * f, y * np.log(np.maximum(rate, 1e-300))) - rate - gammaln(y + 1)
+        )
+
+    return _scalar(log_density, 0.0)
+
+
+def _gamma(y: float, shape: float) -> Reference:
+    constant = xlogy(shape - 1, y) - gammaln(shape)
+    place = np.log(max(y, 1e-20) / shape)
+    return _scalar(lambda f: constant - shape * f - y * _exp(-f), place, wall=-1.0)
+
+
+def _beta(y: float, scale: float) -> Reference:
+    y = float(np.clip(y, 1e-6, 1 - 1e-6))
+
+    def log_density(f: Array) -> Array:
+        a = scale * (1e-3 + (1 - 2e-3) * ndtr(f))
+        b = scale - a
+        constant = gammaln(scale) - gammaln(a) - gammaln(b)
+        return (a - 1) * np.log(y) + (b - 1) * np.log1p(-y) + constant
+
+    return _scalar(log_density, 0.0, -3.0, 3.0)
+
+
+_EDGES = np.array([-1.0, 0.5, 4.0])
+
+
+def _ordinal(label: int, sigma: float) -> Case:
+    low, high = np.concatenate([[-np.inf], _EDGES, [np.inf]])[label : label + 2]
+
+    def log_density(f: Array) -> Array:
+        a, b = (low - f) / sigma, (high - f) / sigma
+        p = np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))
+        return np.log((1 - 2e-3) * p + 1e-6)
+
+    def create() -> gpflow.likelihoods.Likelihood:
+        likelihood = likelihoods.Ordinal(_EDGES)
+        likelihood.sigma.assign(sigma)
+        return likelihood
+
+    return Case(create, [float(label)], _scalar(log_density, *_EDGES), 1e-5)
+
+
+def _gaussian(y: float, noise: float) -> Reference:
+    return _scalar(lambda f: -0.5 * np.log(2 * np.pi * noise) - 0.5 * (y - f) ** 2 / noise, y)
+
+
+def _step(sign: float, epsilon: float) -> Reference:
+    def integral(mean: Array, variance: Array, alpha: float) -> float:
+        z = sign * mean[0] / np.sqrt(variance[0])
+        logs = np.array([np.log1p(-epsilon), np.log(epsilon)])
+        return _two_valued(np.array([ndtr(z), ndtr(-z)]), logs, alpha)
+
+    return integral
+
+
+def _two_valued(prob: Array, logs: Array, alpha: float) -> float:
+    if alpha < 1e-3:  # by the series of cumulants; the fourth is below 1e-7 of the first
+        first = float(prob @ logs)
+        second, third = (float(prob @ (logs - first) ** k) for k in (2, 3))
+        return first + alpha * second / 2 + alpha**2 * third / 6
+    return float(np.log(prob @ np.exp(alpha * logs))) / alpha
+
+
+def _multi_class(label: int, high: float, low: float) -> Reference:
+    def integral(mean: Array, variance: Array, alpha: float) -> float:
+        own, own_deviation = mean[label], np.sqrt(variance[label])
+        others = [k for k in range(len(mean)) if k != label]
+
+        def product(f: Array) -> Array:
+            z = (f - own) / own_deviation
+            log_cdf = sum(log_ndtr((f - mean[k]) / np.sqrt(variance[k])) for k in others)
+            return np.exp(log_cdf - 0.5 * z**2) / np.sqrt(2 * np.pi) / own_deviation
+
+        edges = [own + own_deviation * np.linspace(-13, 13, 53)]
+        edges += [mean[k] + np.sqrt(variance[k]) * np.linspace(-9, 9, 19) for k in others]
+        points = np.unique(np.concatenate(edges))
+        points = points[np.abs(points - own) < 13.1 * own_deviation]
+        largest = reference.adaptive_integral(product, points)
+        prob = np.array([largest, 1.0 - largest])
+        return _two_valued(prob, np.log([high, low]), alpha)
+
+    return integral
+
+
+def _heteroscedastic(y: float) -> Reference:
+    """Integrated over the first latent function by the formula, over the second by quadrature."""
+
+    def integral(mean: Array, variance: Array, alpha: float) -> float:
+        def log_density(f: Array) -> Array:
+            noise = np.exp(np.clip(2.0 * f, -690.0, 690.0))
+            ratio = variance[0] / noise
+            spread = np.log1p(alpha * ratio) / alpha if alpha else ratio
+            error = (y - mean[0]) ** 2 / (noise + alpha * variance[0])
+            return -0.5 * (np.log(2 * np.pi * noise) + spread + error)
+
+        size = float(np.log(abs(y - mean[0]) + np.sqrt(variance[0])))
+        return reference.log_power_expectation(
+            log_density, float(mean[1]), float(variance[1]), alpha, [size]
+        )
+
+    return integral
+
+
+def _softmax_of_two(label: int) -> Reference:
+    """It depends on the difference only, as the logit does."""
+    logit = _scalar(lambda f: -np.logaddexp(0.0, -f), 0.0)
+
+    def integral(mean: Array, variance: Array, alpha: float) -> float:
+        difference = mean[label] - mean[1 - label]
+        return logit(np.array([difference]), np.array([variance.sum()]), alpha)
+
+    return integral
+
+
+def _switched() -> gpflow.likelihoods.Likelihood:
+    return likelihoods.SwitchedLikelihood([likelihoods.Bernoulli(), likelihoods.StudentT(0.5)])
+
+
+def _two_latents() -> gpflow.likelihoods.Likelihood:
+    def noisy(F: tf.Tensor) -> tfp.distributions.Distribution:
+        return tfp.distributions.Normal(F[..., :1], tf.exp(F[..., 1:]))
+
+    return likelihoods.MultiLatentTFPConditional(2, noisy)
+
+
+_probit = likelihoods.Bernoulli
+CASES: dict[str, Case] = {
+    "Gaussian": Case(lambda: likelihoods.Gaussian(0.3), [1.1], _gaussian(1.1, 0.3)),
+    "GaussianMC": Case(lambda: likelihoods.GaussianMC(0.3), [1.1], _gaussian(1.1, 0.3)),
+    "Bernoulli 1": Case(_probit, [1.0], _squeezed_probit(1.0, 1e-3)),
+    "Bernoulli 0": Case(_probit, [0.0], _squeezed_probit(-1.0, 1e-3)),
+    "Bernoulli logit": Case(
+        lambda: likelihoods.Bernoulli(invlink=tf.sigmoid),
+        [1.0],
+        _scalar(lambda f: -np.logaddexp(0.0, -f), 0.0),
+    ),
+    "Bernoulli other link": Case(
+        lambda: likelihoods.Bernoulli(invlink=lambda f: 0.5 + tf.atan(f) / np.pi * 0.98),
+        [0.0],
+        _scalar(lambda f: np.log(0.5 - np.arctan(f) / np.pi * 0.98), 0.0, 3.0),
+    ),
+    "Poisson 0": Case(likelihoods.Poisson, [0.0], _poisson(0.0), 1e-5, grows=1.0),
+    "Poisson 3": Case(
+        lambda: likelihoods.Poisson(binsize=0.5), [3.0], _poisson(3.0, 0.5), 1e-5, grows=1.0
+    ),
+    "Poisson 10000": Case(likelihoods.Poisson, [1e4], _poisson(1e4), 1e-5, grows=1.0),
+    "Poisson softplus": Case(
+        lambda: likelihoods.Poisson(invlink=tf.nn.softplus), [2.0], _softplus_poisson(2.0), 1e-5
+    ),
+    "Exponential 0": Case(likelihoods.Exponential, [0.0], _scalar(lambda f: -f, wall=-1.0), 1e-5),
+    "Exponential": Case(likelihoods.Exponential, [0.5], _gamma(0.5, 1.0), 1e-5, grows=-1.0),
+    "Gamma": Case(lambda: likelihoods.Gamma(shape=2.5), [3.0], _gamma(3.0, 2.5), 1e-5, grows=-1.0),
+    "Gamma tiny": Case(
+        lambda: likelihoods.Gamma(shape=100.0), [1e-3], _gamma(1e-3, 100.0), 1e-5, grows=-1.0
+    ),
+    "Beta": Case(lambda: likelihoods.Beta(scale=3.0), [0.3], _beta(0.3, 3.0), 1e-5),
+    "Beta 0": Case(likelihoods.Beta, [0.0], _beta(0.0, 1.0), 1e-5),
+    "Beta narrow": Case(lambda: likelihoods.Beta(scale=100.0), [0.6], _beta(0.6, 100.0), 1e-5),
+    "StudentT": Case(lambda: likelihoods.StudentT(1.0, 4.0), [-3.0], _student_t(-3.0, 1.0, 4.0)),
+    "StudentT narrow": Case(
+        lambda: likelihoods.StudentT(0.1, 3.0), [1.3], _student_t(1.3, 0.1, 3.0)
+    ),
+    "Ordinal first": _ordinal(0, 1.0),
+    "Ordinal middle": _ordinal(1, 1.0),
+    "Ordinal wide": _ordinal(2, 0.1),
+    "Ordinal last": _ordinal(3, 1.0),
+    "MultiClass": Case(
+        lambda: likelihoods.MultiClass(3), [1.0], _multi_class(1, 1 - 1e-3, 5e-4), num_latent=3
+    ),
+    "MultiClass uniform": Case(
+        lambda: likelihoods.MultiClass(4, pep.likelihoods.UniformRobustMax(4, 0.02)),
+        [0.0],
+        _multi_class(0, 1 - 0.02 + 0.005, 0.005),
+        num_latent=4,
+    ),
+    "Softmax": Case(
+        lambda: likelihoods.Softmax(2), [1.0], _softmax_of_two(1), np.inf, num_latent=2
+    ),
+    "HeteroskedasticTFPConditional": Case(
+        likelihoods.HeteroskedasticTFPConditional,
+        [0.4],
+        _heteroscedastic(0.4),
+        1e-5,
+        num_latent=2,
+        grows=-1.0,
+    ),
+    "MultiLatentTFPConditional": Case(
+        _two_latents, [0.4], _heteroscedastic(0.4), np.inf, num_latent=2
+    ),
+    "SwitchedLikelihood": Case(_switched, [1.3, 1.0], _student_t(1.3, 0.5, 3.0)),
+    "NoisyLabelBernoulli probit": Case(
+        lambda: pep.likelihoods.NoisyLabelBernoulli(0.05), [1.0], _squeezed_probit(1.0, 0.05)
+    ),
+    "NoisyLabelBernoulli rare": Case(
+        lambda: pep.likelihoods.NoisyLabelBernoulli(1e-6), [0.0], _squeezed_probit(-1.0, 1e-6)
+    ),
+    "NoisyLabelBernoulli step": Case(
+        lambda: pep.likelihoods.NoisyLabelBernoulli(0.05, "step"), [0.0], _step(-1.0, 0.05)
+    ),
+}
+
+
+class Rows(NamedTuple):
+    """Arguments of tilted integrals, a row for each point of the grid."""
+
+    X: Array
+    mean: Array
+    variance: Array
+    Y: Array
+    alpha: Array
+
+    def arguments(self, dtype: Any = np.float64) -> "list[Any]":
+        return [tf.constant(array, dtype) for array in self]
+
+
+def grid(
+    case: Case,
+    means: Sequence[float] = MEANS,
+    variances: Sequence[float] = VARIANCES,
+    alphas: Sequence[float] = ALPHAS,
+) -> Rows:
+    """
+    Every mean with every variance and alpha where the result is finite; latent functions after the
+    first have other moments, of their own sizes.
+    """
+    points = np.array(
+        [(m, v, a) for m in means for v in variances for a in alphas if case.is_finite(m, v, a)]
+    )
+    latent = np.arange(case.num_latent)
+    mean = points[:, :1] * np.cos(latent) + 0.5 * latent
+    variance = points[:, 1:2] ** np.array([1.0, 0.3, -0.2, 0.6])[: case.num_latent]
+    N = len(points)
+    return Rows(np.zeros((N, 1)), mean, variance, np.tile(case.target, (N, 1)), points[:, 2])
+
+
+def reference_values(case: Case, rows: Rows) -> Array:
+    return np.array(
+        [case.reference(m, v, float(a)) for m, v, a in zip(rows.mean, rows.variance, rows.alpha)]
+    )
