@@ -76,7 +76,7 @@ def _ordinal_log_density(f: Array, y: float) -> Array:
         cdf(-low / ORDINAL_SIGMA) - cdf(-high / ORDINAL_SIGMA),
         cdf(high / ORDINAL_SIGMA) - cdf(low / ORDINAL_SIGMA),
     )
-    return np.log(probability + ORDINAL_FLOOR)
+    return np.log((1.0 - 2.0 * SQUEEZE) * probability + ORDINAL_FLOOR)
 
 
 class Case(NamedTuple):

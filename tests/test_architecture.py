@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parents[1] / "gpflow_pep"
 #: From the ground up: a room may import from the rooms before it, and within itself.
 ROOMS = [
     ["ops"],
-    ["likelihoods"],
     ["covariances"],
     ["tilted"],
+    ["likelihoods"],
     ["sites"],
     ["posterior"],
     ["cavity"],

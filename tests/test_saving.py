@@ -117,7 +117,8 @@ def test_prediction_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpflow_pep.fitted, "PREDICTION_CHUNK", 7)
     in_chunks = fitted().predict(X_NEW)
     assert_allclose(in_chunks.mean, whole.mean, rtol=1e-12)
-    assert_allclose(in_chunks.variance, whole.variance, rtol=1e-12)
+    # GPflow subtracts large numbers here, and rounds them by the shape of the product.
+    assert_allclose(in_chunks.variance, whole.variance, rtol=1e-10)
 
 
 def test_prediction_of_no_rows() -> None:

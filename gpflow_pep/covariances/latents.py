@@ -73,7 +73,7 @@ def independent_priors(
         if len(parts) != num_latent:
             raise ValueError(
                 f"{name}: got {len(parts)} of one output each, expected {num_latent}, one for each"
-                " latent function."
+                " latent function. Give as many."
             )
     priors: dict[tuple[int, int], Prior] = {}
     for latent, (k, iv) in enumerate(zip(kernels, variables, strict=True)):

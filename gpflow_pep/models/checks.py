@@ -20,6 +20,7 @@ from gpflow.likelihoods import (
     Ordinal,
     Poisson,
     Softmax,
+    SwitchedLikelihood,
 )
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
@@ -120,7 +121,7 @@ def check_inducing_variable(
             " Give a matrix with one row for each inducing input."
         )
     inducing_variable = inducingpoint_wrapper(inducing_variable)
-    num_inducing, num_columns = (*inducing_variable.shape, None, None)[:2]
+    num_inducing, num_columns = (*(inducing_variable.shape or ()), None, None)[:2]
     if num_inducing == 0:
         raise ValueError(
             "inducing_variable: got 0 inducing variables, expected at least 1. Give more rows."
@@ -191,7 +192,7 @@ def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
     """
     if not isinstance(likelihood, Likelihood):
         raise ValueError(
-            f"likelihood: got {type(likelihood).__name__}, expected one of gpflow.likelihoods."
+            f"likelihood: got {type(likelihood).__name__}, expected one of GPflow's. Pass one."
         )
     if not tf.executing_eagerly():
         return
@@ -220,6 +221,28 @@ def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
             f" for the likelihood {type(likelihood).__name__}. Recode the targets, or choose"
             " another likelihood."
         )
+
+
+def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: tf.Tensor) -> int:
+    """
+    Check how many latent functions there are against what the likelihood and the targets need.
+
+    :raises ValueError: If the numbers do not agree.
+    """
+    columns = Y.shape[1] - (1 if isinstance(likelihood, SwitchedLikelihood) else 0)
+    observed = likelihood.observation_dim
+    if observed is not None and columns != observed:
+        raise ValueError(
+            f"Y: got {columns} columns, expected {observed} for the likelihood"
+            f" {type(likelihood).__name__}. Remove the others."
+        )
+    needed = columns if likelihood.latent_dim is None else int(likelihood.latent_dim)
+    if num_latent_gps not in (None, needed):
+        raise ValueError(
+            f"num_latent_gps: got {num_latent_gps}, expected {needed} for the likelihood"
+            f" {type(likelihood).__name__}. Leave it out."
+        )
+    return needed
 
 
 def check_alpha(alpha: Parameter, num_factors: int | None, factor: str) -> None:

@@ -10,7 +10,6 @@ from gpflow.base import Module, RegressionData, TensorData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
-from gpflow.models import GPModel
 from gpflow.models.util import InducingVariablesLike
 
 from .. import cavity, tilted
@@ -106,10 +105,7 @@ class PEP(InternalDataModel):
     ) -> None:
         X, Y = checks.check_data(data)
         checks.check_support(likelihood, Y)
-        if num_latent_gps is None:
-            num_latent_gps = likelihood.latent_dim or GPModel.calc_num_latent_gps(
-                kernel, likelihood, Y.shape[1]
-            )
+        num_latent_gps = checks.check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
         self.inducing_variable = checks.check_inducing_variable(inducing_variable, kernel, X)
         self._priors()  # refuses what it cannot take apart
@@ -155,6 +151,30 @@ class PEP(InternalDataModel):
             value += point.prior_terms(G, b)
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
+    @check_shapes(
+        "return[0]: [M, L]",
+        "return[1]: [L, M, M]",
+    )
+    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Compute mean and covariance of q(u) of each latent function.
+
+        :return: mean, covariance
+        """
+        q_mu, q_sqrt = self._posterior_of_v()
+        means, covariances = [], []
+        for prior in self._priors():
+            L = prior_factor(prior.inducing_variable, prior.kernel).L
+            for latent in prior.latents:
+                root = tf.matmul(L, q_sqrt[latent])
+                means.append((latent, tf.matmul(L, q_mu[:, latent : latent + 1])))
+                covariances.append((latent, tf.matmul(root, root, transpose_b=True)))
+        in_order = [
+            [value for _, value in sorted(part, key=lambda x: x[0])]
+            for part in (means, covariances)
+        ]
+        return tf.concat(in_order[0], axis=1), tf.stack(in_order[1])
+
     def update_sites(
         self,
         max_sweeps: int | None = None,
@@ -172,7 +192,9 @@ class PEP(InternalDataModel):
         :param damping: The largest step, in (0, 1]; 1 by default.
         :raises ValueError: If an argument is outside its range.
         """
-        checks.check_loop(max_sweeps or self.max_sweeps, tolerance or self.tolerance)
+        max_sweeps = self.max_sweeps if max_sweeps is None else max_sweeps
+        tolerance = self.tolerance if tolerance is None else tolerance
+        checks.check_loop(max_sweeps, tolerance)
         if damping is not None and not 0.0 < damping <= 1.0:
             raise ValueError(f"damping: got {damping}, expected a step in (0, 1]. 1 is undamped.")
         factors = self._prior_factors()
@@ -325,7 +347,7 @@ class PEP(InternalDataModel):
         def run() -> list[tf.Tensor]:
             sites, moments, info = run_to_fixed_point(
                 lambda sites: self._evaluate(factors, sites),
-                self.sites.read(),
+                self._initial_sites(),
                 max_sweeps=max_sweeps or self.max_sweeps,
                 tolerance=tolerance or self.tolerance,
                 damping=damping,
@@ -344,6 +366,17 @@ class PEP(InternalDataModel):
                 stacklevel=3,
             )
         return Sites(nu, tau), Marginals(m, s)
+
+    def _initial_sites(self) -> Sites:
+        """The cached sites; none where the data were replaced by another number of rows."""
+        cached = self.sites.read()
+        num_rows = self._num_rows()
+        fresh = no_sites(num_rows, self.num_latent_gps, cached.nu.dtype)
+        if cached.nu.shape[0] is not None and cached.nu.shape[0] == fresh.nu.shape[0]:
+            return cached
+        same = tf.equal(tf.shape(cached.nu)[0], num_rows)
+        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
+        return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))
 
     def _posterior_of_v(self) -> WhitenedGaussian:
         factors = self._prior_factors()
