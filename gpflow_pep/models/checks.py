@@ -192,7 +192,8 @@ def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
     """
     if not isinstance(likelihood, Likelihood):
         raise ValueError(
-            f"likelihood: got {type(likelihood).__name__}, expected one of GPflow's. Pass one."
+            f"likelihood: got {type(likelihood).__name__}, expected"
+            " one of gpflow.likelihoods. Pass one."
         )
     if not tf.executing_eagerly():
         return
