@@ -125,7 +125,7 @@ LOG_DENSITIES: dict[str, Callable[[float, float], float]] = {
         y, 3.0 * probit_link(f), 3.0 - 3.0 * probit_link(f)
     ),
     "Ordinal": lambda y, f: np.log(
-        1e-6 + np.diff(scipy.stats.norm.cdf([-np.inf, -0.1, 0.6, np.inf], f, 0.5))[int(y)]
+        1e-6 + np.diff(probit_link((np.array([-np.inf, -0.1, 0.6, np.inf]) - f) / 0.5))[int(y)]
     ),
     "Student-t": lambda y, f: scipy.stats.t.logpdf((y - f) / 0.4, 4.0) - np.log(0.4),
 }

@@ -232,10 +232,12 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: tf.Tensor) 
     """
     columns = Y.shape[1] - (1 if isinstance(likelihood, SwitchedLikelihood) else 0)
     observed = likelihood.observation_dim
+    if isinstance(likelihood, (MultiClass, Softmax)):
+        observed = 1  # GPflow leaves it open
     if observed is not None and columns != observed:
         raise ValueError(
             f"Y: got {columns} columns, expected {observed} for the likelihood"
-            f" {type(likelihood).__name__}. Remove the others."
+            f" {type(likelihood).__name__}. Remove or add columns."
         )
     needed = columns if likelihood.latent_dim is None else int(likelihood.latent_dim)
     if num_latent_gps not in (None, needed):
