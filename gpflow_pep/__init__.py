@@ -41,7 +41,10 @@ __all__ = [
     "posterior",
     "report",
     "saving",
+    "sites",
+    "sweep",
     "tilted",
+    "updates",
 ]
 
 

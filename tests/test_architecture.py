@@ -19,6 +19,7 @@ ROOMS = [
     ["cavity"],
     ["energies"],
     ["updates"],
+    ["sweep"],
     ["models"],
     ["selection"],
     ["metrics", "datasets", "training", "monitor"],

@@ -1,6 +1,7 @@
 """GPflow models trained by Power Expectation Propagation."""
 
+from .classification import PEPClassification
 from .pep import PEP
 from .regression import PEPRegression
 
-__all__ = ["PEP", "PEPRegression"]
+__all__ = ["PEP", "PEPClassification", "PEPRegression"]

@@ -1,7 +1,6 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
 import warnings
-from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -13,21 +12,25 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import cavity, tilted
-from ..covariances import Prior, independent_priors, prior_factor, project
+from ..covariances import Prior, independent_priors, prior_factor
 from ..energies import point
 from ..ops import chunks
 from ..ops.chunks import Rows, Sums
 from ..ops.constant import constant
-from ..ops.linalg import gram
-from ..posterior import WhitenedGaussian, marginals, posterior_factor, whitened_posterior
+from ..posterior import WhitenedGaussian, whitened_posterior
 from ..sites import Marginals, Sites, no_sites
-from ..updates import Evaluation, SiteUpdateInfo, run_to_fixed_point
+from ..sweep import (
+    NaturalSums,
+    ProjectedRows,
+    natural_sums,
+    project_latents,
+    residual_variance,
+    sweep,
+)
+from ..updates import SiteUpdateInfo, run_to_fixed_point
 from . import checks
 from .base import InternalDataModel
 from .parameters import Power
-
-#: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
-_LARGEST_CAVITY = 10.0
 
 _ADVICE = (
     "Likely causes are a hyperparameter that ran off to a huge or tiny value, or targets that the"
@@ -145,10 +148,8 @@ class PEP(InternalDataModel):
             factors,
             keep=self._fits_memory(),
         )
-        num_latent = self.num_latent_gps
         value = sums[-1] + point.site_terms(moments, sites, cavities, power)
-        for G, b in zip(sums[:num_latent], sums[num_latent:-1], strict=True):
-            value += point.prior_terms(G, b)
+        value += tf.add_n(list(map(point.prior_terms, *NaturalSums.unflatten(sums[:-1]))))
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
     @check_shapes(
@@ -234,7 +235,7 @@ class PEP(InternalDataModel):
 
         def log_density(rows: Rows) -> Rows:
             X, Y, m, s = rows
-            variance = s + self._residual_variance(self._project(factors, X))
+            variance = s + residual_variance(project_latents(self._priors(), factors, X))
             mean = m + self.mean_function(X)
             power = tf.ones([], X.dtype)
             likelihood = self.likelihood
@@ -258,82 +259,30 @@ class PEP(InternalDataModel):
         checks.check_alpha(self.alpha, self._known_num_rows(), "row")
         return X, Y, tf.broadcast_to(self.alpha, tf.shape(X)[:1])
 
-    def _project(self, factors: Any, X: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """A and d of each latent function; computed once where they share a prior."""
-        projections: list[Any] = [None] * self.num_latent_gps
-        for W, prior in zip(factors, self._priors(), strict=True):
-            projection = project(W, prior.inducing_variable, prior.kernel, X)
-            for latent in prior.latents:
-                projections[latent] = projection
-        return projections
+    def _project_rows(self, factors: list[tf.Tensor], X: tf.Tensor) -> ProjectedRows:
+        priors = self._priors()
+        keep = self._fits_memory(len(priors))
+        return ProjectedRows(priors, factors, X, self._rows_at_a_time(), keep)
 
-    def _residual_variance(self, projections: Any) -> tf.Tensor:
-        return tf.stack([d for _, d in projections], axis=-1)  # [N, L]
-
-    def _natural_sums(self, projections: Any, sites: Sites) -> Sums:
-        """G and b of each latent function."""
-        latents = range(self.num_latent_gps)
-        grams = [gram(projections[k].A, sites.tau[:, k]) for k in latents]
-        moments = [tf.matmul(projections[k].A, sites.nu[:, k : k + 1]) for k in latents]
-        return (*grams, *moments)
-
-    def _sum_natural(
-        self, factors: list[tf.Tensor], sites: Sites
-    ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """G and b of each latent function, of all rows."""
+    def _sum_natural(self, factors: list[tf.Tensor], sites: Sites) -> NaturalSums:
+        """Differentiable in the factors."""
 
         def of_chunk(rows: Rows, *factors: tf.Tensor) -> Sums:
             X, nu, tau = rows
-            return self._natural_sums(self._project(factors, X), Sites(nu, tau))
+            projections = project_latents(self._priors(), factors, X)
+            return natural_sums(projections, Sites(nu, tau)).flatten()
 
         pieces = chunks.row_chunks((self._rows()[0], *sites), self._rows_at_a_time())
         sums = chunks.sum_over_chunks(of_chunk, pieces, factors, keep=self._fits_memory())
-        return list(zip(sums[: len(sums) // 2], sums[len(sums) // 2 :], strict=True))
+        return NaturalSums.unflatten(sums)
 
     def _energy_sums(self, rows: Rows, *factors: tf.Tensor) -> Sums:
         X, Y, alpha, nu, tau, m, s = rows
-        projections = self._project(factors, X)
-        ell = tilted.log_power_expectation(
-            self.likelihood,
-            X,
-            m + self.mean_function(X),
-            s + self._residual_variance(projections),
-            Y,
-            alpha,
-        )
-        return (*self._natural_sums(projections, Sites(nu, tau)), tf.reduce_sum(ell))
-
-    def _evaluate(self, factors: list[tf.Tensor], sites: Sites) -> Evaluation:
-        """One sweep over the rows."""
-        X, Y, alpha = self._rows()
-        posteriors = [posterior_factor(G, b) for G, b in self._sum_natural(factors, sites)]
-
-        def match_moments(rows: Rows) -> Rows:
-            X, Y, alpha, nu, tau = rows
-            projections = self._project(factors, X)
-            columns = [marginals(A, q) for (A, _), q in zip(projections, posteriors, strict=True)]
-            moments = Marginals(*(tf.concat(column, axis=1) for column in zip(*columns)))
-            power = alpha[:, None]
-            left = cavity.remove(moments, Sites(nu, tau), power)
-            d = self._residual_variance(projections)
-            prior = tf.stack([tf.reduce_sum(tf.square(A), axis=0) for A, _ in projections], -1) + d
-            proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior)
-            proper &= tf.math.is_finite(moments.m) & tf.math.is_finite(moments.s)
-            # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
-            m = tf.where(proper, left.m, tf.zeros_like(d))
-            s = tf.where(proper, left.s, tf.zeros_like(d))
-            _, delta1, delta2 = tilted.tilted_derivatives(
-                self.likelihood, X, m + self.mean_function(X), s + d, Y, alpha
-            )
-            new_tau = -delta2 / (1.0 + power * delta2 * s)
-            new_nu = new_tau * m + delta1 * (1.0 + power * new_tau * s)
-            proper &= tf.math.is_finite(new_nu) & tf.math.is_finite(new_tau)
-            return (*moments, new_nu, new_tau, tf.reduce_all(proper, axis=1))
-
-        m, s, nu, tau, proper = chunks.map_over_chunks(
-            match_moments, chunks.row_chunks((X, Y, alpha, *sites), self._rows_at_a_time())
-        )
-        return Evaluation(Marginals(m, s), Sites(nu, tau), tf.reduce_all(proper))
+        projections = project_latents(self._priors(), factors, X)
+        mean, variance = m + self.mean_function(X), s + residual_variance(projections)
+        ell = tilted.log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+        sums = natural_sums(projections, Sites(nu, tau))
+        return (*sums.flatten(), tf.reduce_sum(ell))
 
     def _infer(
         self,
@@ -345,8 +294,11 @@ class PEP(InternalDataModel):
         """Sites and marginals at the fixed point, constant for differentiation."""
 
         def run() -> list[tf.Tensor]:
+            X, Y, alpha = self._rows()
+            projected = self._project_rows(factors, X)
+            rows = X, self.mean_function(X), Y, alpha
             sites, moments, info = run_to_fixed_point(
-                lambda sites: self._evaluate(factors, sites),
+                lambda sites: sweep(self.likelihood, projected, rows, sites),
                 self._initial_sites(),
                 max_sweeps=max_sweeps or self.max_sweeps,
                 tolerance=tolerance or self.tolerance,
@@ -381,7 +333,7 @@ class PEP(InternalDataModel):
     def _posterior_of_v(self) -> WhitenedGaussian:
         factors = self._prior_factors()
         sites, _ = self._infer(factors)
-        parts = [whitened_posterior(G, b) for G, b in self._sum_natural(factors, sites)]
+        parts = list(map(whitened_posterior, *self._sum_natural(factors, sites)))
         q_mu, q_sqrt = (tf.concat(part, axis) for part, axis in zip(zip(*parts), (1, 0)))
         return WhitenedGaussian(
             checks.require_finite(q_mu, "mean of q(u)", _ADVICE),
