@@ -1,5 +1,8 @@
 r"""Several classes of which the largest latent function decides: RobustMax, of two values."""
 
+from collections.abc import Callable
+
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.likelihoods import MultiClass
@@ -14,6 +17,7 @@ _CDF_EXTENT = 6.0
 _CDF_RESOLUTION = 0.7
 _MORE_CORES = 2
 _NUM_NODES = 144
+_LOG_SQRT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -52,19 +56,32 @@ def prob_is_largest(
         no_tilt(own_mean, own_variance),
         _NUM_NODES,
     )
-    log_cdf = _log_normal_cdf((nodes.f - mean) / tf.sqrt(variance))
-    log_product = tf.reduce_sum((1.0 - own) * log_cdf, axis=2)
+    # Classes first: sums over them then run along memory.
+    others = _others(label, tf.shape(mean)[1])
+    centre = tf.transpose(tf.gather(mean, others, batch_dims=1))[:, None, :]
+    rate = tf.transpose(tf.math.rsqrt(tf.gather(variance, others, batch_dims=1)))[:, None, :]
+    log_product = tf.reduce_sum(_log_normal_cdf((nodes.f[None, :, :, 0] - centre) * rate), axis=0)
     weights = nodes.weights[:, :, 0]
     largest = tf.reduce_sum(weights * tf.exp(log_product), axis=0)
     return largest, tf.reduce_sum(weights * -tf.math.expm1(log_product), axis=0)
 
 
-def _log_normal_cdf(x: tf.Tensor) -> tf.Tensor:
+def _others(label: tf.Tensor, num_classes: tf.Tensor) -> tf.Tensor:
+    """The classes that are not the label, [N, C - 1]."""
+    classes = tf.range(num_classes - 1, dtype=label.dtype)
+    return classes + tf.cast(classes >= label[:, None], label.dtype)
+
+
+@tf.custom_gradient
+def _log_normal_cdf(x: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
     # Beyond, the probability is 0 or 1 beside any error rate of labels; float32 still holds it.
     x = tf.clip_by_value(x, -12.0, 12.0)
-    # log1p on the right, where the function is 1 less a small number.
-    upper = normal_cdf(-tf.abs(x))
-    return tf.where(x > 0.0, tf.math.log1p(-upper), tf.math.log(upper))
+    value = tf.math.log(normal_cdf(x))
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream * tf.exp(-0.5 * x * x - value - _LOG_SQRT_TWO_PI)
+
+    return value, gradient
 
 
 def _cores(
