@@ -160,6 +160,9 @@ class Targets(NamedTuple):
     sites: Sites
     """The sites that match the moments of the tilted distributions."""
 
+    limited: Sites
+    """Those of non-negative precision that do, or match the mean alone."""
+
     proper: tf.Tensor
     """[N], bool: the cavities are proper and all numbers finite."""
 
@@ -205,9 +208,12 @@ def match_moments(
     s = tf.where(proper, left.s, tf.zeros_like(d))
     _, delta1, delta2 = tilted.tilted_derivatives(likelihood, X, m + mean, s + d, Y, alpha)
     tau = -delta2 / (1.0 + power * delta2 * s)
-    nu = tau * m + delta1 * (1.0 + power * tau * s)
-    proper &= tf.math.is_finite(nu) & tf.math.is_finite(tau)
-    return Targets(moments, Sites(nu, tau), tf.reduce_all(proper, axis=1))
+    target, limited = (
+        Sites(tau * m + delta1 * (1.0 + power * tau * s), tau)
+        for tau in (tau, tf.maximum(tau, tf.zeros_like(tau)))
+    )
+    proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
+    return Targets(moments, target, limited, tf.reduce_all(proper, axis=1))
 
 
 def sweep(
@@ -238,7 +244,12 @@ def sweep(
         targets = match_moments(
             likelihood, projections, posteriors, X, mean, Y, alpha, Sites(nu, tau)
         )
-        return (*targets.marginals, *targets.sites, targets.proper)
+        return (*targets.marginals, *targets.sites, *targets.limited, targets.proper)
 
-    m, s, nu, tau, proper = projected.map(of_chunk, (*rows, *sites))
-    return Evaluation(Marginals(m, s), Sites(nu, tau), tf.reduce_all(proper))
+    m, s, nu, tau, limited_nu, limited_tau, proper = projected.map(of_chunk, (*rows, *sites))
+    return Evaluation(
+        Marginals(m, s),
+        Sites(nu, tau),
+        Sites(limited_nu, limited_tau),
+        tf.reduce_all(proper),
+    )

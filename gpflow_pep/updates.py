@@ -4,11 +4,13 @@ Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all 
 once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and guarded:
 
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
-  grows again where it does not, below a cap for all that follows the norm of the residual;
-* Anderson's acceleration proposes from the last few iterates while the norm falls;
+  grows again where it does not, below a cap that follows the residual of all of them;
+* Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
 * a proposal is refused where a cavity would be improper, a number not finite, or B not positive
   definite. Then plain steps are tried, then smaller negative precisions, smaller steps, and at last
   precisions that are not negative.
+
+Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`.
 
 The module knows nothing of Gaussian processes: a function of the sites gives everything.
 """
@@ -21,13 +23,30 @@ import tensorflow as tf
 
 from .sites import Marginals, Sites
 
+#: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
+#: sites, or from where the run is where that is close already. "limited", where it is not close
+#: even then: towards sites whose precision is not negative and which match the tilted mean alone
+#: where theirs would be. That nearly always ends at a point that depends smoothly on the
+#: parameters, but it is not a fixed point of Power EP, and the record says that it did not
+#: converge, unless no precision was limited in the end.
+FALLBACKS = ("", "damped", "limited")
+_DAMPED, _LIMITED = 1, 2
+_DAMPED_CAP = 0.1
+#: A residual below which the run is close.
+_CLOSE = 0.05
 #: Steps stay above this; the papers' step alpha is slow at small alpha for no gain.
 _MIN_STEP = 0.01
 _SHRINK_STEP, _GROW_STEP = 0.5, 1.2
 _SHRINK_CAP, _GROW_CAP = 0.7, 1.15
-#: Differences that Anderson's acceleration looks back on, and the residual below which it starts.
-_DEPTH = 4
+_REFUSED_CAP = 0.5
+_MIN_CAP = 1e-3
+#: Anderson's acceleration starts where the residual is below the first number, and forgets where
+#: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
+_LARGEST_JUMP = 2.0
+#: Differences that it looks back on: many, as long as they are few numbers beside others.
+_DEPTH, _SMALL_DEPTH = 16, 4
+_DEEP_SITES = 200_000
 #: What a proposal's negative precisions and its step are multiplied by, at first and after each
 #: refusal. The last one stays where it is, except that no precision is negative: at the start of
 #: the loop that is no sites at all, which is always proper; later the cap is made small.
@@ -43,6 +62,9 @@ class Evaluation(NamedTuple):
 
     target: Sites
     """The sites that match the moments of the tilted distributions: x*."""
+
+    limited: Sites
+    """The sites of non-negative precision that do, or match the mean alone."""
 
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
@@ -64,9 +86,18 @@ class SiteUpdateInfo(NamedTuple):
     num_rejected: tf.Tensor
     """[], int: how many proposals were refused."""
 
+    fallback: tf.Tensor | str
+    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
+
 
 class _State(NamedTuple):
     sweep: tf.Tensor
+    phase: tf.Tensor
+    """Place in FALLBACKS."""
+    phase_sweep: tf.Tensor
+    """Evaluations since its start."""
+    fresh: tf.Tensor
+    """Nothing was accepted since its start."""
     num_rejected: tf.Tensor
     retry: tf.Tensor
     """Which of _RETRIES the next proposal uses."""
@@ -75,17 +106,19 @@ class _State(NamedTuple):
     marginals: tf.Tensor
     """[2, N, L], m and s there."""
     F: tf.Tensor
-    """[2, N, L], x* - x there."""
+    """[2, N, L], x* - x there, for the x* of the phase."""
     scaled: tf.Tensor
     """[2, N, L], F in units of q's standard deviation."""
+    residual: tf.Tensor
+    """[], of the record; infinite until something was evaluated."""
     step: tf.Tensor
     """[N, L], step of each site."""
     cap: tf.Tensor
     """[], largest step of any."""
     dx: tf.Tensor
-    """[_DEPTH, 2, N, L], last differences of x, the newest first; zero where forgotten."""
+    """[depth, 2, N, L], last differences of x, the newest first; zero where forgotten."""
     dF: tf.Tensor
-    """[_DEPTH, 2, N, L], of F."""
+    """[depth, 2, N, L], of F."""
 
 
 def _scale(F: tf.Tensor, marginals: tf.Tensor) -> tf.Tensor:
@@ -99,16 +132,22 @@ def _norm(scaled: tf.Tensor) -> tf.Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(scaled)))
 
 
-@tf.autograph.experimental.do_not_convert
-def _residual(state: _State) -> tf.Tensor:
-    """Infinite until something was evaluated."""
-    largest = tf.reduce_max(tf.abs(state.scaled))
-    return tf.where(state.sweep > state.num_rejected, largest, tf.constant(np.inf, largest.dtype))
+def _largest(scaled: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_max(tf.abs(scaled))
+
+
+def _settled(state: _State, tolerance: float) -> tf.Tensor:
+    """Whether the phase has reached what it can reach."""
+    return ~state.fresh & (_largest(state.scaled) < tolerance)
+
+
+def _close(state: _State) -> tf.Tensor:
+    return ~state.fresh & (_largest(state.scaled) < _CLOSE)
 
 
 def _accelerated_step(state: _State) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
-    rows = tf.reshape(_scale(state.dF, state.marginals), [_DEPTH, -1])
+    rows = tf.reshape(_scale(state.dF, state.marginals), [tf.shape(state.dF)[0], -1])
     length = tf.norm(rows, axis=1, keepdims=True)
     known = tf.cast(length > 0.0, rows.dtype)
     rows /= tf.where(length > 0.0, length, tf.ones_like(length))
@@ -120,61 +159,95 @@ def _accelerated_step(state: _State) -> tf.Tensor:
     return state.F - tf.tensordot(gamma[:, 0], state.dx + state.dF, axes=1)
 
 
-@tf.autograph.experimental.do_not_convert
+def _accelerates(state: _State) -> tf.Tensor:
+    return (state.retry == 0) & tf.reduce_any(state.dF != 0.0)
+
+
 def _propose(state: _State) -> tf.Tensor:
     shrink, factor = (tf.constant(column, state.x.dtype)[state.retry] for column in zip(*_RETRIES))
     damped = factor * tf.minimum(state.step, state.cap) * state.F
-    accelerate = (state.retry == 0) & tf.reduce_any(state.dF != 0.0)
-    x = state.x + tf.where(accelerate, _accelerated_step(state), damped)
+    x = state.x + tf.where(_accelerates(state), _accelerated_step(state), damped)
     nu, tau = x[0], x[1]
     return tf.stack([nu, tf.where(tau < 0.0, shrink * tau, tau)])
 
 
-@tf.autograph.experimental.do_not_convert
-def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, largest_step: float) -> _State:
+def _largest_step(state: _State, damping: float) -> tf.Tensor:
+    damped = tf.constant(min(damping, _DAMPED_CAP), state.x.dtype)
+    return tf.where(state.phase == _DAMPED, damped, tf.constant(damping, state.x.dtype))
+
+
+def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float) -> _State:
     """The state after a proposal that was proper."""
-    first = state.sweep == state.num_rejected
     marginals = tf.stack(evaluation.marginals)
-    F = tf.stack(evaluation.target) - x
+    unlimited = tf.stack(evaluation.target) - x
+    limited = tf.stack(evaluation.limited) - x
+    F = tf.where(state.phase == _LIMITED, limited, unlimited)
     scaled = _scale(F, marginals)
+    # A step is too long where the residual points back along the one it followed.
     along = tf.reduce_sum(scaled * state.scaled, axis=0)
+    plain = ~state.fresh & ~_accelerates(state)
     turned = along < -0.5 * tf.reduce_sum(tf.square(state.scaled), axis=0)
     step = state.step * tf.where(
-        turned & ~first, tf.constant(_SHRINK_STEP, x.dtype), tf.constant(_GROW_STEP, x.dtype)
+        turned & plain, tf.constant(_SHRINK_STEP, x.dtype), tf.constant(_GROW_STEP, x.dtype)
     )
-    falls = (_norm(scaled) < _norm(state.scaled)) | first
     cap = state.cap * tf.where(
-        falls, tf.constant(_GROW_CAP, x.dtype), tf.constant(_SHRINK_CAP, x.dtype)
+        (tf.reduce_sum(along) < 0.0) & plain,
+        tf.constant(_SHRINK_CAP, x.dtype),
+        tf.constant(_GROW_CAP, x.dtype),
     )
-    restarted = (state.retry == len(_RETRIES) - 1) & ~first
+    restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
-    remember = falls & ~first & ~restarted & (tf.reduce_max(tf.abs(scaled)) < _ACCELERATE_BELOW)
+    jumped = _norm(scaled) > _LARGEST_JUMP * _norm(state.scaled)
+    remember = ~(jumped | state.fresh | restarted) & (_largest(scaled) < _ACCELERATE_BELOW)
     memory = tf.cast(remember, x.dtype)
-    return _State(
-        sweep=state.sweep + 1,
-        num_rejected=state.num_rejected,
+    largest_step = _largest_step(state, damping)
+    return state._replace(
+        fresh=tf.zeros_like(state.fresh),
         retry=tf.zeros_like(state.retry),
         x=x,
         marginals=marginals,
         F=F,
         scaled=scaled,
+        residual=_largest(_scale(unlimited, marginals)),
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
-        cap=tf.clip_by_value(cap, _MIN_STEP * _RESTART_CAP, largest_step),
+        cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
         dx=memory * tf.concat([(x - state.x)[None], state.dx[:-1]], axis=0),
         dF=memory * tf.concat([(F - state.F)[None], state.dF[:-1]], axis=0),
     )
 
 
-@tf.autograph.experimental.do_not_convert
 def _refuse(state: _State) -> _State:
     """The state after a proposal that was not proper."""
     return state._replace(
-        sweep=state.sweep + 1,
         num_rejected=state.num_rejected + 1,
         retry=tf.minimum(state.retry + 1, len(_RETRIES) - 1),
+        cap=tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP),
         dx=tf.zeros_like(state.dx),
         dF=tf.zeros_like(state.dF),
     )
+
+
+def _fall_back(state: _State) -> _State:
+    """The state at the start of the next phase: from no sites, unless it is close."""
+    close = _close(state)
+    start = tf.cast(close, state.x.dtype)
+    return state._replace(
+        phase=state.phase + 1,
+        phase_sweep=tf.zeros_like(state.phase_sweep),
+        fresh=~close,
+        retry=tf.zeros_like(state.retry),
+        x=start * state.x,
+        F=start * state.F,
+        step=tf.ones_like(state.step),
+        cap=tf.ones_like(state.cap),
+        dx=tf.zeros_like(state.dx),
+        dF=tf.zeros_like(state.dF),
+    )
+
+
+def _depth(x: tf.Tensor) -> int:
+    size = x.shape.num_elements()
+    return _DEPTH if size is not None and size <= _DEEP_SITES else _SMALL_DEPTH
 
 
 def run_to_fixed_point(
@@ -184,6 +257,7 @@ def run_to_fixed_point(
     max_sweeps: int,
     tolerance: float,
     damping: float = 1.0,
+    fall_back: bool = True,
 ) -> tuple[Sites, Marginals, SiteUpdateInfo]:
     """
     Update all sites until they match the moments of the tilted distributions.
@@ -193,51 +267,66 @@ def run_to_fixed_point(
 
     :param evaluate: Computes what belongs to some sites: one sweep over the rows.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
-    :param max_sweeps: The most evaluations, at least 1.
+    :param max_sweeps: The most evaluations, at least 1; as many again for each fallback.
     :param tolerance: Converged when the residual, see :class:`SiteUpdateInfo`, is below it.
     :param damping: The largest step, in (0, 1].
+    :param fall_back: Whether to try the fallbacks.
     """
     x = tf.stack(initial)
-    memory = tf.zeros_like(tf.stack([x] * _DEPTH))
+    memory = tf.zeros_like(tf.stack([x] * _depth(x)))
+    zero = tf.constant(0)
     start = _State(
-        sweep=tf.constant(0),
-        num_rejected=tf.constant(0),
-        retry=tf.constant(0),
+        sweep=zero,
+        phase=zero,
+        phase_sweep=zero,
+        fresh=tf.constant(True),
+        num_rejected=zero,
+        retry=zero,
         # From no sites, with the initial ones as the first step to propose.
         x=tf.zeros_like(x),
         marginals=tf.zeros_like(x),
         F=x,
         scaled=tf.zeros_like(x),
+        residual=tf.constant(np.inf, x.dtype),
         step=tf.ones_like(x[0]),
         cap=tf.ones([], x.dtype),
         dx=memory,
         dF=memory,
     )
+    last_phase = len(FALLBACKS) - 1 if fall_back else 0
+
+    def exhausted(state: _State) -> tf.Tensor:
+        return ~state.fresh & (state.phase_sweep >= max_sweeps) & ~_settled(state, tolerance)
 
     def unfinished(*values: tf.Tensor) -> tf.Tensor:
         state = _State(*values)
-        nothing_accepted = state.sweep == state.num_rejected
-        return nothing_accepted | ((state.sweep < max_sweeps) & (_residual(state) >= tolerance))
+        return ~(_settled(state, tolerance) | exhausted(state))
 
-    def sweep(*values: tf.Tensor) -> _State:
+    def body(*values: tf.Tensor) -> _State:
         state = _State(*values)
         proposal = _propose(state)
         evaluation = evaluate(Sites(proposal[0], proposal[1]))
+        state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         accepted = _accept(state, proposal, evaluation, damping)
-        refused = _refuse(state)
-        return _State(
-            *(tf.where(evaluation.proper, a, b) for a, b in zip(accepted, refused, strict=True))
-        )
+        state = _choose(evaluation.proper, accepted, _refuse(state))
+        next_phase = exhausted(state) & (state.phase < last_phase)
+        next_phase &= (state.phase < _DAMPED) | ~_close(state)
+        return _choose(next_phase, _fall_back(state), state)
 
     end = _State(
         *tf.while_loop(
             unfinished,
-            sweep,
+            body,
             start,
             parallel_iterations=1,
-            maximum_iterations=max_sweeps + len(_RETRIES),
+            maximum_iterations=(1 + last_phase) * (max_sweeps + len(_RETRIES)),
         )
     )
-    residual = _residual(end)
-    info = SiteUpdateInfo(end.sweep, residual, residual < tolerance, end.num_rejected)
+    info = SiteUpdateInfo(
+        end.sweep, end.residual, end.residual < tolerance, end.num_rejected, end.phase
+    )
     return Sites(end.x[0], end.x[1]), Marginals(end.marginals[0], end.marginals[1]), info
+
+
+def _choose(condition: tf.Tensor, a: _State, b: _State) -> _State:
+    return _State(*(tf.where(condition, one, other) for one, other in zip(a, b, strict=True)))

@@ -12,7 +12,7 @@ import tensorflow as tf
 from helpers import Array, assert_close
 
 from gpflow_pep.sites import Marginals, Sites
-from gpflow_pep.updates import Evaluation, SiteUpdateInfo, run_to_fixed_point
+from gpflow_pep.updates import FALLBACKS, Evaluation, SiteUpdateInfo, run_to_fixed_point
 
 N, L = 5, 2
 SHAPE = (N, L)
@@ -47,9 +47,11 @@ class Map:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
         nu, tau = self.target(*sites)
+        target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
         return Evaluation(
             Marginals(tf.constant(MEAN), tf.constant(VARIANCE)),
-            Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64)),
+            target,
+            Sites(target.nu, tf.maximum(target.tau, 0.0)),
             tf.convert_to_tensor(self.proper(*sites)),
         )
 
@@ -69,13 +71,16 @@ def _run(
     max_sweeps: int = 200,
     tolerance: float = TOLERANCE,
     damping: float = 1.0,
+    fall_back: bool = False,
 ) -> Run:
+    function.asked.clear()
     sites, marginals, info = run_to_fixed_point(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
         max_sweeps=max_sweeps,
         tolerance=tolerance,
         damping=damping,
+        fall_back=fall_back,
     )
     sites = Sites(*(part.numpy() for part in sites))
     marginals = Marginals(*(part.numpy() for part in marginals))
@@ -127,7 +132,6 @@ REACHED: dict[str, Map] = {
 
 @pytest.mark.parametrize("function", REACHED.values(), ids=REACHED.keys())
 def test_reaches_the_fixed_point(function: Map) -> None:
-    function.asked.clear()
     (nu, tau), marginals, info, asked = _run(function)
     assert len(asked) == info.num_sweeps
     np.testing.assert_array_equal(np.stack([nu, tau]), asked[-1])
@@ -170,7 +174,6 @@ def test_refusals_are_counted() -> None:
 @pytest.mark.parametrize("max_sweeps", [1, 2, 3, 5])
 def test_the_record_is_true_of_the_sites_that_come_back(name: str, max_sweeps: int) -> None:
     function = REACHED[name]
-    function.asked.clear()
     run = _run(function, max_sweeps=max_sweeps)
     assert run.info.num_sweeps == len(run.asked) <= max_sweeps
     residual = function.undamped_residual(run.sites)
@@ -191,7 +194,6 @@ UNREACHABLE: dict[str, Map] = {
 
 @pytest.mark.parametrize("function", UNREACHABLE.values(), ids=UNREACHABLE.keys())
 def test_ends_and_says_so_where_there_is_no_fixed_point(function: Map) -> None:
-    function.asked.clear()
     run = _run(function, max_sweeps=60)
     assert not run.info.converged
     assert run.info.num_sweeps == len(run.asked) == 60
@@ -241,7 +243,6 @@ def test_a_damped_run_gets_there_too() -> None:
 @pytest.mark.parametrize("name", REACHED)
 def test_a_warm_start_costs_one_sweep_and_moves_nothing(name: str) -> None:
     first = _run(REACHED[name])
-    REACHED[name].asked.clear()
     again = _run(REACHED[name], first.sites)
     assert again.info.converged
     assert (again.info.num_sweeps, again.info.num_rejected) == (1, 0)
@@ -266,6 +267,42 @@ def test_negative_precisions_are_given_up_where_they_are_improper() -> None:
     assert not run.info.converged
     assert np.all(run.sites.tau > -0.5)
     assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
+
+
+def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> None:
+    """Precisions at 0, the rest where it wants to be; the record is that of the whole target."""
+    function = Map(
+        lambda nu, tau: (NU + 0.0 * nu, -1.0 + 0.0 * tau), lambda nu, tau: tf.reduce_all(tau > -0.5)
+    )
+    run = _run(function, max_sweeps=80, fall_back=True)
+    assert FALLBACKS[run.info.fallback] == "limited"
+    assert not run.info.converged
+    assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
+    np.testing.assert_allclose(run.sites.tau, 0.0, atol=1e-8)
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+    assert 160 < run.info.num_sweeps < 200
+
+
+def test_the_damped_fallback_takes_small_steps_from_no_sites() -> None:
+    run = _run(UNREACHABLE["drift"], Sites(NU, TAU), max_sweeps=10, fall_back=True)
+    np.testing.assert_array_equal(run.asked[10], 0.0)
+    steps = np.diff(run.asked[10:20], axis=0)
+    assert np.all(steps[:, 0] <= 0.1 * (1.0 + 1e-12)) and np.all(
+        steps[:, 1] <= 0.05 * (1.0 + 1e-12)
+    )
+    assert np.all(steps > 0.0)
+
+
+def test_no_fallback_is_tried_where_none_is_needed() -> None:
+    run = _run(REACHED["coupled, diverges undamped"], fall_back=True)
+    assert run.info.converged
+    assert FALLBACKS[run.info.fallback] == ""
+
+
+def test_each_fallback_has_as_many_sweeps() -> None:
+    run = _run(UNREACHABLE["drift"], max_sweeps=25, fall_back=True)
+    assert run.info.num_sweeps == len(run.asked) == 75
+    assert not run.info.converged
 
 
 def test_numbers_that_are_not_finite_never_come_back() -> None:
@@ -296,7 +333,7 @@ def test_single_precision() -> None:
     def evaluate(sites: Sites) -> Evaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
         one = tf.ones_like(nu)
-        return Evaluation(Marginals(0.0 * one, one), target, tf.constant(True))
+        return Evaluation(Marginals(0.0 * one, one), target, target, tf.constant(True))
 
     sites, _, info = run_to_fixed_point(
         evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, tolerance=1e-4

@@ -10,6 +10,7 @@ from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
+from ..ops.graph import converted_for
 from ..ops.linalg import Factor, factorise, lower_matmul
 from .well_conditioned import WellConditioned
 
@@ -36,7 +37,26 @@ def prior_factor(inducing_variable: InducingVariables, kernel: Kernel) -> Factor
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
     :param kernel: The kernel, of one output.
     """
-    return factorise(Kuu(WellConditioned(inducing_variable), kernel, jitter=default_jitter()))
+    prior_covariance = converted_for((kernel, inducing_variable), _prior_covariance)
+    return factorise(prior_covariance(WellConditioned(inducing_variable), kernel))
+
+
+def _prior_covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+    return Kuu(inducing_variable, kernel, jitter=default_jitter())
+
+
+def _cross_covariance(
+    inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> tf.Tensor:
+    return Kuf(inducing_variable, kernel, X)
+
+
+def _variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
+    return kernel(X, full_cov=False)
+
+
+def _covariance(kernel: Kernel, X: TensorType) -> tf.Tensor:
+    return kernel(X)
 
 
 @check_shapes(
@@ -56,8 +76,9 @@ def project(
     :param kernel: The kernel, of one output.
     :param X: Inputs of the rows.
     """
-    A = lower_matmul(W, Kuf(inducing_variable, kernel, X))
-    d = kernel(X, full_cov=False) - tf.reduce_sum(tf.square(A), axis=0)
+    cross_covariance = converted_for((kernel, inducing_variable), _cross_covariance)
+    A = lower_matmul(W, cross_covariance(inducing_variable, kernel, X))
+    d = converted_for((kernel,), _variance)(kernel, X) - tf.reduce_sum(tf.square(A), axis=0)
     return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
 
 
@@ -77,7 +98,10 @@ def project_blocks(
     """
     num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
     flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-    A = lower_matmul(W, Kuf(inducing_variable, kernel, flat))
+    cross_covariance = converted_for((kernel, inducing_variable), _cross_covariance)
+    A = lower_matmul(W, cross_covariance(inducing_variable, kernel, flat))
     blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
-    D = kernel(X) - tf.matmul(blocks, blocks, transpose_b=True)
+    D = converted_for((kernel,), _covariance)(kernel, X) - tf.matmul(
+        blocks, blocks, transpose_b=True
+    )
     return Projection(A, D)

@@ -1,6 +1,7 @@
 """What models with data of their own have in common: everything that follows from q(v)."""
 
 import abc
+from typing import Any
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
@@ -12,6 +13,7 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType, create_posteri
 
 from ..covariances import well_conditioned
 from ..ops import chunks
+from ..ops.graph import converted_for
 from ..posterior import WhitenedGaussian, gpflow_posterior
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
@@ -86,6 +88,10 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         )
         return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
 
+    def _mean(self, X: tf.Tensor) -> tf.Tensor:
+        """The mean function."""
+        return converted_for((self.mean_function,), _call)(self.mean_function, X)
+
     def _num_rows(self) -> tf.Tensor:
         return tf.shape(self.data[0])[0]
 
@@ -108,3 +114,7 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         return self._chunk_size is None and chunks.fits_memory(
             self._num_inducing(), X.shape[0], X.dtype.size, copies
         )
+
+
+def _call(function: Any, X: tf.Tensor) -> tf.Tensor:
+    return function(X)

@@ -17,6 +17,7 @@ from ..energies import point
 from ..ops import chunks
 from ..ops.chunks import Rows, Sums
 from ..ops.constant import constant
+from ..ops.graph import unconverted
 from ..posterior import WhitenedGaussian, whitened_posterior
 from ..sites import Marginals, Sites, no_sites
 from ..sweep import (
@@ -27,7 +28,7 @@ from ..sweep import (
     residual_variance,
     sweep,
 )
-from ..updates import SiteUpdateInfo, run_to_fixed_point
+from ..updates import FALLBACKS, SiteUpdateInfo, run_to_fixed_point
 from . import checks
 from .base import InternalDataModel
 from .parameters import Power
@@ -126,8 +127,9 @@ class PEP(InternalDataModel):
         checks.check_alpha(self.alpha, self._known_num_rows(), "row")
         self.max_sweeps, self.tolerance = checks.check_loop(max_sweeps, tolerance)
         self.sites = SiteParameters(no_sites(self._num_rows(), num_latent_gps, X.dtype))
-        self._last_run = tf.Variable(tf.zeros([4], X.dtype), trainable=False)
+        self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
 
+    @unconverted
     @check_shapes(
         "return: []",
     )
@@ -152,6 +154,7 @@ class PEP(InternalDataModel):
         value += tf.add_n(list(map(point.prior_terms, *NaturalSums.unflatten(sums[:-1]))))
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
+    @unconverted
     @check_shapes(
         "return[0]: [M, L]",
         "return[1]: [L, M, M]",
@@ -176,6 +179,7 @@ class PEP(InternalDataModel):
         ]
         return tf.concat(in_order[0], axis=1), tf.stack(in_order[1])
 
+    @unconverted
     def update_sites(
         self,
         max_sweeps: int | None = None,
@@ -207,9 +211,12 @@ class PEP(InternalDataModel):
     @property
     def last_inference(self) -> SiteUpdateInfo:
         """The record of the newest run of the inner loop."""
-        sweeps, residual, converged, rejected = self._last_run.numpy()
-        return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected))
+        sweeps, residual, converged, rejected, fallback = self._last_run.numpy()
+        return SiteUpdateInfo(
+            int(sweeps), float(residual), bool(converged), int(rejected), FALLBACKS[int(fallback)]
+        )
 
+    @unconverted
     @check_shapes(
         "return: [N]",
     )
@@ -236,7 +243,7 @@ class PEP(InternalDataModel):
         def log_density(rows: Rows) -> Rows:
             X, Y, m, s = rows
             variance = s + residual_variance(project_latents(self._priors(), factors, X))
-            mean = m + self.mean_function(X)
+            mean = m + self._mean(X)
             power = tf.ones([], X.dtype)
             likelihood = self.likelihood
             return (tilted.log_power_expectation(likelihood, X, mean, variance, Y, power),)
@@ -279,7 +286,7 @@ class PEP(InternalDataModel):
     def _energy_sums(self, rows: Rows, *factors: tf.Tensor) -> Sums:
         X, Y, alpha, nu, tau, m, s = rows
         projections = project_latents(self._priors(), factors, X)
-        mean, variance = m + self.mean_function(X), s + residual_variance(projections)
+        mean, variance = m + self._mean(X), s + residual_variance(projections)
         ell = tilted.log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
         sums = natural_sums(projections, Sites(nu, tau))
         return (*sums.flatten(), tf.reduce_sum(ell))
@@ -296,7 +303,7 @@ class PEP(InternalDataModel):
         def run() -> list[tf.Tensor]:
             X, Y, alpha = self._rows()
             projected = self._project_rows(factors, X)
-            rows = X, self.mean_function(X), Y, alpha
+            rows = X, self._mean(X), Y, alpha
             sites, moments, info = run_to_fixed_point(
                 lambda sites: sweep(self.likelihood, projected, rows, sites),
                 self._initial_sites(),
@@ -330,6 +337,7 @@ class PEP(InternalDataModel):
         parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
         return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))
 
+    @unconverted
     def _posterior_of_v(self) -> WhitenedGaussian:
         factors = self._prior_factors()
         sites, _ = self._infer(factors)

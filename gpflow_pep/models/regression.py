@@ -17,6 +17,7 @@ from ..energies import collapsed
 from ..energies.collapsed import RowSums
 from ..ops import chunks
 from ..ops.chunks import Rows, Sums
+from ..ops.graph import converted_for, unconverted
 from ..posterior import WhitenedGaussian, whitened_posterior
 from . import checks
 from .base import InternalDataModel
@@ -118,6 +119,7 @@ class PEPRegression(InternalDataModel):
         self.alpha = Power(alpha)
         self._check_alpha()
 
+    @unconverted
     @check_shapes(
         "return: []",
     )
@@ -132,6 +134,7 @@ class PEPRegression(InternalDataModel):
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
     # type-ignore is because of changed method signature:
+    @unconverted
     @check_shapes(
         "return: []",
     )
@@ -148,6 +151,7 @@ class PEPRegression(InternalDataModel):
         bound = collapsed.upper_bound(RowSums(*sums), RowSums(*slack_sums), self._num_rows())
         return checks.require_finite(bound, "upper bound", _ADVICE)
 
+    @unconverted
     @check_shapes(
         "return[0]: [M, P]",
         "return[1]: [M, M]",
@@ -163,6 +167,7 @@ class PEPRegression(InternalDataModel):
         root = tf.matmul(L, q_sqrt[0])
         return tf.matmul(L, q_mu), tf.matmul(root, root, transpose_b=True)
 
+    @unconverted
     def _posterior_of_v(self) -> WhitenedGaussian:
         sums = self._sums()
         q = whitened_posterior(sums.gram, sums.moment)
@@ -172,10 +177,11 @@ class PEPRegression(InternalDataModel):
         )
 
     def _residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        return Y - self.mean_function(X)
+        return Y - self._mean(X)
 
     def _noise(self, X: tf.Tensor) -> tf.Tensor:
-        return tf.squeeze(self.likelihood.variance_at(X), axis=-1)
+        variance = converted_for((self.likelihood,), _variance_at)(self.likelihood, X)
+        return tf.squeeze(variance, axis=-1)
 
     def _sums(self) -> RowSums:
         self._check_alpha()
@@ -273,3 +279,7 @@ def _check_num_latent(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
         f"num_latent_gps: got {num_latent_gps}, expected {num_outputs}, one for each column of Y."
         " Leave it out."
     )
+
+
+def _variance_at(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
+    return likelihood.variance_at(X)

@@ -11,6 +11,8 @@ from ..ops.quadrature import Core, no_tilt
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 
+#: Fewer than usual: smooth and bounded.
+_PROBIT_NODES = 72
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
 _SQUEEZE = 1e-3
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
@@ -57,6 +59,7 @@ def squeezed_probit(Y: tf.Tensor, epsilon: tf.Tensor) -> ScalarFactor:
         cores=[squeezed_probit_core(tf.zeros_like(Y), sign, epsilon)],
         mode=no_tilt,
         mean_prob=lambda mean, variance: probability(mean / tf.sqrt(1.0 + variance)),
+        num_nodes=_PROBIT_NODES,
     )
 
 

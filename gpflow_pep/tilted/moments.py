@@ -7,6 +7,7 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood
 
+from ..ops.graph import converted_for
 from .dispatch import implementations
 
 
@@ -63,8 +64,12 @@ def log_power_expectation(
     # GPflow takes class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(Fmu)[:1])
-    implementation = implementations.dispatch_or_raise(type(likelihood))
-    return implementation(likelihood, tf.convert_to_tensor(X), Fmu, Fvar, Y, alpha)
+    X = tf.convert_to_tensor(X)
+    return converted_for((likelihood,), _dispatch)(likelihood, X, Fmu, Fvar, Y, alpha)
+
+
+def _dispatch(likelihood: Likelihood, *arguments: tf.Tensor) -> tf.Tensor:
+    return implementations.dispatch_or_raise(type(likelihood))(likelihood, *arguments)
 
 
 @check_shapes(
