@@ -1,13 +1,14 @@
-"""Parameters that GPflow has no class for."""
+"""Parameters that GPflow has no class for, and what the models say of them."""
 
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
-from gpflow.base import TensorData
+from gpflow.base import Module, TensorData
 
 from ..ops.power import is_power
+from ..sites import Sites
 
 
 class Power(Parameter):
@@ -43,3 +44,26 @@ def _check_power(value: TensorData) -> None:
             f"alpha: got {wrong.flat[0]}, expected values in [0, 1]."
             " Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
         )
+
+
+class ConvergenceWarning(UserWarning):
+    """The sites did not reach their fixed point."""
+
+
+class SiteParameters(Module):
+    """The cached sites of a model, not trained."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        shape = [None, sites.nu.shape[1]]
+        self.nu = Parameter(sites.nu, trainable=False, shape=shape, dtype=sites.nu.dtype)
+        self.tau = Parameter(sites.tau, trainable=False, shape=shape, dtype=sites.tau.dtype)
+
+    def assign(self, sites: Sites) -> None:
+        """Replace all sites; there may be another number of rows."""
+        self.nu.unconstrained_variable.assign(sites.nu)
+        self.tau.unconstrained_variable.assign(sites.tau)
+
+    def read(self) -> Sites:
+        """The sites as tensors."""
+        return Sites(tf.convert_to_tensor(self.nu), tf.convert_to_tensor(self.tau))

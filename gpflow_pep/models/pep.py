@@ -1,11 +1,11 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
 import warnings
+from collections.abc import Callable
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow import Parameter
-from gpflow.base import Module, RegressionData, TensorData
+from gpflow.base import RegressionData, TensorData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
@@ -31,35 +31,13 @@ from ..sweep import (
 from ..updates import FALLBACKS, SiteUpdateInfo, run_to_fixed_point
 from . import checks
 from .base import InternalDataModel
-from .parameters import Power
+from .minibatch import MinibatchLoss
+from .parameters import ConvergenceWarning, Power, SiteParameters
 
 _ADVICE = (
     "Likely causes are a hyperparameter that ran off to a huge or tiny value, or targets that the"
     " likelihood cannot explain. Put priors on the parameters, start from others, or lower alpha."
 )
-
-
-class ConvergenceWarning(UserWarning):
-    """The sites did not reach their fixed point."""
-
-
-class SiteParameters(Module):
-    """The cached sites of a model, not trained."""
-
-    def __init__(self, sites: Sites) -> None:
-        super().__init__()
-        shape = [None, sites.nu.shape[1]]
-        self.nu = Parameter(sites.nu, trainable=False, shape=shape, dtype=sites.nu.dtype)
-        self.tau = Parameter(sites.tau, trainable=False, shape=shape, dtype=sites.tau.dtype)
-
-    def assign(self, sites: Sites) -> None:
-        """Replace all sites; there may be another number of rows."""
-        self.nu.unconstrained_variable.assign(sites.nu)
-        self.tau.unconstrained_variable.assign(sites.tau)
-
-    def read(self) -> Sites:
-        """The sites as tensors."""
-        return Sites(tf.convert_to_tensor(self.nu), tf.convert_to_tensor(self.tau))
 
 
 class PEP(InternalDataModel):
@@ -141,17 +119,7 @@ class PEP(InternalDataModel):
         """
         factors = self._prior_factors()
         sites, moments = self._infer(factors)
-        X, Y, alpha = self._rows()
-        power = alpha[:, None]
-        cavities = cavity.remove(moments, sites, power)
-        sums = chunks.sum_over_chunks(
-            self._energy_sums,
-            chunks.row_chunks((X, Y, alpha, *sites, *cavities[:2]), self._rows_at_a_time()),
-            factors,
-            keep=self._fits_memory(),
-        )
-        value = sums[-1] + point.site_terms(moments, sites, cavities, power)
-        value += tf.add_n(list(map(point.prior_terms, *NaturalSums.unflatten(sums[:-1]))))
+        value = self._energy(factors, self._rows(), sites, moments)
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
     @unconverted
@@ -208,6 +176,33 @@ class PEP(InternalDataModel):
         )
         return self.last_inference
 
+    def minibatch_training_loss_closure(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        compile: bool = True,
+        refresh_every: int | None = None,
+    ) -> Callable[[], tf.Tensor]:
+        """
+        Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
+
+        Each call takes the next batch, updates its sites and returns the batch's estimate of the
+        training loss, in time that does not depend on N::
+
+            loss = model.minibatch_training_loss_closure(200, seed=0)
+            for _ in range(num_steps):
+                optimizer.minimize(loss, model.trainable_variables)
+
+        :param batch_size: Rows in a batch.
+        :param seed: The same seed gives the same batches.
+        :param compile: Whether to compile it.
+        :param refresh_every: Steps between sums over all rows; one epoch by default.
+        :raises ValueError: If an argument is outside its range.
+        """
+        loss = MinibatchLoss(self, batch_size, seed, refresh_every)
+        return tf.function(loss.__call__, autograph=False) if compile else loss
+
     @property
     def last_inference(self) -> SiteUpdateInfo:
         """The record of the newest run of the inner loop."""
@@ -257,6 +252,15 @@ class PEP(InternalDataModel):
     def _priors(self) -> list[Prior]:
         return independent_priors(self.kernel, self.inducing_variable, self.num_latent_gps)
 
+    def _num_inducing_of_latents(self) -> list[int]:
+        """M of each latent function, which GPflow lets differ."""
+        sizes = {
+            latent: int(prior.inducing_variable.num_inducing)
+            for prior in self._priors()
+            for latent in prior.latents
+        }
+        return [sizes[latent] for latent in range(self.num_latent_gps)]
+
     def _prior_factors(self) -> list[tf.Tensor]:
         """W of each prior."""
         return [prior_factor(p.inducing_variable, p.kernel).W for p in self._priors()]
@@ -282,6 +286,38 @@ class PEP(InternalDataModel):
         pieces = chunks.row_chunks((self._rows()[0], *sites), self._rows_at_a_time())
         sums = chunks.sum_over_chunks(of_chunk, pieces, factors, keep=self._fits_memory())
         return NaturalSums.unflatten(sums)
+
+    def _energy(
+        self,
+        factors: list[tf.Tensor],
+        rows: Rows,
+        sites: Sites,
+        moments: Marginals,
+        totals: NaturalSums | None = None,
+        scale: float = 1.0,
+    ) -> tf.Tensor:
+        """
+        The energy of some rows; with totals, those of all rows, in place of what these rows add to
+        the prior, whose terms and derivatives then stand for ``scale`` times as many.
+        """
+        X, Y, alpha = rows
+        power = alpha[:, None]
+        cavities = cavity.remove(moments, sites, power)
+        *natural, ell = chunks.sum_over_chunks(
+            self._energy_sums,
+            chunks.row_chunks((X, Y, alpha, *sites, *cavities[:2]), self._rows_at_a_time()),
+            factors,
+            keep=self._fits_memory(),
+        )
+        if totals is not None:
+            natural = [
+                total + scale * (part - tf.stop_gradient(part))
+                for total, part in zip(totals.flatten(), natural, strict=True)
+            ]
+        prior = map(point.prior_terms, *NaturalSums.unflatten(tuple(natural)))
+        return tf.add_n(list(prior)) + scale * (
+            ell + point.site_terms(moments, sites, cavities, power)
+        )
 
     def _energy_sums(self, rows: Rows, *factors: tf.Tensor) -> Sums:
         X, Y, alpha, nu, tau, m, s = rows

@@ -1,6 +1,7 @@
 """Graphs traced without AutoGraph, whose conversion of Python code takes most of the time.
 
-The package needs none of it, nor do GPflow and its bijectors. A user's own kernel or mean function may.
+The package needs none of it, nor do GPflow and its bijectors. A user's own kernel or mean function
+may.
 """
 
 from collections.abc import Callable, Sequence
