@@ -42,6 +42,7 @@ __all__ = [
     "report",
     "saving",
     "sites",
+    "surrogate",
     "sweep",
     "tilted",
     "updates",

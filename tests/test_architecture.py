@@ -16,6 +16,7 @@ ROOMS = [
     ["likelihoods"],
     ["sites"],
     ["posterior"],
+    ["surrogate"],
     ["cavity"],
     ["energies"],
     ["updates"],

@@ -68,6 +68,12 @@ def _pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
     return pep.models.PEP(data, _kernel(), gpflow.likelihoods.Bernoulli(), Z, **options)
 
 
+def _pep_classification(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    tolerance = 1e-11 if gpflow.default_float() == np.float64 else 1e-4
+    options = {"alpha": 0.3, "tolerance": tolerance, **options}
+    return pep.models.PEPClassification(data, _kernel(), None, Z, **options)
+
+
 def _pep_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
     return _pep(data, Z, chunk_size=4, **options)
 
@@ -75,6 +81,7 @@ def _pep_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
 MODELS = {
     "PEPRegression": ModelCase(pep.models.PEPRegression, _pep_regression, _regression_data),
     "PEP": ModelCase(pep.models.PEP, _pep, _label_data),
+    "PEPClassification": ModelCase(pep.models.PEPClassification, _pep_classification, _label_data),
 }
 BY_CHUNKS = {
     "PEPRegression by chunks": ModelCase(

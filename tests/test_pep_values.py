@@ -340,7 +340,7 @@ def test_a_converged_model_costs_one_sweep() -> None:
 
 def test_an_unfinished_inner_loop_says_so_and_stays_usable() -> None:
     model = CASES["probit"].model(alpha=0.5, max_sweeps=2)
-    with pytest.warns(pep.models.pep.ConvergenceWarning, match="residual"):
+    with pytest.warns(pep.models.ConvergenceWarning, match="residual"):
         loss = model.training_loss()
     assert np.isfinite(loss)
     record = model.last_inference

@@ -13,8 +13,10 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType, create_posteri
 
 from ..covariances import well_conditioned
 from ..ops import chunks
-from ..ops.graph import converted_for
+from ..ops.graph import converted_for, unconverted
 from ..posterior import WhitenedGaussian, gpflow_posterior
+from ..surrogate import SurrogateRegression, surrogate_rows
+from . import checks
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
@@ -35,6 +37,39 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters and data as they are."""
+
+    @abc.abstractmethod
+    def _natural_of_v(self) -> list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        """
+        Of each latent function the inverse Cholesky factor of Kuu and what the data add to the
+        prior of v: W [M, M], G [M, M] and b [M, 1].
+        """
+
+    @unconverted
+    def surrogate(self) -> SurrogateRegression:
+        """
+        Compute the regression problem whose exact posterior of u and evidence are this model's.
+
+        See :mod:`gpflow_pep.surrogate`. It takes as many inducing variables for each latent
+        function.
+
+        :raises ValueError: If sites of negative precision leave a direction of u with less
+            precision than the prior has: no observation with noise does that.
+        """
+        rows = [surrogate_rows(*natural) for natural in self._natural_of_v()]
+        smallest = tf.reduce_min(tf.stack([row.smallest for row in rows]))
+        checks.require(
+            smallest > -1e-6,
+            "surrogate: got sites of negative precision that leave some direction less certain than"
+            " the prior, expected a likelihood whose sites all say something. Use a log-concave"
+            " likelihood.",
+        )
+        log_evidence = tf.add_n([row.log_evidence for row in rows])
+        return SurrogateRegression(
+            tf.stack([row.weights for row in rows]),
+            tf.stack([row.targets for row in rows]),
+            self.pep_log_marginal_likelihood() - log_evidence,
+        )
 
     @inherit_check_shapes
     def maximum_log_likelihood_objective(self) -> tf.Tensor:

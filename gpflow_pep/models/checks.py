@@ -304,17 +304,28 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     :param value: Any tensor.
     :param quantity: What it is.
     :param advice: Likely cause and what to try.
-    :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
-        ``InvalidArgumentError`` and the same message. XLA cannot stop: there NaN passes.
+    :raises ValueError: See :func:`require`.
     """
     message = f"{quantity}: got NaN or infinity, expected finite numbers. {advice}"
-    if tf.executing_eagerly():
-        if not bool(tf.reduce_all(tf.math.is_finite(value))):
-            raise ValueError(message)
-        return value
-    finite = tf.reduce_all(tf.math.is_finite(value))
-    with tf.control_dependencies([tf.debugging.Assert(finite, [message])]):
+    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), message)):
         return tf.identity(value)
+
+
+def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
+    """
+    Stop with a message where a condition does not hold.
+
+    :param condition: A truth value.
+    :param message: What was got, what was expected, what to do.
+    :return: What a graph must run first.
+    :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
+        ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
+    """
+    if not tf.executing_eagerly():
+        return [tf.debugging.Assert(condition, [message])]
+    if not bool(condition):
+        raise ValueError(message)
+    return []
 
 
 def _show(value: tf.Tensor) -> str:

@@ -25,6 +25,7 @@ from ..ops.graph import unconverted
 from ..sites import Marginals, Sites
 from ..sweep import NaturalSums, ProjectedRows, natural_sums, sweep
 from ..updates import run_to_fixed_point
+from . import checks
 
 if TYPE_CHECKING:
     from .pep import PEP
@@ -72,12 +73,12 @@ class MinibatchLoss:
         """The next batch's loss."""
         model = self._model
         X, Y, alpha = model._rows()
-        same = tf.debugging.Assert(
-            tf.shape(X)[0] == self._num_rows,
-            [f"The data have other rows than the {self._num_rows} of this minibatch loss; make it"
-             " anew."],
-        )  # fmt: skip
-        with tf.control_dependencies([] if same is None else [same]):
+        same = checks.require(
+            tf.equal(tf.shape(X)[0], self._num_rows),
+            f"data: got other rows than the {self._num_rows} that this minibatch loss was made for,"
+            " expected the same. Make it anew.",
+        )
+        with tf.control_dependencies(same):
             index = next(self._batches)
         factors = model._prior_factors()
         batch = tuple(tf.gather(value, index) for value in (X, Y, alpha))

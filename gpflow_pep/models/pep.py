@@ -1,6 +1,5 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
-import warnings
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -12,35 +11,24 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import cavity, tilted
-from ..covariances import Prior, independent_priors, prior_factor
-from ..energies import point
+from ..covariances import prior_factor
 from ..ops import chunks
-from ..ops.chunks import Rows, Sums
-from ..ops.constant import constant
+from ..ops.chunks import Rows
 from ..ops.graph import unconverted
-from ..posterior import WhitenedGaussian, whitened_posterior
-from ..sites import Marginals, Sites, no_sites
+from ..sites import no_sites
 from ..sweep import (
-    NaturalSums,
-    ProjectedRows,
-    natural_sums,
     project_latents,
     residual_variance,
-    sweep,
 )
-from ..updates import FALLBACKS, SiteUpdateInfo, run_to_fixed_point
+from ..updates import SiteUpdateInfo
 from . import checks
-from .base import InternalDataModel
+from .inference import ADVICE
 from .minibatch import MinibatchLoss
-from .parameters import ConvergenceWarning, Power, SiteParameters
-
-_ADVICE = (
-    "Likely causes are a hyperparameter that ran off to a huge or tiny value, or targets that the"
-    " likelihood cannot explain. Put priors on the parameters, start from others, or lower alpha."
-)
+from .parameters import Power, SiteParameters
+from .rows import ReplaceableRows
 
 
-class PEP(InternalDataModel):
+class PEP(ReplaceableRows):
     r"""
     Sparse GP model with any likelihood by Power Expectation Propagation.
 
@@ -106,6 +94,7 @@ class PEP(InternalDataModel):
         self.max_sweeps, self.tolerance = checks.check_loop(max_sweeps, tolerance)
         self.sites = SiteParameters(no_sites(self._num_rows(), num_latent_gps, X.dtype))
         self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
+        self._rows_version = tf.Variable(0, trainable=False)
 
     @unconverted
     @check_shapes(
@@ -120,7 +109,7 @@ class PEP(InternalDataModel):
         factors = self._prior_factors()
         sites, moments = self._infer(factors)
         value = self._energy(factors, self._rows(), sites, moments)
-        return checks.require_finite(value, "log marginal likelihood", _ADVICE)
+        return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     @unconverted
     @check_shapes(
@@ -203,14 +192,6 @@ class PEP(InternalDataModel):
         loss = MinibatchLoss(self, batch_size, seed, refresh_every)
         return tf.function(loss.__call__, autograph=False) if compile else loss
 
-    @property
-    def last_inference(self) -> SiteUpdateInfo:
-        """The record of the newest run of the inner loop."""
-        sweeps, residual, converged, rejected, fallback = self._last_run.numpy()
-        return SiteUpdateInfo(
-            int(sweeps), float(residual), bool(converged), int(rejected), FALLBACKS[int(fallback)]
-        )
-
     @unconverted
     @check_shapes(
         "return: [N]",
@@ -247,139 +228,4 @@ class PEP(InternalDataModel):
         (value,) = chunks.map_over_chunks(
             log_density, chunks.row_chunks(rows, self._rows_at_a_time())
         )
-        return checks.require_finite(value, "leave-one-out log density", _ADVICE)
-
-    def _priors(self) -> list[Prior]:
-        return independent_priors(self.kernel, self.inducing_variable, self.num_latent_gps)
-
-    def _num_inducing_of_latents(self) -> list[int]:
-        """M of each latent function, which GPflow lets differ."""
-        sizes = {
-            latent: int(prior.inducing_variable.num_inducing)
-            for prior in self._priors()
-            for latent in prior.latents
-        }
-        return [sizes[latent] for latent in range(self.num_latent_gps)]
-
-    def _prior_factors(self) -> list[tf.Tensor]:
-        """W of each prior."""
-        return [prior_factor(p.inducing_variable, p.kernel).W for p in self._priors()]
-
-    def _rows(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        X, Y = (tf.convert_to_tensor(value) for value in self.data)
-        checks.check_alpha(self.alpha, self._known_num_rows(), "row")
-        return X, Y, tf.broadcast_to(self.alpha, tf.shape(X)[:1])
-
-    def _project_rows(self, factors: list[tf.Tensor], X: tf.Tensor) -> ProjectedRows:
-        priors = self._priors()
-        keep = self._fits_memory(len(priors))
-        return ProjectedRows(priors, factors, X, self._rows_at_a_time(), keep)
-
-    def _sum_natural(self, factors: list[tf.Tensor], sites: Sites) -> NaturalSums:
-        """Differentiable in the factors."""
-
-        def of_chunk(rows: Rows, *factors: tf.Tensor) -> Sums:
-            X, nu, tau = rows
-            projections = project_latents(self._priors(), factors, X)
-            return natural_sums(projections, Sites(nu, tau)).flatten()
-
-        pieces = chunks.row_chunks((self._rows()[0], *sites), self._rows_at_a_time())
-        sums = chunks.sum_over_chunks(of_chunk, pieces, factors, keep=self._fits_memory())
-        return NaturalSums.unflatten(sums)
-
-    def _energy(
-        self,
-        factors: list[tf.Tensor],
-        rows: Rows,
-        sites: Sites,
-        moments: Marginals,
-        totals: NaturalSums | None = None,
-        scale: float = 1.0,
-    ) -> tf.Tensor:
-        """
-        The energy of some rows; with totals, those of all rows, in place of what these rows add to
-        the prior, whose terms and derivatives then stand for ``scale`` times as many.
-        """
-        X, Y, alpha = rows
-        power = alpha[:, None]
-        cavities = cavity.remove(moments, sites, power)
-        *natural, ell = chunks.sum_over_chunks(
-            self._energy_sums,
-            chunks.row_chunks((X, Y, alpha, *sites, *cavities[:2]), self._rows_at_a_time()),
-            factors,
-            keep=self._fits_memory(),
-        )
-        if totals is not None:
-            natural = [
-                total + scale * (part - tf.stop_gradient(part))
-                for total, part in zip(totals.flatten(), natural, strict=True)
-            ]
-        prior = map(point.prior_terms, *NaturalSums.unflatten(tuple(natural)))
-        return tf.add_n(list(prior)) + scale * (
-            ell + point.site_terms(moments, sites, cavities, power)
-        )
-
-    def _energy_sums(self, rows: Rows, *factors: tf.Tensor) -> Sums:
-        X, Y, alpha, nu, tau, m, s = rows
-        projections = project_latents(self._priors(), factors, X)
-        mean, variance = m + self._mean(X), s + residual_variance(projections)
-        ell = tilted.log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
-        sums = natural_sums(projections, Sites(nu, tau))
-        return (*sums.flatten(), tf.reduce_sum(ell))
-
-    def _infer(
-        self,
-        factors: list[tf.Tensor],
-        max_sweeps: int | None = None,
-        tolerance: float | None = None,
-        damping: float = 1.0,
-    ) -> tuple[Sites, Marginals]:
-        """Sites and marginals at the fixed point, constant for differentiation."""
-
-        def run() -> list[tf.Tensor]:
-            X, Y, alpha = self._rows()
-            projected = self._project_rows(factors, X)
-            rows = X, self._mean(X), Y, alpha
-            sites, moments, info = run_to_fixed_point(
-                lambda sites: sweep(self.likelihood, projected, rows, sites),
-                self._initial_sites(),
-                max_sweeps=max_sweeps or self.max_sweeps,
-                tolerance=tolerance or self.tolerance,
-                damping=damping,
-            )
-            return [*sites, *moments, tf.stack([tf.cast(x, sites.nu.dtype) for x in info])]
-
-        nu, tau, m, s, info = constant(run)
-        self.sites.assign(Sites(nu, tau))
-        self._last_run.assign(info)
-        if tf.executing_eagerly() and not self.last_inference.converged:
-            warnings.warn(
-                f"The sites did not converge: residual {self.last_inference.residual:.3g} after"
-                f" {self.last_inference.num_sweeps} sweeps, expected below {self.tolerance:g}."
-                f" {_ADVICE}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return Sites(nu, tau), Marginals(m, s)
-
-    def _initial_sites(self) -> Sites:
-        """The cached sites; none where the data were replaced by another number of rows."""
-        cached = self.sites.read()
-        num_rows = self._num_rows()
-        fresh = no_sites(num_rows, self.num_latent_gps, cached.nu.dtype)
-        if cached.nu.shape[0] is not None and cached.nu.shape[0] == fresh.nu.shape[0]:
-            return cached
-        same = tf.equal(tf.shape(cached.nu)[0], num_rows)
-        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
-        return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))
-
-    @unconverted
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        factors = self._prior_factors()
-        sites, _ = self._infer(factors)
-        parts = list(map(whitened_posterior, *self._sum_natural(factors, sites)))
-        q_mu, q_sqrt = (tf.concat(part, axis) for part, axis in zip(zip(*parts), (1, 0)))
-        return WhitenedGaussian(
-            checks.require_finite(q_mu, "mean of q(u)", _ADVICE),
-            checks.require_finite(q_sqrt, "covariance of q(u)", _ADVICE),
-        )
+        return checks.require_finite(value, "leave-one-out log density", ADVICE)

@@ -176,6 +176,12 @@ class PEPRegression(InternalDataModel):
             checks.require_finite(q.q_sqrt, "covariance of q(u)", _ADVICE),
         )
 
+    def _natural_of_v(self) -> list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        sums = self._sums()
+        W = prior_factor(self.inducing_variable, self.kernel).W
+        columns = tf.split(sums.moment, self.data[1].shape[1], axis=1)
+        return [(W, sums.gram, column) for column in columns]
+
     def _residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         return Y - self._mean(X)
 

@@ -1,0 +1,81 @@
+"""PEPClassification: the likelihood that it chooses, and the labels that it takes."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import assert_close
+
+import gpflow_pep as pep
+
+RNG = np.random.default_rng(1)
+X = RNG.standard_normal([12, 2])
+BINARY = np.arange(12)[:, None] % 2
+CLASSES = np.arange(12)[:, None] % 3
+
+
+def _model(Y: Any, likelihood: Any = None, **options: Any) -> pep.models.PEPClassification:
+    kernel = gpflow.kernels.SquaredExponential()
+    return pep.models.PEPClassification((X, Y), kernel, likelihood, X[:3], **options)
+
+
+@pytest.mark.parametrize("dtype", [int, bool, np.uint8, float])
+def test_two_classes(dtype: type) -> None:
+    model = _model(BINARY.astype(dtype), alpha=0.5)
+    assert type(model.likelihood) is gpflow.likelihoods.Bernoulli
+    assert model.num_latent_gps == 1
+    assert model.data[1].dtype == tf.float64
+
+
+def test_several_classes() -> None:
+    model = _model(CLASSES)
+    assert type(model.likelihood) is gpflow.likelihoods.MultiClass
+    assert model.num_latent_gps == model.likelihood.num_classes == 3
+
+
+def test_labels_in_tensors() -> None:
+    model = _model(tf.constant(CLASSES))
+    assert model.num_latent_gps == 3
+
+
+def test_it_is_pep() -> None:
+    likelihood = gpflow.likelihoods.Bernoulli()
+    model = _model(BINARY, alpha=0.5)
+    expected = pep.models.PEP((X, BINARY.astype(float)), model.kernel, likelihood, X[:3], alpha=0.5)
+    assert_close(model.pep_log_marginal_likelihood(), expected.pep_log_marginal_likelihood())
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        gpflow.likelihoods.Bernoulli(),
+        pep.likelihoods.NoisyLabelBernoulli(0.05),
+        gpflow.likelihoods.MultiClass(2),
+        gpflow.likelihoods.Softmax(2),
+    ],
+)
+def test_a_likelihood_of_classes_is_kept(likelihood: Any) -> None:
+    assert _model(BINARY, likelihood).likelihood is likelihood
+
+
+def test_a_class_may_be_empty_where_the_likelihood_is_given() -> None:
+    assert _model(2 * BINARY, gpflow.likelihoods.MultiClass(3)).num_latent_gps == 3
+
+
+@pytest.mark.parametrize(
+    "Y, likelihood, match",
+    [
+        (2 * BINARY - 1, None, r"Y: got the labels -1, 1, expected 0 to C - 1.*Recode"),
+        (2 * BINARY, None, r"Y: got the labels 0, 2.*or pass the likelihood"),
+        (0 * BINARY, None, r"Y: got the labels 0, .*two or more classes"),
+        (BINARY + 0.5, None, r"Y: got the labels 0\.5, 1\.5"),
+        (BINARY.astype(str), None, r"Y: got labels of type .*Encode them"),
+        (CLASSES, gpflow.likelihoods.Bernoulli(), r"Y: got 2 at row 2, expected 0 or 1"),
+        (BINARY, gpflow.likelihoods.Poisson(), r"likelihood: got Poisson.*models\.PEP"),
+    ],
+)
+def test_refused(Y: Any, likelihood: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        _model(Y, likelihood)
