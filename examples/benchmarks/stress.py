@@ -1,0 +1,182 @@
+"""Print how often the inner loop of PEP converges where that is hard.
+
+    python examples/benchmarks/stress.py --data DIRECTORY               # minutes
+    python examples/benchmarks/stress.py --data DIRECTORY probit Poisson
+
+Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100, as many as
+rows at the rows, and 20 of which half nearly repeat the others; from no sites, tolerance 1e-6, 200
+sweeps before a fallback. Classes and counts (round(exp(1 + sin(2 x1) + y))) are on 400 rows of the
+banana data, Student's t likelihood on a sine with outliers, RobustMax on three generated classes.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from gpflow_pep.models import PEP
+
+VARIANCES = (0.1, 1.0, 10.0, 100.0, 1e4)
+LENGTHSCALES = (0.05, 0.3, 1.0, 5.0)
+ALPHAS = (0.0, 0.5, 1.0)
+
+
+class Problem(NamedTuple):
+    """Data and likelihood."""
+
+    X: np.ndarray
+    Y: np.ndarray
+    likelihood: Any
+
+
+class Cell(NamedTuple):
+    """What became of one run."""
+
+    converged: bool
+    sweeps: int
+    refused: int
+    fallback: str
+    finite: bool
+
+
+def banana(directory: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels of 400 rows."""
+    path = directory / "banana_train400.csv.gz"
+    if not path.is_file():
+        raise SystemExit(f"{path} does not exist: pass the directory of the data sets as --data.")
+    table = np.loadtxt(path, delimiter=",", skiprows=1)
+    return table[:, :2], table[:, 2:]
+
+
+def classes(directory: Path, likelihood: Any) -> Problem:
+    """The banana data."""
+    return Problem(*banana(directory), likelihood)
+
+
+def counts(directory: Path) -> Problem:
+    """Counts on the inputs of the banana data."""
+    X, labels = banana(directory)
+    Y = np.round(np.exp(1.0 + np.sin(2.0 * X[:, :1]) + labels))
+    return Problem(X, Y, gpflow.likelihoods.Poisson())
+
+
+def outliers(directory: Path) -> Problem:
+    """A sine, 15% of whose targets are off by about 5."""
+    rng = np.random.default_rng(0)
+    X = np.linspace(-3.0, 3.0, 100)[:, None]
+    Y = np.sin(2.0 * X) + 0.1 * rng.standard_normal(X.shape)
+    off = rng.random(len(X)) < 0.15
+    Y[off] += 5.0 * rng.standard_normal((off.sum(), 1))
+    return Problem(X, Y, gpflow.likelihoods.StudentT(scale=0.1, df=3.0))
+
+
+def three_classes(directory: Path) -> Problem:
+    """Three classes in the plane, easily told apart."""
+    X = np.random.default_rng(0).standard_normal((150, 2))
+    Y = (X[:, :1] > 0.0) + (X[:, 1:] > 0.0).astype(float)
+    return Problem(X, Y, gpflow.likelihoods.MultiClass(3))
+
+
+PROBLEMS: dict[str, Callable[[Path], Problem]] = {
+    "probit": lambda directory: classes(directory, gpflow.likelihoods.Bernoulli()),
+    "logit": lambda directory: classes(directory, gpflow.likelihoods.Bernoulli(tf.sigmoid)),
+    "Poisson": counts,
+    "Student's t": outliers,
+    "RobustMax": three_classes,
+}
+
+
+def inducing_inputs(X: np.ndarray) -> dict[str, np.ndarray]:
+    """By name; in random order, so that few are spread like many."""
+    rng = np.random.default_rng(1)
+    order = X[rng.permutation(len(X))]
+    near = order[:10] + 1e-5 * rng.standard_normal((10, X.shape[1]))
+    return {
+        "20": order[:20],
+        "100": order[:100],
+        "at the rows": X.copy(),
+        "near-duplicate": np.concatenate([order[:10], near]),
+    }
+
+
+def cells(problem: Problem, Z: np.ndarray) -> dict[tuple[float, float, float], Cell]:
+    """Of all kernels and powers for these inducing inputs: one compilation."""
+    kernel = gpflow.kernels.SquaredExponential()
+    model = PEP((problem.X, problem.Y), kernel, problem.likelihood, Z)
+    evaluate = tf.function(model.pep_log_marginal_likelihood, autograph=False)
+    results = {}
+    for alpha in ALPHAS:
+        model.alpha.assign(alpha)
+        for variance in VARIANCES:
+            kernel.variance.assign(variance)
+            for lengthscale in LENGTHSCALES:
+                kernel.lengthscales.assign(lengthscale)
+                for part in (model.sites.nu, model.sites.tau):
+                    part.assign(tf.zeros_like(part))
+                try:
+                    finite = bool(np.isfinite(evaluate().numpy()))
+                except tf.errors.InvalidArgumentError:  # its message says what to do
+                    finite = False
+                sweeps, _, converged, refused, fallback = model.last_inference
+                results[alpha, variance, lengthscale] = Cell(
+                    bool(converged), int(sweeps), int(refused), str(fallback), finite
+                )
+    return results
+
+
+def report(name: str, problem: Problem, only: str | None) -> None:
+    """A line for each power, and the cells that did not converge."""
+    start = time.perf_counter()
+    results = {
+        (label, *key): cell
+        for label, Z in inducing_inputs(problem.X).items()
+        if only in (None, label)
+        for key, cell in cells(problem, Z).items()
+    }
+    for alpha in ALPHAS:
+        part = {key: cell for key, cell in results.items() if key[1] == alpha}
+        good = [cell for cell in part.values() if cell.converged]
+        sweeps = [cell.sweeps for cell in good] or [0]
+        fallbacks = {
+            fallback: sum(cell.fallback == fallback for cell in part.values())
+            for fallback in ("damped", "limited")
+        }
+        print(
+            f"{name:12}{alpha:7g}{len(good):10d}{len(part):6d}{np.median(sweeps):9.0f}"
+            f"{np.quantile(sweeps, 0.95):7.0f}{sum(cell.refused for cell in part.values()):9d}"
+            f"{fallbacks['damped']:8d}{fallbacks['limited']:9d}"
+            f"{sum(not cell.finite for cell in part.values()):11d}",
+            flush=True,
+        )
+    failures = [key for key, cell in results.items() if not cell.converged]
+    for label, alpha, variance, lengthscale in failures:
+        print(f"    not: {label}, alpha {alpha:g}, variance {variance:g}, scale {lengthscale:g}")
+    print(f"    {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PROBLEMS)} (default: all)")
+    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
+    parser.add_argument("--inducing", help="one of the four choices only")
+    options = parser.parse_args()
+    heads = ("converged", "of", "median", "95%", "refused", "damped", "limited", "not finite")
+    widths = (10, 6, 9, 7, 9, 8, 9, 11)
+    print(
+        f"{'likelihood':12}{'alpha':>7}"
+        + "".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
+    )
+    for name in options.names or PROBLEMS:
+        report(name, PROBLEMS[name](Path(options.data)), options.inducing)
+
+
+if __name__ == "__main__":
+    main()
