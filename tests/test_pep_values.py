@@ -269,6 +269,32 @@ def test_shared_latent_functions_are_separate_ones_that_are_equal() -> None:
             assert_close(actual, of_reference)
 
 
+def test_a_class_without_rows_on_inputs_in_a_line() -> None:
+    """RobustMax is not log-concave; sequential Power EP has a fixed point here and finds it."""
+    X = np.linspace(-1.0, 1.0, 14).reshape(7, 2)
+    Y = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    Z, epsilon = X[::3], 1e-3
+    model = pep.models.PEP(
+        (X, Y[:, None]),
+        SquaredExponential(),
+        gpflow.likelihoods.MultiClass(NUM_CLASSES),
+        Z,
+        alpha=0.5,
+    )
+    prior = squared_exponential_prior(X, Z, 1.0, 1.0, gpflow.config.default_jitter())
+    high, low = 1.0 - epsilon, epsilon / (NUM_CLASSES - 1)
+    problem = pep_reference.Problem(
+        priors=[prior] * NUM_CLASSES,
+        means=np.zeros([7, NUM_CLASSES]),
+        factors=[pep_reference.largest_latent_factor(int(y), high, low) for y in Y],
+        alpha=np.full(7, 0.5),
+    )
+    expected = pep_reference.log_z(problem, pep_reference.fixed_point(problem))
+    actual = tf.function(model.pep_log_marginal_likelihood)()
+    assert model.last_inference.converged, model.last_inference
+    assert_close(actual, expected)
+
+
 def test_latent_functions_of_their_own() -> None:
     """Each class with another kernel and other inducing inputs, at a power for each row."""
     case = CASES["RobustMax"]
