@@ -41,6 +41,7 @@ __all__ = [
     "posterior",
     "report",
     "saving",
+    "sequential",
     "sites",
     "surrogate",
     "sweep",

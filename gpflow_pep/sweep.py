@@ -14,7 +14,7 @@ from .covariances import Prior, Projection, project
 from .ops import chunks
 from .ops.chunks import Rows, Sums
 from .ops.linalg import gram
-from .posterior import PosteriorFactor, marginals, posterior_factor
+from .posterior import marginals, posterior_factor
 from .sites import Marginals, Sites
 from .updates import Evaluation
 
@@ -43,6 +43,11 @@ class NaturalSums(NamedTuple):
         """From all grams, then all moments."""
         half = len(sums) // 2
         return cls(sums[:half], sums[half:])
+
+    def plus(self, other: "NaturalSums") -> "NaturalSums":
+        """Those of two sets of rows together."""
+        pairs = zip(self.flatten(), other.flatten(), strict=True)
+        return self.unflatten(tuple(one + more for one, more in pairs))
 
 
 def natural_sums(projections: Projections, sites: Sites) -> NaturalSums:
@@ -152,10 +157,7 @@ class ProjectedRows:
 
 
 class Targets(NamedTuple):
-    """What the rows of one chunk want."""
-
-    marginals: Marginals
-    """Moments of h under q."""
+    """What some rows want."""
 
     sites: Sites
     """The sites that match the moments of the tilted distributions."""
@@ -170,7 +172,7 @@ class Targets(NamedTuple):
 def match_moments(
     likelihood: Likelihood,
     projections: Projections,
-    posteriors: Sequence[PosteriorFactor],
+    moments: Marginals,
     X: tf.Tensor,
     mean: tf.Tensor,
     Y: tf.Tensor,
@@ -187,15 +189,13 @@ def match_moments(
 
     :param likelihood: The likelihood.
     :param projections: Of the rows.
-    :param posteriors: q(v) of each latent function.
+    :param moments: Of h under q.
     :param X: [N, D].
     :param mean: The mean function there, [N, L].
     :param Y: [N, P].
     :param alpha: The power of each row, [N].
     :param sites: The sites in q.
     """
-    columns = [marginals(p.A, q) for p, q in zip(projections, posteriors, strict=True)]
-    moments = Marginals(*(tf.concat(column, axis=1) for column in zip(*columns)))
     power = alpha[:, None]
     left = cavity.remove(moments, sites, power)
     d = residual_variance(projections)
@@ -213,7 +213,7 @@ def match_moments(
         for tau in (tau, tf.maximum(tau, tf.zeros_like(tau)))
     )
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
-    return Targets(moments, target, limited, tf.reduce_all(proper, axis=1))
+    return Targets(target, limited, tf.reduce_all(proper, axis=1))
 
 
 def sweep(
@@ -235,16 +235,17 @@ def sweep(
     sums = projected.sum(
         lambda projections, *piece: natural_sums(projections, Sites(*piece)).flatten(), sites
     )
+    natural = NaturalSums.unflatten(sums)
     if others is not None:
-        sums = tuple(a + b for a, b in zip(sums, others.flatten(), strict=True))
-    posteriors = list(map(posterior_factor, *NaturalSums.unflatten(sums)))
+        natural = natural.plus(others)
+    posteriors = list(map(posterior_factor, *natural))
 
     def of_chunk(projections: Projections, *piece: tf.Tensor) -> Rows:
         X, mean, Y, alpha, nu, tau = piece
-        targets = match_moments(
-            likelihood, projections, posteriors, X, mean, Y, alpha, Sites(nu, tau)
-        )
-        return (*targets.marginals, *targets.sites, *targets.limited, targets.proper)
+        columns = [marginals(p.A, q) for p, q in zip(projections, posteriors, strict=True)]
+        moments = Marginals(*(tf.concat(column, axis=1) for column in zip(*columns)))
+        targets = match_moments(likelihood, projections, moments, X, mean, Y, alpha, Sites(nu, tau))
+        return (*moments, *targets.sites, *targets.limited, targets.proper)
 
     m, s, nu, tau, limited_nu, limited_tau, proper = projected.map(of_chunk, (*rows, *sites))
     return Evaluation(

@@ -128,6 +128,17 @@ def _scale(F: tf.Tensor, marginals: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.sqrt(s) * (F_nu - m * F_tau), s * F_tau], axis=-3)
 
 
+def residual(sites: Sites, evaluation: Evaluation) -> tf.Tensor:
+    """
+    Compute the residual of a record, see :class:`SiteUpdateInfo`.
+
+    :param sites: Some sites.
+    :param evaluation: What belongs to them.
+    """
+    F = tf.stack(evaluation.target) - tf.stack(sites)
+    return _largest(_scale(F, tf.stack(evaluation.marginals)))
+
+
 def _norm(scaled: tf.Tensor) -> tf.Tensor:
     return tf.sqrt(tf.reduce_mean(tf.square(scaled)))
 

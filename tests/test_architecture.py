@@ -21,6 +21,7 @@ ROOMS = [
     ["energies"],
     ["updates"],
     ["sweep"],
+    ["sequential"],
     ["models"],
     ["selection"],
     ["metrics", "datasets", "training", "monitor"],

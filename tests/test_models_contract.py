@@ -70,8 +70,10 @@ def _pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
 
 def _pep_classification(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
     tolerance = 1e-11 if gpflow.default_float() == np.float64 else 1e-4
-    options = {"alpha": 0.3, "tolerance": tolerance, **options}
-    return pep.models.PEPClassification(data, _kernel(), None, Z, **options)
+    options = {"alpha": 0.7, "tolerance": tolerance, **options}
+    # Given, because data that replace others here may all be of one class.
+    likelihood = gpflow.likelihoods.Bernoulli()
+    return pep.models.PEPClassification(data, _kernel(), likelihood, Z, **options)
 
 
 def _pep_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:

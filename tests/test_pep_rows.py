@@ -115,3 +115,30 @@ def test_refused() -> None:
     with pytest.raises(ValueError, match=r"shape=\[None, D\]"):
         _model(None, data=fixed).condition_on((X[12:], Y[12:]))
     assert model.num_data == 12
+
+
+def test_a_refusal_leaves_the_model_as_it_was() -> None:
+    data = tf.Variable(X[:12], shape=[None, 1]), tf.Variable(Y[:12])  # Y has no room for more
+    model = _model(None, data=data, alpha=np.full(12, 0.5))
+    before = model.pep_log_marginal_likelihood()
+    for alpha, match in (
+        (0.5, r"Y: got 16 rows for a tf.Variable of 12"),
+        (1.5, r"alpha: got 1\.5, expected values in \[0, 1\]"),
+        ([0.5, 0.5], r"alpha: got the shape \(2,\), expected .* each of the 4 rows"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.condition_on((X[12:], Y[12:]), alpha=alpha)
+        np.testing.assert_array_equal(model.data[0], X[:12])
+        assert model.alpha.shape == (12,)
+        assert_close(model.pep_log_marginal_likelihood(), before)
+
+
+def test_a_function_compiled_for_other_powers_stops() -> None:
+    data = tuple(tf.Variable(part[:12], shape=[None, 1]) for part in (X, Y))
+    model = _model(None, data=data, alpha=np.full(12, 0.5))
+    compiled = tf.function(model.training_loss, autograph=False)
+    compiled()
+    model.condition_on((X[12:], Y[12:]), alpha=0.5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"powers of rows.*Scipy\(\)\)\."):
+        compiled()
+    assert_close(model.training_loss(), _model(slice(None)).training_loss())

@@ -47,7 +47,13 @@ def _check(model: Any, mean: Array, covariances: Array) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, power", [("probit", "alpha 0"), ("Poisson", "alpha per row"), ("logit", "alpha 1")]
+    "name, power",
+    [
+        ("probit", "alpha 0"),
+        ("Poisson", "alpha per row"),
+        ("logit", "alpha 1"),
+        ("RobustMax", "alpha 0.5"),
+    ],
 )
 def test_exact_inference_gives_the_posterior_and_the_evidence(name: str, power: str) -> None:
     model = CASES[name].model(alpha=ALPHAS[power])

@@ -1,6 +1,7 @@
 """What models with sites have in common: the inner loop, and the energy at its end."""
 
 import warnings
+from typing import Any
 
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood
@@ -13,6 +14,7 @@ from ..ops.chunks import Rows, Sums
 from ..ops.constant import constant
 from ..ops.graph import unconverted
 from ..posterior import WhitenedGaussian, whitened_posterior
+from ..sequential import run_sequentially, sequential_pass
 from ..sites import Marginals, Sites, no_sites
 from ..sweep import (
     NaturalSums,
@@ -22,7 +24,7 @@ from ..sweep import (
     residual_variance,
     sweep,
 )
-from ..updates import FALLBACKS, SiteUpdateInfo, run_to_fixed_point
+from ..updates import FALLBACKS, Evaluation, SiteUpdateInfo, run_to_fixed_point
 from . import checks
 from .base import InternalDataModel
 from .parameters import ConvergenceWarning, Power, SiteParameters
@@ -83,11 +85,13 @@ class SiteModel(InternalDataModel):
             traced = self._rows_version.value() if tf.executing_eagerly() else None
         if traced is None:  # inside a graph that is no tf.function
             return X
+        or_variables = ", or make the data tf.Variables of shape [None, D]"
         same = checks.require(
             tf.equal(self._rows_version, int(traced)),
-            "data: got a function that was compiled for rows that have been replaced, expected one"
-            " of the present rows. Compile it anew (with another gpflow.optimizers.Scipy()), or"
-            " make the data tf.Variables of shape [None, D].",
+            "data: got a function that was compiled for rows, or powers of rows, that have been"
+            " replaced, expected one of the present ones. Compile it anew (with another"
+            " gpflow.optimizers.Scipy())"
+            f"{'' if isinstance(self.data[0], tf.Variable) else or_variables}.",
         )
         with tf.control_dependencies(same):
             return tf.identity(X)
@@ -155,6 +159,7 @@ class SiteModel(InternalDataModel):
         max_sweeps: int | None = None,
         tolerance: float | None = None,
         damping: float = 1.0,
+        sequential: bool = False,
     ) -> tuple[Sites, Marginals]:
         """Sites and marginals at the fixed point, constant for differentiation."""
 
@@ -164,27 +169,46 @@ class SiteModel(InternalDataModel):
             rows = X, self._mean(X), Y, alpha
             with tf.control_dependencies([X]):  # its check of replaced rows comes first
                 initial = self._initial_sites()
-            sites, moments, info = run_to_fixed_point(
-                lambda sites: sweep(self.likelihood, projected, rows, sites),
-                initial,
-                max_sweeps=max_sweeps or self.max_sweeps,
-                tolerance=tolerance or self.tolerance,
-                damping=damping,
-            )
+            limits: dict[str, Any] = {
+                "max_sweeps": max_sweeps or self.max_sweeps,
+                "tolerance": tolerance or self.tolerance,
+            }
+
+            def evaluate(sites: Sites) -> Evaluation:
+                return sweep(self.likelihood, projected, rows, sites)
+
+            if sequential:
+                projections = project_latents(self._priors(), factors, X)
+                sites, moments, info = run_sequentially(
+                    lambda sites: sequential_pass(
+                        self.likelihood, projections, rows, sites, damping
+                    ),
+                    evaluate,
+                    initial,
+                    **limits,
+                )
+            else:
+                sites, moments, info = run_to_fixed_point(
+                    evaluate, initial, damping=damping, **limits
+                )
             return [*sites, *moments, tf.stack([tf.cast(x, sites.nu.dtype) for x in info])]
 
         nu, tau, m, s, info = constant(run)
         self.sites.assign(Sites(nu, tau))
         self._last_run.assign(info)
-        if tf.executing_eagerly() and not self.last_inference.converged:
-            warnings.warn(
-                f"The sites did not converge: residual {self.last_inference.residual:.3g} after"
-                f" {self.last_inference.num_sweeps} sweeps, expected below {self.tolerance:g}."
-                f" {ADVICE}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        if tf.executing_eagerly():
+            self._warn_unless_converged()
         return Sites(nu, tau), Marginals(m, s)
+
+    def _warn_unless_converged(self) -> None:
+        info = self.last_inference
+        if not info.converged:
+            warnings.warn(
+                f"The sites did not converge: residual {info.residual:.3g} after {info.num_sweeps}"
+                f" sweeps, expected below {self.tolerance:g}. {ADVICE}",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _initial_sites(self) -> Sites:
         """The cached sites; none where the data were replaced by another number of rows."""

@@ -142,6 +142,8 @@ class PEP(ReplaceableRows):
         max_sweeps: int | None = None,
         tolerance: float | None = None,
         damping: float | None = None,
+        *,
+        sequential: bool = False,
     ) -> SiteUpdateInfo:
         """
         Bring the sites towards their fixed point for the parameters as they are.
@@ -152,6 +154,10 @@ class PEP(ReplaceableRows):
         :param max_sweeps: The most sweeps; the model's by default.
         :param tolerance: See the model; the model's by default.
         :param damping: The largest step, in (0, 1]; 1 by default.
+        :param sequential: Update one row after another, as the papers do; each sweep is one pass,
+            and one pass from no sites is assumed-density filtering. Slow, compiled at each
+            call, in memory for M x N numbers, and for small data or few rows only: see
+            :mod:`gpflow_pep.sequential`.
         :raises ValueError: If an argument is outside its range.
         """
         max_sweeps = self.max_sweeps if max_sweeps is None else max_sweeps
@@ -159,10 +165,15 @@ class PEP(ReplaceableRows):
         checks.check_loop(max_sweeps, tolerance)
         if damping is not None and not 0.0 < damping <= 1.0:
             raise ValueError(f"damping: got {damping}, expected a step in (0, 1]. 1 is undamped.")
-        factors = self._prior_factors()
-        self._infer(
-            factors, max_sweeps or self.max_sweeps, tolerance or self.tolerance, damping or 1.0
-        )
+
+        def infer() -> None:
+            self._infer(self._prior_factors(), max_sweeps, tolerance, damping or 1.0, sequential)
+
+        if sequential:  # row after row is too slow outside a graph
+            tf.function(infer, autograph=False)()
+            self._warn_unless_converged()
+        else:
+            infer()
         return self.last_inference
 
     def minibatch_training_loss_closure(

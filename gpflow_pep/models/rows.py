@@ -101,25 +101,33 @@ class ReplaceableRows(SiteModel):
         self, X: tf.Tensor, Y: tf.Tensor, index: AnyNDArray, alpha: TensorData | None
     ) -> None:
         """Rows and, by the index of each among the old ones or -1, what they keep."""
-        stays = index >= 0
+        # All that may be refused comes first, so that a refusal leaves the model as it was.
         powers = self._powers(index, alpha)
+        alpha = None if powers is None else Power(powers)
+        self._require_room(X, Y)
+        stays = index >= 0
         nu, tau = (np.where(stays[:, None], part.numpy()[index], 0.0) for part in self.sites.read())
-        for variable, value in zip(self.data, (X, Y), strict=True):
-            if isinstance(variable, tf.Variable):
-                if not variable.shape.is_compatible_with(value.shape):
-                    raise ValueError(
-                        f"data: got {value.shape[0]} rows for a tf.Variable of {variable.shape[0]},"
-                        " expected as many. Create it with shape=[None, D]."
-                    )
+        if isinstance(self.data[0], tf.Variable):
+            for variable, value in zip(self.data, (X, Y), strict=True):
                 variable.assign(value)
-        if not isinstance(self.data[0], tf.Variable):
+        else:
             self.data = X, Y
             self._rows_version.assign_add(1)
-        if powers is not None:
-            self.alpha = Power(powers)
+        if alpha is not None:
+            self.alpha = alpha
             self._rows_version.assign_add(1)
         self.num_data = self.data[0].shape[0]
         self.sites.assign(Sites(tf.constant(nu), tf.constant(tau)))
+
+    def _require_room(self, X: tf.Tensor, Y: tf.Tensor) -> None:
+        for name, variable, value in zip("XY", self.data, (X, Y), strict=True):
+            if isinstance(variable, tf.Variable) and not variable.shape.is_compatible_with(
+                value.shape
+            ):
+                raise ValueError(
+                    f"{name}: got {value.shape[0]} rows for a tf.Variable of {variable.shape[0]},"
+                    " expected as many. Create it with shape=[None, D]."
+                )
 
     def _powers(self, index: AnyNDArray, alpha: TensorData | None) -> AnyNDArray | None:
         """The power of each row; None where all have one."""
@@ -136,6 +144,12 @@ class ReplaceableRows(SiteModel):
                 f"alpha: got none, expected the power of the {np.sum(is_new)} rows that are new,"
                 " because each row of the model has a power of its own. Pass alpha=."
             )
-        powers = self.alpha.numpy()[index]
-        powers[is_new] = np.broadcast_to(0.0 if alpha is None else alpha, [np.sum(is_new)])
+        powers: AnyNDArray = self.alpha.numpy()[index]
+        new: AnyNDArray = np.asarray(0.0 if alpha is None else alpha)
+        if new.shape not in ((), (np.sum(is_new),)):
+            raise ValueError(
+                f"alpha: got the shape {new.shape}, expected a number or one for each of the"
+                f" {np.sum(is_new)} rows that are new."
+            )
+        powers[is_new] = new
         return powers

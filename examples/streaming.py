@@ -1,0 +1,176 @@
+"""Classify with rows that arrive in batches: each row seen once, or kept and seen again.
+
+    python examples/streaming.py                        # generated data, less than a minute
+    python examples/streaming.py --data DIRECTORY       # the banana data: banana.csv.gz in there
+
+Assumed-density filtering (ADF) is expectation propagation's first pass (Qi, Abdel-Gawad & Minka
+2010): it updates q row by row and keeps nothing of a row but what its site adds to q, so that its
+memory does not grow. EP keeps rows and sites: ``condition_on`` adds a batch, and before the next
+prediction sweeps over all rows so far bring the sites to their fixed point, from where they were.
+
+Hyperparameters and inducing inputs are trained on the first batch, and the same for both then.
+Prints error and mean negative log density on held-out rows after each batch, and EP's sweeps.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from sklearn.datasets import make_moons
+
+from gpflow_pep.covariances import prior_factor, project
+from gpflow_pep.metrics import mean_nlpd
+from gpflow_pep.models import PEPClassification
+from gpflow_pep.posterior import whitened_posterior
+from gpflow_pep.sequential import sequential_pass
+from gpflow_pep.sites import no_sites
+from gpflow_pep.sweep import NaturalSums, natural_sums
+
+SEED = 0
+NUM_TEST = 1000
+Rows = tuple[AnyNDArray, AnyNDArray]
+
+
+def generated(num_rows: int) -> Rows:
+    """Two half moons that overlap."""
+    X, labels = make_moons(num_rows, noise=0.35, random_state=SEED)
+    return X, labels[:, None].astype(float)
+
+
+def banana(directory: Path) -> Rows:
+    """The banana data in random order."""
+    path = directory / "banana.csv.gz"
+    if not path.is_file():
+        sys.exit(f"{path} does not exist. Name the directory that holds it with --data.")
+    table = np.loadtxt(path, delimiter=",", skiprows=1)
+    np.random.default_rng(SEED).shuffle(table)
+    return table[:, :-1], table[:, -1:]
+
+
+def trained_on(rows: Rows, num_inducing: int, alpha: float) -> PEPClassification:
+    """
+    A model of the first batch. Its data are variables of any length: what is compiled for them goes
+    on after more rows come.
+    """
+    X, Y = (tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in rows)
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(rows[0].shape[1]))
+    Z = rows[0][:num_inducing].copy()
+    model = PEPClassification((X, Y), kernel, None, Z, alpha=alpha)
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options={"maxiter": 50}
+    )
+    return model
+
+
+class Filter:
+    """
+    Assumed-density filtering with the prior, the likelihood and the power of a model.
+
+    :param model: Of one latent function.
+    """
+
+    def __init__(self, model: PEPClassification) -> None:
+        self.model = model
+        self.W = prior_factor(model.inducing_variable, model.kernel).W
+        self.sums = NaturalSums([tf.zeros_like(self.W)], [tf.zeros_like(self.W[:, :1])])
+        self.num_refused = 0
+        self._compiled = tf.function(self._one_pass, autograph=False)
+
+    def update(self, rows: Rows) -> None:
+        """Take some rows in, once and in their order."""
+        *sums, refused = self._compiled(*map(tf.constant, rows), *self.sums.flatten())
+        self.sums = NaturalSums.unflatten(tuple(sums))
+        self.num_refused += int(refused)
+
+    def _one_pass(self, X: tf.Tensor, Y: tf.Tensor, *before: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        model = self.model
+        others = NaturalSums.unflatten(before)
+        projections = [project(self.W, model.inducing_variable, model.kernel, X)]
+        rows = X, model.mean_function(X), Y, tf.broadcast_to(model.alpha, tf.shape(X)[:1])
+        none = no_sites(tf.shape(X)[0], 1, X.dtype)
+        sites, refused = sequential_pass(model.likelihood, projections, rows, none, others=others)
+        return (*natural_sums(projections, sites).plus(others).flatten(), refused)
+
+    def posterior(self) -> gpflow.models.SVGP:
+        """GPflow's model that has this q(u), for predictions."""
+        q = whitened_posterior(self.sums.grams[0], self.sums.moments[0])
+        model = self.model
+        return gpflow.models.SVGP(
+            model.kernel,
+            model.likelihood,
+            model.inducing_variable,
+            mean_function=model.mean_function,
+            q_mu=q.q_mu,
+            q_sqrt=q.q_sqrt,
+        )
+
+
+def scores(probability: tf.Tensor, Y: AnyNDArray) -> tuple[float, float]:
+    """Error rate, and mean negative log density, of labels with these probabilities of a 1."""
+    p = probability.numpy()
+    error = float(np.mean((p > 0.5) != (Y > 0.5)))
+    return error, mean_nlpd(np.log(np.where(Y > 0.5, p, 1.0 - p)))
+
+
+def stream(
+    rows: Rows, test: Rows, batch_size: int, num_inducing: int, alpha: float
+) -> tuple[PEPClassification, Filter]:
+    """Hand the rows over batch by batch, and print what is known after each."""
+    batches = [
+        tuple(part[start : start + batch_size] for part in rows)
+        for start in range(0, len(rows[0]), batch_size)
+    ]
+    model = trained_on(batches[0], num_inducing, alpha)
+    filtered = Filter(model)
+    predict = tf.function(model.predict_y, autograph=False)
+    print(f"{'rows':>6}  {'ADF error':>9} {'nlpd':>7}  {'EP error':>9} {'nlpd':>7} {'sweeps':>6}")
+    for k, batch in enumerate(batches):
+        filtered.update(batch)
+        if k > 0:
+            model.condition_on(batch)
+        seen_once = scores(filtered.posterior().predict_y(test[0])[0], test[1])
+        converged = scores(predict(test[0])[0], test[1])
+        record = model.last_inference
+        print(
+            f"{k * batch_size + len(batch[0]):>6}  {seen_once[0]:>9.4f} {seen_once[1]:>7.4f}"
+            f"  {converged[0]:>9.4f} {converged[1]:>7.4f} {record.num_sweeps:>6}"
+            + ("" if record.converged else "  not converged")
+        )
+    print(f"refused rows of ADF: {filtered.num_refused}")
+    return model, filtered
+
+
+def main() -> None:
+    """Read or generate the rows, and stream them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=None, help="directory of banana.csv.gz")
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--inducing", type=int, default=30)
+    parser.add_argument("--alpha", type=float, default=1.0)
+    args = parser.parse_args()
+    num_rows = args.batches * args.batch_size
+    X, Y = generated(num_rows + NUM_TEST) if args.data is None else banana(args.data)
+    if num_rows + NUM_TEST > len(X):
+        sys.exit(
+            f"Got {num_rows} rows to stream, expected at most the {len(X) - NUM_TEST} that are not"
+            " held out. Ask for fewer or smaller batches."
+        )
+    stream(
+        (X[:num_rows], Y[:num_rows]),
+        (X[-NUM_TEST:], Y[-NUM_TEST:]),
+        args.batch_size,
+        args.inducing,
+        args.alpha,
+    )
+
+
+if __name__ == "__main__":
+    main()
