@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 from rich.console import Console
@@ -21,8 +21,13 @@ from . import __version__
 
 if TYPE_CHECKING:
     from .compare import Comparison, Progress
+    from .datasets import Dataset
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+TASKS = ("regression", "classification")
+#: The name of each example, and of its function in gpflow_pep.datasets.
+EXAMPLES = {"diabetes": "diabetes", "breast-cancer": "breast_cancer", "wine": "wine"}
+DEFAULT_EXAMPLE = "diabetes"
 
 
 class BadInput(click.ClickException):
@@ -135,23 +140,24 @@ def _make_folder(out: Path) -> None:
 
 def _table(comparison: "Comparison") -> Table:
     dataset, split, best = comparison.dataset, comparison.split, comparison.best
+    metrics, decisive = comparison.metrics, comparison.decisive
+    kind = f" ({len(dataset.classes)} classes)" if dataset.classes else ""
+    low = ", ".join(metric.heading for metric in metrics if metric.nominal is None)
     table = Table(
-        title=f"Target '{dataset.target_name}', {len(dataset.feature_names)} inputs,"
+        title=f"Target '{dataset.target_name}'{kind}, {len(dataset.feature_names)} inputs,"
         f" {len(split.train)} training and {len(split.test)} held-out rows",
-        caption="Scores of the held-out rows; SMSE and SMLL: lower is better. * best (lowest SMLL)",
+        caption=f"Scores of the held-out rows; {low}: lower is better."
+        f" * best (lowest {decisive.heading})",
     )
-    for heading in (
-        "", "alpha", "log Z", "SMSE", "SMLL", "90% coverage", "seconds", "iterations", "converged",
-    ):  # fmt: skip
+    headings = (metric.heading for metric in metrics)
+    for heading in ("", "alpha", "log Z", *headings, "seconds", "iterations", "converged"):
         table.add_column(heading, justify="right", no_wrap=True)
     for result in comparison.results:
         table.add_row(
             "*" if result is best else "",
             f"{result.alpha:g}",
             f"{result.log_z:.2f}",
-            f"{result.smse:.4f}",
-            f"{result.smll:.4f}",
-            f"{result.coverage:.1%}",
+            *(format(result.scores[metric.name], metric.form) for metric in metrics),
             f"{result.seconds:.1f}",
             str(result.iterations),
             "failed" if result.failed else "yes" if result.converged else "no",
@@ -169,23 +175,40 @@ def _complain(comparison: "Comparison") -> None:
             )
         elif not result.converged:
             click.echo(
-                f"Warning: the fit at alpha {result.alpha:g} stopped after {result.iterations}"
-                f" iterations before it converged ({result.message}).",
+                f"Warning: the fit at alpha {result.alpha:g} did not converge in"
+                f" {result.iterations} iterations ({result.message}).",
                 err=True,
             )
 
 
-def _run(data: Path | None, target: str, out: Path, options: dict[str, Any]) -> "Comparison":
+def _load(
+    data: Path | None, target: str | None, task: str | None, example: str | None
+) -> "Dataset":
+    from . import datasets
+
+    if data is None or target is None:
+        return getattr(datasets, EXAMPLES[example or DEFAULT_EXAMPLE])()
+    dataset = datasets.read_csv(data, target, cast(Any, task))
+    if task is None:
+        guess, other = ("classification", "regression")[:: 1 if dataset.classes else -1]
+        found = f" of {len(dataset.classes)} classes" if dataset.classes else ""
+        click.echo(f"Task: {guess}{found}, to judge by '{target}'; or --task {other}.", err=True)
+    return dataset
+
+
+def _run(source: Callable[[], "Dataset"], out: Path, options: dict[str, Any]) -> "Comparison":
     errors = Console(stderr=True)
     if errors.is_terminal:
         errors.print("Loading TensorFlow ...", style="dim")
     with _quiet_tensorflow():
-        from . import datasets, plotting
+        from . import plotting
         from .compare import compare
+        from .models import ConvergenceWarning
         from .report import write_report
     with _warnings_as_lines(errors):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the table says it
         try:
-            dataset = datasets.diabetes() if data is None else datasets.read_csv(data, target)
+            dataset = source()
             _make_folder(out)
             if not plotting.available():
                 warnings.warn(plotting.INSTALL, stacklevel=1)
@@ -210,8 +233,18 @@ def main() -> None:
 @click.argument("data", required=False, type=click.Path(path_type=Path))
 @click.option("--target", metavar="COLUMN", help="Column to predict; required with DATA.")
 @click.option(
+    "--task", type=click.Choice(TASKS),
+    help="Whether the target is a number or a class. By default it is a class if it is text or has"
+    " at most 10 different values, all whole.",
+)  # fmt: skip
+@click.option(
+    "--example", type=click.Choice(list(EXAMPLES)),
+    help=f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the default),"
+    " breast-cancer (2 classes) or wine (3 classes).",
+)  # fmt: skip
+@click.option(
     "--alphas", type=Alphas(), default="0,0.5,1", show_default=True,
-    help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is FITC.",
+    help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
 )  # fmt: skip
 @click.option(
     "--inducing", "num_inducing", type=click.IntRange(min=1), default=50, show_default=True,
@@ -235,17 +268,23 @@ def main() -> None:
 )  # fmt: skip
 @click.pass_context
 def compare(
-    ctx: click.Context, data: Path | None, target: str | None, out: Path, **options: Any
+    ctx: click.Context,
+    data: Path | None,
+    target: str | None,
+    task: str | None,
+    example: str | None,
+    out: Path,
+    **options: Any,
 ) -> None:
     """
     Which sparse approximation is right for my data?
 
-    Trains sparse GP regression at each alpha on the same rows of DATA, scores each on the same
-    held-out rows, and writes the scores, and the predictions, the figures and the trained model of
-    the best alpha (lowest SMLL on the held-out rows).
+    Trains sparse GP regression or classification at each alpha on the same rows of DATA, scores
+    each on the same held-out rows, and writes the scores, and the predictions, the figures and the
+    trained model of the best alpha (lowest mean negative log density of the held-out rows).
 
-    DATA is a CSV file, plain or compressed: a line of column names, then numbers only. Without it,
-    scikit-learn's diabetes data are used.
+    DATA is a CSV file, plain or compressed: a line of column names, then numbers only, but for the
+    names of classes. Without it, data of scikit-learn are used.
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
@@ -254,8 +293,14 @@ def compare(
             f"got DATA {data} and --target {target}, expected both or neither: name the column of"
             " the CSV file to predict."
         )
+    if data is None and task is not None:
+        raise click.UsageError(
+            f"got --task {task} without DATA, expected none: --example says what the task is."
+        )
+    if data is not None and example is not None:
+        raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
     try:
-        comparison = _run(data, target or "", out, options)
+        comparison = _run(lambda: _load(data, target, task, example), out, options)
     except KeyboardInterrupt:
         click.echo("Interrupted; nothing more is written.", err=True)
         ctx.exit(130)

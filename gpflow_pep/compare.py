@@ -1,27 +1,28 @@
 """
-The main job: train PEPRegression at several powers alpha from the same start, and score each on the
-same held-out rows.
+The main job: train a model at several powers alpha from the same start, and score each on the same
+held-out rows.
 """
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import gpflow
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from sklearn.cluster import KMeans
 
-from . import metrics
 from .datasets import Dataset, Split, Standardiser, train_test_split
-from .fitted import FittedRegression, build_model
-from .models import PEPRegression
+from .fitted import FittedModel, Metric, fitted_class
+from .models import ConvergenceWarning
 
-# L-BFGS-B stops when a step lowers the loss by less than this fraction of it. SciPy's 2e-9 spends
+# L-BFGS-B stops when a step improves log Z by less than this for each row. SciPy's 2e-9 spends
 # hundreds of further steps on inducing points, for changes in log Z and the scores far below what
 # distinguishes one alpha from another.
 TOLERANCE = 1e-6
@@ -33,20 +34,16 @@ class FitResult(NamedTuple):
 
     :param alpha: the power.
     :param log_z: log Z_PEP of the training targets, a density in their original units.
-    :param smse: standardised mean squared error of the held-out rows.
-    :param smll: standardised mean log loss of the held-out rows.
-    :param coverage: fraction of the held-out rows inside their central 90% interval.
+    :param scores: of the held-out rows, by the names of :attr:`Comparison.metrics`.
     :param seconds: time of training, without the time to compile it.
     :param iterations: steps of L-BFGS-B.
-    :param converged: whether the optimiser met its tolerance.
-    :param message: how the optimiser ended, or why the fit failed.
+    :param converged: whether the optimiser, and the sites where there are any, met their tolerance.
+    :param message: how the optimiser ended, or why the fit failed or did not converge.
     """
 
     alpha: float
     log_z: float
-    smse: float
-    smll: float
-    coverage: float
+    scores: dict[str, float]
     seconds: float
     iterations: int
     converged: bool
@@ -55,7 +52,7 @@ class FitResult(NamedTuple):
     @property
     def failed(self) -> bool:
         """Whether there is no usable model for this alpha."""
-        return not np.isfinite(self.smll)
+        return not np.all(np.isfinite(list(self.scores.values())))
 
 
 class Progress(NamedTuple):
@@ -67,17 +64,6 @@ class Progress(NamedTuple):
     alpha: float
     iteration: int
     result: FitResult | None
-
-
-class HeldOutPredictions(NamedTuple):
-    """Predictions of y at the held-out rows, in original units: [N_test] each."""
-
-    row: AnyNDArray
-    true: AnyNDArray
-    mean: AnyNDArray
-    sd: AnyNDArray
-    lower: AnyNDArray
-    upper: AnyNDArray
 
 
 @dataclass(frozen=True)
@@ -92,20 +78,32 @@ class Comparison:
     dataset: Dataset
     split: Split
     results: tuple[FitResult, ...]
-    models: dict[float, FittedRegression]
+    models: dict[float, FittedModel]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The scores of each result."""
+        return fitted_class(self.dataset).metrics
+
+    @property
+    def decisive(self) -> Metric:
+        """The score by which the best result is chosen: SMLL of a number, NLPD of a class."""
+        return fitted_class(self.dataset).decisive
 
     @property
     def best(self) -> FitResult | None:
         """
-        The result with the lowest SMLL on the held-out rows; None if every fit failed. It was
-        chosen on these rows, so its scores there are slightly optimistic.
+        The result with the lowest decisive score of the held-out rows; None if every fit failed. It
+        was chosen on these rows, so its scores there are slightly optimistic.
         """
         usable = [result for result in self.results if not result.failed]
-        return min(usable, key=lambda result: result.smll, default=None)
+        return min(usable, key=lambda result: result.scores[self.decisive.name], default=None)
 
-    def held_out_predictions(self, alpha: float) -> HeldOutPredictions:
+    def held_out_predictions(self, alpha: float) -> pd.DataFrame:
         """
-        Mean, standard deviation and central 90% interval of y for each held-out row.
+        A row for each held-out row: its number ("row", from 0 as in the data), the target ("true"),
+        and for a number the "mean", "sd" and the central 90% interval ("lower_90", "upper_90") of
+        y, for a class the most probable one ("predicted") and the probability of each ("p(name)").
 
         :param alpha: one of the alphas that were fitted.
         :raises ValueError: if there is no fitted model for `alpha`.
@@ -116,10 +114,8 @@ class Comparison:
                 f" {', '.join(map(str, self.models)) or 'none (every fit failed)'}: choose another."
             )
         rows = self.split.test
-        prediction = self.models[alpha].predict(self.dataset.X[rows])
-        lower, upper = metrics.central_interval(prediction.mean, prediction.variance)
-        columns = (self.dataset.Y[rows], prediction.mean, np.sqrt(prediction.variance))
-        return HeldOutPredictions(rows, *(column[:, 0] for column in (*columns, lower, upper)))
+        columns = self.models[alpha].columns(self.dataset.X[rows], self.dataset.Y[rows])
+        return pd.DataFrame({"row": rows, **columns})
 
 
 @check_shapes("X: [N, D]", "return: [M, D]")
@@ -167,10 +163,16 @@ class _Training(NamedTuple):
     message: str
 
 
-def _train(model: PEPRegression, max_iterations: int, step: Callable[[int], None]) -> _Training:
+def _train(
+    model: gpflow.models.GPModel, max_iterations: int, step: Callable[[int], None]
+) -> _Training:
     """L-BFGS-B over all trainable parameters, timed without the compilation of the loss."""
     optimiser = gpflow.optimizers.Scipy()
-    loss, variables = model.training_loss, model.trainable_variables
+    num_rows, variables = len(model.data[0]), model.trainable_variables
+
+    def loss() -> tf.Tensor:
+        return model.training_loss() / num_rows
+
     # The first evaluation compiles; minimize then finds the compiled function in the cache.
     evaluate = optimiser.eval_func(loss, variables, tf_fun_args={})
     evaluate(optimiser.initial_parameters(variables))
@@ -197,26 +199,10 @@ def _reason(error: Exception) -> str:
     return failed_check.group(1).replace("\\", "") if failed_check else text
 
 
-def _score(
-    dataset: Dataset, split: Split, fitted: FittedRegression
-) -> tuple[float, float, float, float]:
-    """log Z in original units, SMSE, SMLL and coverage."""
-    X, Y = dataset.X[split.test], dataset.Y[split.test]
-    Y_train = dataset.Y[split.train]
-    prediction = fitted.predict(X)
-    standard_log_z = fitted.model.pep_log_marginal_likelihood().numpy()
-    return (
-        float(standard_log_z - len(Y_train) * np.sum(np.log(fitted.target.scale))),
-        metrics.smse(Y, prediction.mean),
-        metrics.smll(Y[:, 0], fitted.predict_log_density(X, Y), Y_train),
-        metrics.coverage(Y, prediction.mean, prediction.variance),
-    )
-
-
 def _fit(
     dataset: Dataset,
     split: Split,
-    fitted: FittedRegression,
+    fitted: FittedModel,
     alpha: float,
     max_iterations: int,
     callback: Callable[[Progress], None],
@@ -229,14 +215,25 @@ def _fit(
         iterations = iteration
         callback(Progress(alpha, iteration, None))
 
+    X, Y = dataset.X[split.test], dataset.Y[split.test]
     try:
-        training = _train(fitted.model, max_iterations, step)
-        scores = _score(dataset, split, fitted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the result says it
+            training = _train(fitted.model, max_iterations, step)
+            log_z, scores = fitted.log_z(), fitted.scores(X, Y, dataset.Y[split.train])
     except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-        training = _Training(float("nan"), converged=False, message=_reason(error))
-        scores = (float("nan"),) * 4
+        nan = float("nan")
+        nothing = {metric.name: nan for metric in fitted.metrics}
+        return FitResult(alpha, nan, nothing, nan, iterations, False, _reason(error))
+    trouble = fitted.trouble()
     return FitResult(
-        alpha, *scores, training.seconds, iterations, training.converged, training.message
+        alpha,
+        log_z,
+        scores,
+        training.seconds,
+        iterations,
+        training.converged and not trouble,
+        trouble or training.message,
     )
 
 
@@ -253,10 +250,12 @@ def compare(
     """
     Train a sparse Gaussian process at each alpha and score it on held-out rows.
 
-    The rows are split once; inputs and target are standardised with the mean and the standard
-    deviation of the training rows; every alpha starts from the same parameters and k-means centres
-    (:func:`gpflow_pep.fitted.build_model`), and all parameters are trained with L-BFGS-B. A fit
-    that fails for numerical reasons is reported in its result, and the others still run.
+    The rows are split once, classes in equal proportions; inputs, and a target that is a number,
+    are standardised with the mean and the standard deviation of the training rows; every alpha
+    starts from the same parameters and k-means centres
+    (:meth:`FittedModel.start <gpflow_pep.fitted.base.FittedModel.start>`), and all parameters are
+    trained with L-BFGS-B. A fit that fails for numerical reasons is reported in its result, and the
+    others still run.
 
     :param dataset: the data, in original units.
     :param alphas: different numbers in [0, 1].
@@ -271,20 +270,19 @@ def compare(
     _check_alphas(alphas)
     if max_iterations < 1:
         raise ValueError(f"max_iterations is {max_iterations}, expected at least 1: raise it.")
-    split = train_test_split(len(dataset.X), test_fraction, seed)
+    labels = dataset.Y[:, 0] if dataset.classes else None
+    split = train_test_split(len(dataset.X), test_fraction, seed, labels)
     X_train, Y_train = dataset.X[split.train], dataset.Y[split.train]
     _check_targets_differ(Y_train, "training")
     _check_targets_differ(dataset.Y[split.test], "held-out")
-    inputs, target = Standardiser.fit(X_train), Standardiser.fit(Y_train)
-    # Tensors, so that the models share one copy of the data.
-    X, Y = tf.constant(inputs.transform(X_train)), tf.constant(target.transform(Y_train))
+    inputs = Standardiser.fit(X_train)
+    X = tf.constant(inputs.transform(X_train))  # a tensor, so that the models share one copy
     Z = initial_inducing_points(X.numpy(), num_inducing, seed)
 
     results, models = [], {}
     report = callback or (lambda progress: None)
     for alpha in alphas:
-        model = build_model(X, Y, Z, alpha)
-        fitted = FittedRegression(model, inputs, target, dataset.feature_names, dataset.target_name)
+        fitted = fitted_class(dataset).start(X, Y_train, Z, alpha, inputs, dataset)
         result = _fit(dataset, split, fitted, alpha, max_iterations, report)
         results.append(result)
         if not result.failed:

@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,25 +17,29 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
 
 MIN_ROWS = 10
+MAX_GUESSED_CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Dataset:
     """
-    A regression data set in its original units.
+    A data set in its original units.
 
     :param X: inputs, [N, D].
-    :param Y: targets, [N, 1], not all equal.
+    :param Y: targets, [N, 1], not all equal; for classes their numbers, 0 to C - 1.
     :param feature_names: D names.
     :param target_name: name of the target.
+    :param classes: for classification the names of the C classes, each of at least 2 rows; for
+        regression none.
     :raises ValueError: if the arrays do not fit together or are not finite, if there are fewer than
-        10 rows, or if all targets are equal.
+        10 rows, if all targets are equal, or the classes are not as said here.
     """
 
     X: AnyNDArray
     Y: AnyNDArray
     feature_names: tuple[str, ...]
     target_name: str
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         num_rows, num_features = len(self.X), len(self.feature_names)
@@ -55,10 +59,29 @@ class Dataset:
                 " held out for testing."
             )
         if np.ptp(self.Y) == 0.0:
+            value = self.classes[0] if len(self.classes) == 1 else self.Y[0, 0]
             raise ValueError(
-                f"the target '{self.target_name}' is {self.Y[0, 0]} in every row, expected values"
-                " that differ: choose another target column."
+                f"the target '{self.target_name}' is {value} in every row, expected values that"
+                " differ: choose another target column."
             )
+        if self.classes:
+            self._check_classes()
+
+    def _check_classes(self) -> None:
+        numbers = np.arange(len(self.classes))
+        if not np.all(np.isin(self.Y, numbers)):
+            wrong = self.Y[~np.isin(self.Y, numbers)]
+            raise ValueError(
+                f"Y has the class {wrong[0]:g}, expected 0 to {len(self.classes) - 1} for"
+                f" {len(self.classes)} names of classes: pass the numbers of the classes."
+            )
+        for name, count in zip(self.classes, np.sum(numbers == self.Y, axis=0), strict=True):
+            if count < 2:
+                raise ValueError(
+                    f"the class '{name}' of '{self.target_name}' has {count} row(s), expected at"
+                    " least 2, to train on and to hold out: remove it or join it with another; or"
+                    " is the target a number, for regression?"
+                )
 
 
 def _check_header(names: list[str], path: Path, target: str) -> None:
@@ -127,13 +150,47 @@ def _numeric(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     return numbers
 
 
-def read_csv(path: str | PathLike[str], target: str) -> Dataset:
+def looks_like_classes(target: "pd.Series[Any]") -> bool:
     """
-    Read a CSV file: a line of column names, then numbers only. A compressed file (`.csv.gz`) is
-    fine. Input columns that are constant are dropped, with a warning.
+    Whether a column is more likely classes than numbers: text (for the most part, so that a slip
+    among numbers is none), truth values, or 2 to 10 different values that are all whole.
+
+    :param target: the column; values may be missing.
+    """
+    if pd.api.types.is_bool_dtype(target):
+        return True
+    if not pd.api.types.is_numeric_dtype(target):
+        numbers = pd.to_numeric(target.dropna(), errors="coerce")
+        return bool(numbers.isna().sum() > numbers.notna().sum())
+    values = target.dropna().unique()
+    return 2 <= len(values) <= MAX_GUESSED_CLASSES and bool(np.all(values == np.round(values)))
+
+
+def _numbers_of_classes(target: "pd.Series[Any]") -> tuple["pd.Series[Any]", tuple[str, ...]]:
+    """Classes in increasing or alphabetical order: the number of each row, or NaN, and names."""
+    if not pd.api.types.is_numeric_dtype(target):
+        target = target.where(target.isna(), target.astype(str).str.strip())
+    numbers, values = pd.factorize(target, sort=True)
+    names = tuple(
+        str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        for value in values.tolist()
+    )
+    return pd.Series(numbers, target.index, dtype=np.float64).where(numbers >= 0), names
+
+
+def read_csv(
+    path: str | PathLike[str],
+    target: str,
+    task: Literal["regression", "classification"] | None = None,
+) -> Dataset:
+    """
+    Read a CSV file: a line of column names, then numbers only; classes may have any names. A
+    compressed file (`.csv.gz`) is fine. Input columns that are constant are dropped, with a
+    warning.
 
     :param path: the file.
     :param target: name of the column to predict; all others are inputs.
+    :param task: whether that is a number or a class; None: see :func:`looks_like_classes`.
     :raises ValueError: if the file does not exist, is empty or is no such CSV file; if column names
         are repeated, or `target` is not among them; if a value is text, missing or infinite; if
         there are no input columns that vary; or as :class:`Dataset`.
@@ -141,6 +198,9 @@ def read_csv(path: str | PathLike[str], target: str) -> Dataset:
     path = Path(path)
     table = _parse(path)
     _check_header(list(table.columns), path, target)
+    classes: tuple[str, ...] = ()
+    if task == "classification" or (task is None and looks_like_classes(table[target])):
+        table[target], classes = _numbers_of_classes(table[target])
     numbers = _numeric(table, path)
     inputs = numbers.drop(columns=target)
     constant = inputs.columns[(inputs.max() == inputs.min()).to_numpy()]
@@ -161,6 +221,7 @@ def read_csv(path: str | PathLike[str], target: str) -> Dataset:
         Y=numbers[[target]].to_numpy(),
         feature_names=tuple(inputs.columns),
         target_name=target,
+        classes=classes,
     )
 
 
@@ -179,6 +240,32 @@ def diabetes() -> Dataset:
     )
 
 
+def breast_cancer() -> Dataset:
+    """
+    The breast cancer data of Street, Wolberg and Mangasarian, *Nuclear feature extraction for
+    breast tumor diagnosis*, 1993, as scikit-learn ships them: 569 tumours, 30 inputs, 2 classes.
+    """
+    return _classes_of_scikit_learn(sklearn.datasets.load_breast_cancer(), "diagnosis")
+
+
+def wine() -> Dataset:
+    """
+    The wine recognition data of Forina et al., *PARVUS*, 1988, as scikit-learn ships them: 178
+    wines, 13 inputs, 3 classes, the cultivars.
+    """
+    return _classes_of_scikit_learn(sklearn.datasets.load_wine(), "cultivar")
+
+
+def _classes_of_scikit_learn(bunch: Any, target_name: str) -> Dataset:
+    return Dataset(
+        X=bunch.data,
+        Y=bunch.target[:, None].astype(np.float64),
+        feature_names=tuple(map(str, bunch.feature_names)),
+        target_name=target_name,
+        classes=tuple(map(str, bunch.target_names)),
+    )
+
+
 class Split(NamedTuple):
     """Row numbers of a data set, each part in increasing order."""
 
@@ -186,14 +273,18 @@ class Split(NamedTuple):
     test: AnyNDArray
 
 
-def train_test_split(num_rows: int, test_fraction: float, seed: int) -> Split:
+def train_test_split(
+    num_rows: int, test_fraction: float, seed: int, labels: AnyNDArray | None = None
+) -> Split:
     """
     Hold out a random part of the rows.
 
     :param num_rows: N.
     :param test_fraction: fraction to hold out, in (0, 1); at least 2 rows must be on either side.
     :param seed: the same seed gives the same split.
-    :raises ValueError: if a side has fewer than 2 rows.
+    :param labels: [N], classes of the rows, at least 2 of each, that are to be on both sides in
+        the same proportions.
+    :raises ValueError: if a side has fewer than 2 rows, or fewer rows than there are classes.
     """
     num_test = int(np.ceil(test_fraction * num_rows)) if 0.0 < test_fraction < 1.0 else 0
     if not 2 <= num_test <= num_rows - 2:
@@ -201,8 +292,15 @@ def train_test_split(num_rows: int, test_fraction: float, seed: int) -> Split:
             f"a test fraction of {test_fraction} holds out {num_test} of {num_rows} rows, expected"
             " at least 2 rows in either part: choose a fraction in (0, 1), as 0.2."
         )
+    num_classes = 0 if labels is None else len(np.unique(labels))
+    if not num_classes <= num_test <= num_rows - num_classes:
+        raise ValueError(
+            f"a test fraction of {test_fraction} holds out {num_test} of {num_rows} rows, expected"
+            f" at least {num_classes} rows in either part, one of each class: choose another"
+            " fraction."
+        )
     train, test = sklearn.model_selection.train_test_split(
-        np.arange(num_rows), test_size=num_test, random_state=seed
+        np.arange(num_rows), test_size=num_test, random_state=seed, stratify=labels
     )
     return Split(np.sort(train), np.sort(test))
 

@@ -3,6 +3,8 @@ How good predictions of held-out rows are. Standardised scores follow section 2.
 Williams, *Gaussian Processes for Machine Learning*, MIT Press, 2006.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
@@ -128,3 +130,51 @@ def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
     """
     _check_values(labels=labels, predicted=predicted)
     return float(np.mean(np.not_equal(labels, predicted)))
+
+
+class Calibration(NamedTuple):
+    """What :func:`calibration` found: one number for each bin that is not empty, and the error."""
+
+    confidence: AnyNDArray
+    """Mean probability of the predicted class, increasing."""
+
+    accuracy: AnyNDArray
+    """Fraction of rows whose class is the predicted one."""
+
+    count: AnyNDArray
+    """Number of rows."""
+
+    error: float
+    """The expected calibration error, mean of |accuracy - confidence| weighted by the counts."""
+
+
+@check_shapes("labels: [N]", "probability: [N, C]")
+def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10) -> Calibration:
+    """
+    Whether predictions that claim a probability come true as often.
+
+    Rows are sorted into bins of equal width by the probability of the class that is predicted for
+    them, the most probable one; in each bin that mean probability is compared with how often the
+    prediction is right (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated probabilities
+    using Bayesian binning*, AAAI 2015).
+
+    :param labels: the held-out classes, whole numbers from 0.
+    :param probability: the probability of each class.
+    :param num_bins: bins from 0 to 1, at least 1.
+    :raises ValueError: if an array is empty or not finite, or there is no bin.
+    """
+    _check_values(labels=labels, probability=probability)
+    if num_bins < 1:
+        raise ValueError(f"num_bins is {num_bins}, expected at least 1, as 10.")
+    confidence = np.max(probability, axis=1)
+    right = np.argmax(probability, axis=1) == labels
+    bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)
+    count = np.bincount(bins, minlength=num_bins)
+    used = count > 0
+    mean_confidence, accuracy = (
+        np.bincount(bins, weights=values, minlength=num_bins)[used] / count[used]
+        for values in (confidence, right)
+    )
+    gap = np.abs(accuracy - mean_confidence)
+    error = float(np.average(gap, weights=count[used]))
+    return Calibration(mean_confidence, accuracy, count[used], error)

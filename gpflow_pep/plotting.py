@@ -2,13 +2,14 @@
 Figures of a comparison. They need matplotlib, which comes with the extra ``gpflow_pep[plots]``.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .compare import Comparison, FitResult
-from .metrics import central_interval
+from .metrics import calibration, central_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,40 +46,48 @@ def _best(comparison: Comparison) -> FitResult:
     return comparison.best
 
 
+def _require_number(comparison: Comparison) -> None:
+    if comparison.dataset.classes:
+        raise ValueError("the target is a class, expected a number: use reliability_figure.")
+
+
 def metrics_figure(comparison: Comparison) -> "Figure":
     """
-    log Z and the held-out scores against alpha, with the best alpha (lowest SMLL) marked.
+    log Z and the held-out scores against alpha, with the best alpha marked.
 
     :param comparison: at least one of its fits did not fail.
     :raises ValueError: if every fit failed.
     :raises ImportError: if matplotlib is not installed.
     """
-    best = _best(comparison)
-    panels = {
-        "log_z": "log Z of the training rows (nats)",
-        "smse": "SMSE (lower is better)",
-        "smll": "SMLL (nats, lower is better)",
-        "coverage": "coverage of the 90% interval",
+    best, decisive = _best(comparison), comparison.decisive
+    results = sorted(
+        (result for result in comparison.results if not result.failed),
+        key=lambda result: result.alpha,
+    )
+    panels: dict[str, Callable[[FitResult], float]] = {
+        "log Z of the training rows (nats)": lambda result: result.log_z
     }
-    results = sorted(result for result in comparison.results if not result.failed)
+    for metric in comparison.metrics:
+        panels[metric.label] = lambda result, name=metric.name: result.scores[name]  # type: ignore[misc]
+    nominal = [None, *(metric.nominal for metric in comparison.metrics)]
     alphas = [result.alpha for result in results]
     figure = _figure(8.0, 5.5)
-    for axes, (field, label) in zip(
-        figure.subplots(2, 2, sharex=True).flat, panels.items(), strict=True
+    for axes, (label, value), right in zip(
+        figure.subplots(2, 2, sharex=True).flat, panels.items(), nominal, strict=True
     ):
-        axes.plot(alphas, [getattr(result, field) for result in results], "o-", color=FIT)
+        axes.plot(alphas, list(map(value, results)), "o-", color=FIT)
         axes.plot(
-            best.alpha, getattr(best, field), "*", color=BEST, markersize=15,
-            label=f"best SMLL: alpha = {best.alpha:g}",
+            best.alpha, value(best), "*", color=BEST, markersize=15,
+            label=f"best {decisive.heading}: alpha = {best.alpha:g}",
         )  # fmt: skip
-        if field == "coverage":
-            axes.axhline(0.9, color=TRAIN, linestyle="--", linewidth=1, label="nominal, 0.9")
+        if right is not None:
+            axes.axhline(right, color=TRAIN, linestyle="--", linewidth=1, label=f"nominal, {right}")
         axes.set_title(label, fontsize="medium")
         axes.ticklabel_format(axis="y", useOffset=False)
         axes.set_xticks(alphas)
         _tidy(axes)
         if axes.get_subplotspec().is_last_row():
-            axes.set_xlabel("alpha (0: variational, 1: FITC)")
+            axes.set_xlabel("alpha (0: variational, 1: EP)")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     return figure
@@ -88,20 +97,21 @@ def predictions_figure(comparison: Comparison) -> "Figure":
     """
     Predictions of the best model with 90% intervals against the true held-out targets.
 
-    :param comparison: at least one of its fits did not fail.
-    :raises ValueError: if every fit failed.
+    :param comparison: of a target that is a number; at least one of its fits did not fail.
+    :raises ValueError: if every fit failed, or the target is a class.
     :raises ImportError: if matplotlib is not installed.
     """
     best, name = _best(comparison), comparison.dataset.target_name
+    _require_number(comparison)
     held_out = comparison.held_out_predictions(best.alpha)
     figure = _figure(5.5, 6.0)
     axes = figure.subplots()
     axes.errorbar(
-        held_out.true, held_out.mean, yerr=held_out.upper - held_out.mean, fmt="o", color=FIT,
-        ecolor="#9dbfe0", markersize=4, elinewidth=0.9,
-        label=f"mean and 90% interval ({best.coverage:.0%} hold the target)",
+        held_out["true"], held_out["mean"], yerr=held_out["upper_90"] - held_out["mean"], fmt="o",
+        color=FIT, ecolor="#9dbfe0", markersize=4, elinewidth=0.9,
+        label=f"mean and 90% interval ({best.scores['coverage']:.0%} hold the target)",
     )  # fmt: skip
-    middle = float(np.mean(held_out.true))
+    middle = float(np.mean(held_out["true"]))
     axes.axline((middle, middle), slope=1.0, color="black", linewidth=1, label="perfect")
     axes.set(
         xlabel=f"true {name}",
@@ -117,8 +127,9 @@ def fit_figure(comparison: Comparison) -> "Figure":
     """
     For one input: the data, the best model's mean and 90% band, and its inducing inputs.
 
-    :param comparison: of a data set with one input; at least one of its fits did not fail.
-    :raises ValueError: if there is more than one input, or every fit failed.
+    :param comparison: of a target that is a number and one input; at least one of its fits did not
+        fail.
+    :raises ValueError: if there is more than one input, the target is a class, or every fit failed.
     :raises ImportError: if matplotlib is not installed.
     """
     dataset, split = comparison.dataset, comparison.split
@@ -127,6 +138,7 @@ def fit_figure(comparison: Comparison) -> "Figure":
             f"the data have {len(dataset.feature_names)} inputs, expected 1 to draw a fit against:"
             " use predictions_figure."
         )
+    _require_number(comparison)
     best = _best(comparison)
     fitted = comparison.models[best.alpha]
     x = dataset.X[:, 0]
@@ -158,3 +170,54 @@ def fit_figure(comparison: Comparison) -> "Figure":
     figure.legend(loc="outside right center", frameon=False, fontsize="small")
     _tidy(axes)
     return figure
+
+
+def reliability_figure(comparison: Comparison) -> "Figure":
+    """
+    How often the best model's predictions of classes come true, against the probability it gave
+    them (:func:`gpflow_pep.metrics.calibration`), and how many there were.
+
+    :param comparison: of a target that is a class; at least one of its fits did not fail.
+    :raises ValueError: if every fit failed, or the target is a number.
+    :raises ImportError: if matplotlib is not installed.
+    """
+    best, dataset = _best(comparison), comparison.dataset
+    if not dataset.classes:
+        raise ValueError("the target is a number, expected a class: use predictions_figure.")
+    rows = comparison.split.test
+    probability = comparison.models[best.alpha].predict(dataset.X[rows]).probability
+    found = calibration(dataset.Y[rows, 0].astype(int), probability)
+    figure = _figure(5.5, 6.0)
+    axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    axes.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1, label="perfect")
+    axes.plot(found.confidence, found.accuracy, "o-", color=FIT, label="held-out rows")
+    axes.set(
+        ylabel="fraction that is right",
+        title=f"Predicted {dataset.target_name}, alpha = {best.alpha:g}:"
+        f" calibration error {found.error:.3f}",
+        ylim=(-0.03, 1.03),
+    )
+    counts.bar(found.confidence, found.count, width=0.02, color=FIT)
+    counts.set(xlabel="probability of the predicted class", ylabel="rows", xlim=(-0.03, 1.03))
+    axes.legend(frameon=False, loc="upper left")
+    _tidy(axes)
+    _tidy(counts)
+    return figure
+
+
+def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
+    """
+    The figures that suit a comparison, by name: ``metrics``, and for a number ``predictions`` and,
+    with one input, ``fit``; for a class ``reliability``.
+
+    :param comparison: what they are to be drawn of.
+    """
+    if comparison.dataset.classes:
+        return {"metrics": metrics_figure, "reliability": reliability_figure}
+    drawings: dict[str, Callable[[Comparison], Figure]] = {
+        "metrics": metrics_figure,
+        "predictions": predictions_figure,
+    }
+    if len(comparison.dataset.feature_names) == 1:
+        drawings["fit"] = fit_figure
+    return drawings

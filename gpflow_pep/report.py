@@ -11,11 +11,21 @@ from .compare import Comparison
 from .saving import export_saved_model, save_model
 
 
+def _metrics(comparison: Comparison) -> pd.DataFrame:
+    rows = []
+    for result in comparison.results:
+        fields = result._asdict()
+        first = {"alpha": fields.pop("alpha"), "best": result is comparison.best}
+        first["log_z"], scores = fields.pop("log_z"), fields.pop("scores")
+        rows.append({**first, **scores, **fields})
+    return pd.DataFrame(rows)
+
+
 def write_report(directory: Path, comparison: Comparison, *, figures: bool = True) -> list[Path]:
     """
     Write ``metrics.csv`` (a row per alpha) and, for the best alpha, ``predictions.csv`` (a row per
-    held-out row, numbered from 0 as in the data), the figures (``metrics.png``,
-    ``predictions.png``, and ``fit.png`` where there is one input), and the trained model:
+    held-out row, numbered from 0 as in the data), the figures
+    (:func:`gpflow_pep.plotting.figures`), and the trained model:
     ``model`` for :func:`gpflow_pep.saving.load_model` and ``saved_model`` for
     :func:`tf.saved_model.load`. Where every fit failed there is no best: only ``metrics.csv``.
 
@@ -28,26 +38,16 @@ def write_report(directory: Path, comparison: Comparison, *, figures: bool = Tru
     directory.mkdir(parents=True, exist_ok=True)
     best = comparison.best
     written = [directory / "metrics.csv"]
-    table = pd.DataFrame(comparison.results)
-    table.insert(1, "best", [result is best for result in comparison.results])
-    table.to_csv(written[0], index=False)
+    _metrics(comparison).to_csv(written[0], index=False)
     if best is None:
         return written
 
-    predictions = pd.DataFrame(comparison.held_out_predictions(best.alpha)._asdict())
-    predictions = predictions.rename(columns={"lower": "lower_90", "upper": "upper_90"})
     written.append(directory / "predictions.csv")
-    predictions.to_csv(written[-1], index=False)
+    comparison.held_out_predictions(best.alpha).to_csv(written[-1], index=False)
 
     if figures:
-        drawings = {
-            "metrics.png": plotting.metrics_figure,
-            "predictions.png": plotting.predictions_figure,
-        }
-        if len(comparison.dataset.feature_names) == 1:
-            drawings["fit.png"] = plotting.fit_figure
-        for name, draw in drawings.items():
-            written.append(directory / name)
+        for name, draw in plotting.figures(comparison).items():
+            written.append(directory / f"{name}.png")
             draw(comparison).savefig(written[-1])
 
     fitted = comparison.models[best.alpha]

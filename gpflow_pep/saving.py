@@ -1,5 +1,5 @@
 """
-A trained regression model on disk and back: JSON and NumPy arrays (no pickle) to go on in Python, a
+A trained model on disk and back: JSON and NumPy arrays (no pickle) to go on in Python, a
 SavedModel to predict wherever TensorFlow runs.
 """
 
@@ -18,61 +18,72 @@ from gpflow.base import AnyNDArray
 
 from . import __version__
 from .datasets import Standardiser
-from .fitted import FittedRegression, SavedPrediction, build_model
+from .fitted import FittedClassifier, FittedModel, FittedRegression, SavedPrediction
 from .models import PEPRegression
 
 FORMAT = 1
+KINDS: dict[str, type[FittedModel]] = {
+    "regression": FittedRegression,
+    "classification": FittedClassifier,
+}
 DESCRIPTION = "model.json"
 ARRAYS = "arrays.npz"
 PARAMETER = "parameter"
 UNCONSTRAINED = "unconstrained"
 
 
-def _check_rebuildable(model: PEPRegression) -> None:
-    """Only what :func:`build_model` builds comes back from disk."""
-    parts = (model.kernel, model.inducing_variable, model.mean_function, model.likelihood)
-    expected = (
-        gpflow.kernels.SquaredExponential,
-        gpflow.inducing_variables.InducingPoints,
-        gpflow.functions.Zero,
-        gpflow.likelihoods.Gaussian,
-    )
-    for part, cls in zip(parts, expected, strict=True):
-        if type(part) is not cls:
+def _check_rebuildable(fitted: FittedModel) -> None:
+    """Only what :meth:`FittedModel.restore` builds comes back from disk."""
+    model = fitted.model
+    expected = {
+        model.kernel: (gpflow.kernels.SquaredExponential,),
+        model.inducing_variable: (gpflow.inducing_variables.InducingPoints,),
+        model.mean_function: (gpflow.functions.Zero,),
+        model.likelihood: fitted.likelihoods,
+    }
+    for part, classes in expected.items():
+        if type(part) not in classes:
             raise ValueError(
-                f"the model has a {type(part).__name__}, expected a {cls.__name__}, as the models"
-                " that compare trains: save other models with tf.train.Checkpoint."
+                f"the model has a {type(part).__name__}, expected a"
+                f" {' or '.join(cls.__name__ for cls in classes)}, as the models that compare"
+                " trains: save other models with tf.train.Checkpoint."
             )
-    if model._blocks is not None:
+    if isinstance(model, PEPRegression) and model._blocks is not None:
         raise ValueError(
             "the model has blocks of rows, expected none, as the models that compare trains: save"
             " other models with tf.train.Checkpoint."
         )
 
 
-def save_model(directory: str | PathLike[str], fitted: FittedRegression) -> None:
+def _parameters(model: gpflow.models.GPModel) -> dict[str, gpflow.Parameter]:
+    """Without variables that are no parameters: records of what the model did."""
+    found = gpflow.utilities.parameter_dict(model)
+    return {path: p for path, p in found.items() if isinstance(p, gpflow.Parameter)}
+
+
+def save_model(directory: str | PathLike[str], fitted: FittedModel) -> None:
     """
     Save all that predicting from original units needs: parameters, training data, alpha,
     standardisers, names, and the versions that wrote them.
 
     :param directory: made if it does not exist; what an earlier call wrote there is replaced.
-    :param fitted: a model with the kernel, mean and inducing points of
-        :func:`gpflow_pep.fitted.build_model`, as :func:`gpflow_pep.compare.compare` trains them.
+    :param fitted: a model with the kernel, mean, likelihood and inducing points of
+        :meth:`FittedModel.start <gpflow_pep.fitted.base.FittedModel.start>`, as
+        :func:`gpflow_pep.compare.compare` trains them.
     :raises ValueError: if the model is made of other parts.
     """
-    _check_rebuildable(fitted.model)
+    _check_rebuildable(fitted)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     X, Y = fitted.model.data
-    parameters = gpflow.utilities.parameter_dict(fitted.model)
+    parameters = _parameters(fitted.model)
     np.savez(
         directory / ARRAYS,
         X=X.numpy(),
         Y=Y.numpy(),
         input_mean=fitted.inputs.mean,
         input_scale=fitted.inputs.scale,
-        target_mean=fitted.target.mean,
-        target_scale=fitted.target.scale,
+        **fitted.units(),
         **{PARAMETER + path: value.numpy() for path, value in parameters.items()},
         **{
             UNCONSTRAINED + path: value.unconstrained_variable.numpy()
@@ -81,7 +92,7 @@ def save_model(directory: str | PathLike[str], fitted: FittedRegression) -> None
     )
     description = {
         "format": FORMAT,
-        "model": "PEPRegression",
+        "task": next(task for task, kind in KINDS.items() if isinstance(fitted, kind)),
         "alpha": fitted.model.alpha.numpy().tolist(),
         "feature_names": fitted.feature_names,
         "target_name": fitted.target_name,
@@ -123,12 +134,12 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
     return description, arrays
 
 
-def _restore_parameters(model: PEPRegression, arrays: dict[str, AnyNDArray]) -> None:
+def _restore_parameters(model: gpflow.models.GPModel, arrays: dict[str, AnyNDArray]) -> None:
     """
     Assign the unconstrained values: the constrained ones do not come back to the last digit, and
     where Kuu is ill-conditioned predictions would differ by more.
     """
-    for path, parameter in gpflow.utilities.parameter_dict(model).items():
+    for path, parameter in _parameters(model).items():
         parameter.unconstrained_variable.assign(arrays[UNCONSTRAINED + path])
         value, expected = parameter.numpy(), arrays[PARAMETER + path]
         if not np.allclose(value, expected, rtol=1e-9):
@@ -138,13 +149,16 @@ def _restore_parameters(model: PEPRegression, arrays: dict[str, AnyNDArray]) -> 
             )
 
 
-def load_model(directory: str | PathLike[str]) -> FittedRegression:
+def load_model(directory: str | PathLike[str]) -> FittedModel:
     """
     Load what :func:`save_model` wrote::
 
         fitted = load_model("pep_results/model")
         mean, variance = fitted.predict(X)  # of y, in original units
         fitted.model                        # the PEPRegression
+
+    and, where the target is a class, ``(probability,) = fitted.predict(X)`` and the
+    ``PEPClassification``.
 
     Predictions are identical under the same ``gpflow.config`` (its jitter, for example).
 
@@ -154,11 +168,11 @@ def load_model(directory: str | PathLike[str]) -> FittedRegression:
     directory = Path(directory)
     description, arrays = _read(directory)
     try:
-        Z, alpha = arrays[PARAMETER + ".inducing_variable.Z"], arrays[PARAMETER + ".alpha"]
-        fitted = FittedRegression(
-            build_model(arrays["X"], arrays["Y"], Z, alpha),
+        fitted = KINDS[description["task"]].restore(
+            arrays,
+            arrays[PARAMETER + ".inducing_variable.Z"],
+            arrays[PARAMETER + ".alpha"],
             Standardiser(arrays["input_mean"], arrays["input_scale"]),
-            Standardiser(arrays["target_mean"], arrays["target_scale"]),
             tuple(description["feature_names"]),
             description["target_name"],
         )
@@ -171,12 +185,14 @@ def load_model(directory: str | PathLike[str]) -> FittedRegression:
     return fitted
 
 
-def export_saved_model(directory: str | PathLike[str], fitted: FittedRegression) -> None:
+def export_saved_model(directory: str | PathLike[str], fitted: FittedModel) -> None:
     """
     Export the predictions as a TensorFlow SavedModel, which needs neither this package nor GPflow::
 
         predictor = tf.saved_model.load("pep_results/saved_model")
         mean, variance = predictor.predict_y(X)  # X: float64 [N, D], original units
+
+    Where the target is a class it gives the probabilities of the classes, [N, C].
 
     :param directory: the folder to write.
     :param fitted: the trained model.

@@ -11,10 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner, Result
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
-from small_comparison import small_comparison, small_dataset
+from small_comparison import (
+    CLASSES,
+    small_classes,
+    small_classification,
+    small_comparison,
+    small_dataset,
+)
 
 import gpflow_pep
 import gpflow_pep.compare
@@ -54,8 +61,9 @@ def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
     assert list(metrics["alpha"]) == [0.5]
     assert list(metrics["best"]) == [True]
     for field in ("log_z", "smse", "smll", "coverage"):
-        assert_allclose(metrics[field], [getattr(fit, field)], rtol=1e-9)
-    assert f"{fit.smll:.4f}" in result.stdout
+        value = {"log_z": fit.log_z, **fit.scores}[field]
+        assert_allclose(metrics[field], [value], rtol=1e-9)
+    assert f"{fit.scores['smll']:.4f}" in result.stdout
 
     predictions = pd.read_csv(out / "predictions.csv")
     table = pd.read_csv(data)
@@ -78,6 +86,65 @@ def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
     assert all(path.exists() for path in named)
 
 
+def test_classification_from_csv_to_trained_model(tmp_path: Path) -> None:
+    dataset, out = small_classes(3), tmp_path / "out"
+    table = pd.DataFrame(dataset.X, columns=dataset.feature_names)
+    table["mail"] = np.array(CLASSES)[dataset.Y[:, 0].astype(int)]
+    table.to_csv(tmp_path / "data.csv", index=False)
+    result = run(
+        "compare", tmp_path / "data.csv", "--target", "mail", "--alphas", "0.5", "--inducing", 5,
+        "--max-iterations", 6, "--seed", 1, "--out", out,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "Task: classification of 3 classes, to judge by 'mail'" in result.stderr
+    assert "Target 'mail' (3 classes), 2 inputs" in result.stdout
+
+    (expected,) = small_classification(3).results
+    metrics = pd.read_csv(out / "metrics.csv")
+    for field in ("error_rate", "nlpd", "ece"):
+        assert_allclose(metrics[field], [expected.scores[field]], rtol=1e-9)
+    predictions = pd.read_csv(out / "predictions.csv")
+    assert_array_equal(predictions["true"], table["mail"][predictions["row"]])
+    fitted = load_model(out / "model")
+    probability = fitted.predict(dataset.X[predictions["row"]]).probability
+    columns = [f"p({name})" for name in CLASSES]
+    assert_allclose(predictions[columns], probability, rtol=1e-10)
+    saved = tf.saved_model.load(str(out / "saved_model"))
+    served = saved.predict_y(tf.constant(dataset.X[predictions["row"]]))
+    assert_allclose(served.probability, probability, rtol=1e-9)
+    assert {path.name for path in out.iterdir()} == {
+        "metrics.csv", "predictions.csv", "metrics.png", "reliability.png", "model", "saved_model",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("example, target", [("breast-cancer", "diagnosis"), ("wine", "cultivar")])
+def test_examples_of_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, target: str
+) -> None:
+    seen = []
+    replace_compare(
+        monkeypatch, lambda dataset, **_: seen.append(dataset) or small_classification(2)
+    )
+    result = run("compare", "--example", example, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert seen[0].target_name == target and len(seen[0].classes) >= 2
+    assert "Task:" not in result.stderr
+
+
+def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grades: whole numbers, that may be either."""
+    rows = "".join(f"{i},{i % 3}\n" for i in range(12))
+    (tmp_path / "data.csv").write_text("x,grade\n" + rows)
+    seen = []
+    replace_compare(monkeypatch, lambda dataset, **_: seen.append(dataset) or small_comparison())
+    arguments = ("compare", tmp_path / "data.csv", "--target", "grade", "--out", tmp_path / "out")
+    result = run(*arguments, "--task", "regression")
+    assert result.exit_code == 0, result.output
+    assert "Task:" not in result.stderr
+    assert "or --task regression" in run(*arguments).stderr
+    assert [dataset.classes for dataset in seen] == [(), ("0", "1", "2")]
+
+
 def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
 
@@ -93,16 +160,20 @@ def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     best = small_comparison().best
     assert best is not None
     (marked,) = [line for line in result.stdout.splitlines() if "*" in line and "│" in line]
-    assert f"{best.smll:.4f}" in marked
+    assert f"{best.scores['smll']:.4f}" in marked
     for fit in small_comparison().results:
-        warned = f"the fit at alpha {fit.alpha:g} stopped after" in result.stderr
+        warned = f"the fit at alpha {fit.alpha:g} did not converge in" in result.stderr
         assert warned is not fit.converged
 
 
 def with_failures(count: int) -> Comparison:
     comparison = small_comparison()
     results = tuple(
-        fit._replace(smll=np.nan, converged=False, message="it was too hard") if i < count else fit
+        fit._replace(
+            scores=dict.fromkeys(fit.scores, np.nan), converged=False, message="it was too hard"
+        )
+        if i < count
+        else fit
         for i, fit in enumerate(comparison.results)
     )
     models = {fit.alpha: comparison.models[fit.alpha] for fit in results if not fit.failed}
@@ -161,7 +232,10 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--max-iterations", "0"], "'--max-iterations': 0 is not in the range"),
         (["--out", "{data}"], "is a file"),
         (["--out", "{data}/below"], "cannot make the folder"),
-        (["--task", "regression"], "No such option"),
+        (["--task", "regression"], "--task regression without DATA, expected none"),
+        (["{data}", "--target", "load", "--example", "wine"], "expected one of them"),
+        (["--example", "iris"], "'iris' is not one of 'diabetes', 'breast-cancer', 'wine'"),
+        (["{data}", "--target", "load", "--task", "classification"], "has 1 row(s), expected at"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*dropped the constant column:UserWarning")
@@ -204,14 +278,14 @@ def test_help_does_not_load_tensorflow() -> None:
 
 
 def test_process_says_one_line_about_bad_data(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text("x,y\n1,one\n")
+    (tmp_path / "data.csv").write_text("x,y\none,1\n")
     command = "from gpflow_pep.cli import main; main()"
     run = python("-c", command, "compare", str(tmp_path / "data.csv"), "--target", "y")
     assert run.returncode == 2
     assert run.stdout == ""
     (line,) = run.stderr.splitlines()  # nothing of TensorFlow's
     assert line.startswith("Error: ")
-    assert "column 'y'" in line
+    assert "column 'x'" in line
 
 
 def test_tensorflow_messages_are_shown_if_loading_fails(

@@ -8,11 +8,21 @@ import pytest
 import scipy.optimize
 import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
-from small_comparison import ALPHAS, PROGRESS, small_comparison, small_dataset
+from small_comparison import (
+    ALPHAS,
+    CLASSES,
+    PROGRESS,
+    small_classes,
+    small_classification,
+    small_comparison,
+    small_dataset,
+)
 
-import gpflow_pep.compare
+import gpflow_pep.fitted.regression
 from gpflow_pep.compare import compare, initial_inducing_points
 from gpflow_pep.datasets import Dataset
+from gpflow_pep.fitted import FittedClassifier, FittedRegression
+from gpflow_pep.fitted.regression import build_regression
 from gpflow_pep.models import PEPRegression
 
 
@@ -20,7 +30,7 @@ def test_one_result_per_alpha_in_order() -> None:
     results = small_comparison().results
     assert tuple(result.alpha for result in results) == ALPHAS
     for result in results:
-        assert np.all(np.isfinite(result[:6]))
+        assert np.all(np.isfinite([result.log_z, *result.scores.values()]))
         assert 1 <= result.iterations <= 15
         assert result.seconds > 0.0
         assert not result.failed
@@ -29,7 +39,8 @@ def test_one_result_per_alpha_in_order() -> None:
 def test_best_has_the_lowest_smll() -> None:
     comparison = small_comparison()
     assert comparison.best is not None
-    assert comparison.best.smll == min(result.smll for result in comparison.results)
+    lowest = min(result.scores["smll"] for result in comparison.results)
+    assert comparison.best.scores["smll"] == lowest
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -38,19 +49,22 @@ def test_scores_recomputed_from_the_predictions(alpha: float) -> None:
     result = comparison.results[ALPHAS.index(alpha)]
     dataset, split = comparison.dataset, comparison.split
     held_out = comparison.held_out_predictions(alpha)
-    assert_array_equal(held_out.row, split.test)
-    assert_array_equal(held_out.true, dataset.Y[split.test, 0])
+    assert_array_equal(held_out["row"], split.test)
+    assert_array_equal(held_out["true"], dataset.Y[split.test, 0])
 
     assert_allclose(
-        result.smse, np.mean((held_out.true - held_out.mean) ** 2) / np.var(held_out.true)
+        result.scores["smse"],
+        np.mean((held_out["true"] - held_out["mean"]) ** 2) / np.var(held_out["true"]),
     )
-    ours = scipy.stats.norm(held_out.mean, held_out.sd).logpdf(held_out.true)
+    ours = scipy.stats.norm(held_out["mean"], held_out["sd"]).logpdf(held_out["true"])
     Y_train = dataset.Y[split.train]
-    trivial = scipy.stats.norm(np.mean(Y_train), np.std(Y_train)).logpdf(held_out.true)
-    assert_allclose(result.smll, np.mean(trivial - ours))
-    inside = np.abs(held_out.true - held_out.mean) <= 1.6448536269514722 * held_out.sd
-    assert_allclose(result.coverage, np.mean(inside))
-    assert_allclose(held_out.upper - held_out.lower, 2 * 1.6448536269514722 * held_out.sd)
+    trivial = scipy.stats.norm(np.mean(Y_train), np.std(Y_train)).logpdf(held_out["true"])
+    assert_allclose(result.scores["smll"], np.mean(trivial - ours))
+    inside = np.abs(held_out["true"] - held_out["mean"]) <= 1.6448536269514722 * held_out["sd"]
+    assert_allclose(result.scores["coverage"], np.mean(inside))
+    assert_allclose(
+        held_out["upper_90"] - held_out["lower_90"], 2 * 1.6448536269514722 * held_out["sd"]
+    )
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -59,6 +73,7 @@ def test_same_as_a_model_in_original_units(alpha: float) -> None:
     dataset, split = comparison.dataset, comparison.split
     X, Y = dataset.X[split.train], dataset.Y[split.train]
     fitted = comparison.models[alpha]
+    assert isinstance(fitted, FittedRegression)
     assert_allclose([fitted.target.mean, fitted.target.scale], [Y.mean(axis=0), Y.std(axis=0)])
     x_scale, y_scale = X.std(), Y.std()
     kernel = gpflow.kernels.SquaredExponential(
@@ -90,7 +105,7 @@ def test_training_raises_log_z_from_the_same_start() -> None:
     X, Y = fitted.model.data
     for alpha, trained in comparison.models.items():
         Z = initial_inducing_points(X.numpy(), 6, seed=2)
-        start = gpflow_pep.compare.build_model(X, Y, Z, alpha)
+        start = build_regression(X, Y, Z, alpha)
         gain = trained.model.pep_log_marginal_likelihood() - start.pep_log_marginal_likelihood()
         assert gain > 1.0
 
@@ -113,7 +128,7 @@ def test_same_seed_same_result() -> None:
 
 
 def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = gpflow_pep.compare.build_model
+    build = gpflow_pep.fitted.regression.build_regression
 
     def build_bad_at_one(X: Any, Y: Any, Z: Any, alpha: float) -> PEPRegression:
         model = build(X, Y, Z, alpha)
@@ -121,7 +136,7 @@ def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
             model.kernel.lengthscales.assign([1e-300])
         return model
 
-    monkeypatch.setattr(gpflow_pep.compare, "build_model", build_bad_at_one)
+    monkeypatch.setattr(gpflow_pep.fitted.regression, "build_regression", build_bad_at_one)
     comparison = compare(
         small_dataset(), alphas=(1.0, 0.0), num_inducing=6, max_iterations=1, seed=2
     )
@@ -144,6 +159,61 @@ def test_non_finite_loss_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compare(small_dataset(), alphas=[0.5], num_inducing=6)
     assert comparison.best is None
     assert "the loss became nan, expected a finite number: try" in comparison.results[0].message
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_scores_of_classes_recomputed_from_the_predictions(num_classes: int) -> None:
+    comparison = small_classification(num_classes)
+    names, dataset = CLASSES[:num_classes], comparison.dataset
+    labels = dataset.Y[comparison.split.test, 0].astype(int)
+    assert comparison.best is not None
+    assert comparison.best.scores["nlpd"] == min(r.scores["nlpd"] for r in comparison.results)
+    for result in comparison.results:
+        held_out = comparison.held_out_predictions(result.alpha)
+        probability = held_out[[f"p({name})" for name in names]].to_numpy()
+        assert_allclose(np.sum(probability, axis=1), 1.0, rtol=1e-9)
+        assert list(held_out["true"]) == [names[label] for label in labels]
+        assert list(held_out["predicted"]) == [names[c] for c in np.argmax(probability, axis=1)]
+        own = probability[np.arange(len(labels)), labels]
+        assert_allclose(result.scores["nlpd"], -np.mean(np.log(own)))
+        wrong = np.argmax(probability, axis=1) != labels
+        assert_allclose(result.scores["error_rate"], np.mean(wrong))
+        # Better than the frequencies of the classes, whatever these few steps have reached.
+        frequency = np.bincount(labels) / len(labels)
+        assert result.scores["nlpd"] < -np.sum(frequency * np.log(frequency))
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_classes_are_split_in_proportion(num_classes: int) -> None:
+    comparison = small_classification(num_classes)
+    whole, held_out = (
+        np.bincount(Y[:, 0].astype(int), minlength=num_classes)
+        for Y in (comparison.dataset.Y, comparison.dataset.Y[comparison.split.test])
+    )
+    assert np.all(np.abs(held_out - 0.2 * whole) < 1.0)
+
+
+def test_probabilities_are_those_of_the_model() -> None:
+    fitted = small_classification(2).models[1.0]
+    X = small_classes(2).X[:7]
+    probability, _ = fitted.model.predict_y(fitted.inputs.transform(X))
+    assert_allclose(fitted.predict(X).probability[:, 1:], probability, rtol=1e-9)
+
+
+def test_sites_that_do_not_converge_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = FittedClassifier.start
+
+    def start_impatiently(*arguments: Any) -> FittedClassifier:
+        fitted = start(*arguments)
+        fitted.model.max_sweeps, fitted.model.tolerance = 1, 1e-12
+        return fitted
+
+    monkeypatch.setattr(FittedClassifier, "start", start_impatiently)
+    dataset = small_classes(2)
+    (result,) = compare(dataset, alphas=[0.5], num_inducing=3, max_iterations=1, seed=1).results
+    assert not result.failed and not result.converged
+    assert "the sites did not converge: residual" in result.message
+    assert "expected below 1e-12" in result.message
 
 
 @pytest.mark.parametrize("num_inducing", [1, 7, 20])

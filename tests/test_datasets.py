@@ -4,12 +4,22 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpflow_pep.datasets import Dataset, Standardiser, diabetes, read_csv, train_test_split
+from gpflow_pep.datasets import (
+    Dataset,
+    Standardiser,
+    breast_cancer,
+    diabetes,
+    looks_like_classes,
+    read_csv,
+    train_test_split,
+    wine,
+)
 
 HEADER = "a,b,y\n"
 ROWS = [f"{i},{i % 3},{i * i}\n" for i in range(12)]
@@ -151,6 +161,84 @@ def test_diabetes() -> None:
     assert dataset.feature_names[:3] == ("age", "sex", "bmi")
     assert_array_equal(dataset.X[0, :3], [59.0, 2.0, 32.1])  # years, code, kg/m²
     assert dataset.Y[0, 0] == 151.0
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ([0, 1, 1], True),
+        ([1.0, 2.0, np.nan], True),
+        (["a", "b", None], True),
+        ([True, False, True], True),
+        (list(range(11)), False),
+        ([0.5, 1.0, 1.0], False),
+        (["1.5", "red", "2"], False),  # a slip among numbers
+        ([0.0, np.inf, 1.5], False),
+        ([5.0, 5.0], False),
+    ],
+)
+def test_what_looks_like_classes(values: list[object], expected: bool) -> None:
+    assert looks_like_classes(pd.Series(values)) is expected
+
+
+@pytest.mark.parametrize(
+    "labels, classes",
+    [
+        (["spam", "ham ", "eggs"], ("eggs", "ham", "spam")),
+        ([7, -1, 3], ("-1", "3", "7")),
+        ([2.5, 1, 0.5], ("0.5", "1", "2.5")),
+        (["True", "False"], ("False", "True")),
+    ],
+)
+def test_classes_are_numbered_in_order(
+    tmp_path: Path, labels: list[object], classes: tuple[str, ...]
+) -> None:
+    column = [labels[i % len(labels)] for i in range(12)]
+    text = "a,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(column))
+    dataset = read_csv(write(tmp_path / "data.csv", text), "y", "classification")
+    assert dataset.classes == classes
+    assert [classes[int(y)] for y in dataset.Y[:, 0]] == [str(label).strip() for label in column]
+
+
+@pytest.mark.parametrize(
+    "labels, got, expected, remedy",
+    [
+        (["a"] * 6 + ["b"] * 5 + ["c"], "class 'c' of 'y' has 1 row(s)", "at least 2", "join"),
+        (["a"] * 11 + [""], "'y': 1 of 12 rows have no value", "in every row", "fill the"),
+        (["a"] * 12, "is a in every row", "differ", "choose another"),
+    ],
+)
+def test_bad_classes(
+    tmp_path: Path, labels: list[str], got: str, expected: str, remedy: str
+) -> None:
+    text = "a,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+    with pytest.raises(ValueError) as error:
+        read_csv(write(tmp_path / "data.csv", text), "y")
+    for part in (got, expected, remedy):
+        assert part in str(error.value)
+
+
+def test_classes_of_numbers_beyond_the_names() -> None:
+    Y = np.arange(12.0)[:, None] % 3
+    with pytest.raises(ValueError, match=r"Y has the class 2, expected 0 to 1 for 2 names"):
+        Dataset(Y, Y, ("x",), "y", ("a", "b"))
+
+
+def test_classes_of_scikit_learn() -> None:
+    for dataset, rows, inputs, classes in (
+        (breast_cancer(), 569, 30, ("malignant", "benign")),
+        (wine(), 178, 13, ("class_0", "class_1", "class_2")),
+    ):
+        assert dataset.X.shape == (rows, inputs)
+        assert dataset.classes == classes
+
+
+def test_split_keeps_the_proportions_of_classes() -> None:
+    labels = np.repeat([0.0, 1.0, 2.0], [40, 8, 12])
+    split = train_test_split(60, 0.25, 0, labels)
+    assert_array_equal(np.bincount(labels[split.test].astype(int)), [10, 2, 3])
+    with pytest.raises(ValueError, match=r"holds out 2 of 60 rows, expected at least 3"):
+        train_test_split(60, 0.03, 0, labels)
 
 
 def test_split_is_a_seeded_partition() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from check_shapes.exceptions import ShapeMismatchError
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import r2_score, zero_one_loss
 
 from gpflow_pep import metrics
@@ -78,6 +79,28 @@ def test_error_rate(dtype: type) -> None:
     assert_allclose(metrics.error_rate(labels, predicted), zero_one_loss(labels, predicted))
 
 
+def test_calibration_by_hand() -> None:
+    probability = np.array([[0.9, 0.1], [0.96, 0.04], [0.35, 0.65], [0.0, 1.0], [0.62, 0.38]])
+    labels = np.array([0, 1, 1, 1, 1])
+    found = metrics.calibration(labels, probability)
+    # 0.65 and 0.62, one of them right; 0.9, 0.96 and 1, two of them right.
+    assert_allclose(found.confidence, [0.635, 2.86 / 3])
+    assert_allclose(found.accuracy, [0.5, 2 / 3])
+    assert_array_equal(found.count, [2, 3])
+    assert_allclose(found.error, (2 * 0.135 + 3 * (2.86 / 3 - 2 / 3)) / 5)
+
+
+def test_calibration_is_scikit_learns_curve() -> None:
+    rng = np.random.default_rng(0)
+    probability = rng.dirichlet([1.0, 2.0, 0.5], size=200)
+    labels = rng.integers(0, 3, 200)
+    found = metrics.calibration(labels, probability, num_bins=7)
+    right = np.argmax(probability, axis=1) == labels
+    accuracy, confidence = calibration_curve(right, np.max(probability, axis=1), n_bins=7)
+    assert_allclose(found.accuracy, accuracy)
+    assert_allclose(found.confidence, confidence)
+
+
 NAN = np.array([1.0, np.nan, 4.0, np.inf])
 EMPTY = np.zeros(0)
 ZERO = np.zeros(4)
@@ -96,6 +119,9 @@ ZERO = np.zeros(4)
         (lambda: metrics.coverage(NAN, Y, Y), "Y has 2 values", "finite", "remove those rows"),
         (lambda: metrics.coverage(Y, Y, ZERO), "variance is 0.0", "positive", "predict_y"),
         (lambda: metrics.coverage(Y, Y, Y, 90.0), "level is 90.0", "(0, 1)", "as 0.9"),
+        (lambda: metrics.calibration(EMPTY, EMPTY[:, None]), "labels is empty", "at least", "pass"),
+        (lambda: metrics.calibration(ZERO, NAN[:, None]), "probability has 2", "finite", "remove"),
+        (lambda: metrics.calibration(ZERO, Y[:, None], 0), "num_bins is 0", "at least 1", "10"),
         (lambda: metrics.error_rate(EMPTY, EMPTY), "labels is empty", "at least", "pass held-out"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from small_comparison import small_comparison
+from small_comparison import small_classification, small_comparison
 
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison
@@ -20,7 +20,10 @@ FIGURES = [plotting.metrics_figure, plotting.predictions_figure, plotting.fit_fi
 
 def without_best() -> Comparison:
     comparison = small_comparison()
-    failed = tuple(result._replace(smll=np.nan) for result in comparison.results)
+    failed = tuple(
+        result._replace(scores=dict.fromkeys(result.scores, np.nan))
+        for result in comparison.results
+    )
     return replace(comparison, results=failed, models={})
 
 
@@ -42,17 +45,21 @@ def test_metrics_figure_shows_every_score() -> None:
     axes = plotting.metrics_figure(comparison).axes
     for panel, field in zip(axes, ("log_z", "smse", "smll", "coverage"), strict=True):
         curve, star = panel.lines[:2]
-        expected = sorted((result.alpha, getattr(result, field)) for result in comparison.results)
-        assert_allclose(curve.get_xydata(), expected)
-        assert_allclose(
-            star.get_xydata(), [(comparison.best.alpha, getattr(comparison.best, field))]
-        )
+        values = {
+            result.alpha: {"log_z": result.log_z, **result.scores}[field]
+            for result in comparison.results
+        }
+        assert_allclose(curve.get_xydata(), sorted(values.items()))
+        best = comparison.best.alpha
+        assert_allclose(star.get_xydata(), [(best, values[best])])
 
 
 def test_failed_fits_are_left_out() -> None:
     comparison = small_comparison()
-    results = [result._replace(smll=np.nan) if result.alpha == 0.5 else result
-               for result in comparison.results]  # fmt: skip
+    results = [
+        result._replace(scores={**result.scores, "smll": np.nan}) if result.alpha == 0.5 else result
+        for result in comparison.results
+    ]
     axes = plotting.metrics_figure(replace(comparison, results=tuple(results))).axes
     assert list(axes[0].lines[0].get_xdata()) == [0.0, 1.0]
 
@@ -62,9 +69,9 @@ def test_predictions_figure_shows_mean_and_interval() -> None:
     held_out = comparison.held_out_predictions(comparison.best.alpha)
     axes = plotting.predictions_figure(comparison).axes[0]
     points, _, (bars,) = axes.containers[0]
-    assert_allclose(points.get_xydata(), np.stack([held_out.true, held_out.mean], axis=1))
+    assert_allclose(points.get_xydata(), held_out[["true", "mean"]])
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
-    assert_allclose(ends, np.stack([held_out.lower, held_out.upper], axis=1))
+    assert_allclose(ends, held_out[["lower_90", "upper_90"]])
     assert "load" in axes.get_xlabel() and "load" in axes.get_ylabel()
 
 
@@ -82,6 +89,39 @@ def test_fit_figure_shows_rows_and_inducing_inputs() -> None:
     assert len(inducing) == 6
     assert np.all((inducing > 90.0) & (inducing < 116.0))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "load")
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_reliability_figure_shows_how_often_predictions_come_true(num_classes: int) -> None:
+    comparison = small_classification(num_classes)
+    held_out = comparison.held_out_predictions(comparison.best.alpha)
+    axes, counts = plotting.reliability_figure(comparison).axes
+    confidence, accuracy = axes.lines[1].get_xydata().T
+    heights = [bar.get_height() for bar in counts.patches]
+    assert sum(heights) == len(held_out)
+    assert_allclose(np.dot(heights, accuracy), np.sum(held_out["true"] == held_out["predicted"]))
+    columns = [column for column in held_out if column.startswith("p(")]
+    assert_allclose(np.dot(heights, confidence), np.sum(held_out[columns].max(axis=1)))
+
+
+def test_figures_that_suit_the_task() -> None:
+    for comparison, names in (
+        (small_comparison(), ["metrics", "predictions", "fit"]),
+        (small_classification(2), ["metrics", "reliability"]),
+    ):
+        drawings = plotting.figures(comparison)
+        assert list(drawings) == names
+        for draw in drawings.values():
+            draw(comparison)
+
+
+def test_figures_of_the_other_task() -> None:
+    with pytest.raises(ValueError, match=r"is a number, expected a class: use predictions_figure"):
+        plotting.reliability_figure(small_comparison())
+    with pytest.raises(ValueError, match=r"2 inputs"):
+        plotting.fit_figure(small_classification(2))
+    with pytest.raises(ValueError, match=r"is a class, expected a number: use reliability_figure"):
+        plotting.predictions_figure(small_classification(2))
 
 
 def test_fit_figure_needs_one_input() -> None:

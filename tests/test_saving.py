@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
-from small_comparison import ALPHAS, small_comparison
+from small_comparison import ALPHAS, small_classes, small_classification, small_comparison
 
-import gpflow_pep.fitted
-from gpflow_pep.fitted import FittedRegression
-from gpflow_pep.models import PEPRegression
+import gpflow_pep.fitted.base
+from gpflow_pep.fitted import FittedClassifier, FittedModel, FittedRegression
+from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.saving import export_saved_model, load_model, save_model
 
 X_NEW = np.linspace(98.0, 108.0, 25)[:, None]
 
 
-def fitted(alpha: float = 0.5) -> FittedRegression:
+def fitted(alpha: float = 0.5) -> FittedModel:
     return small_comparison().models[alpha]
 
 
@@ -31,7 +31,7 @@ def test_round_trip(tmp_path: Path, alpha: float) -> None:
     before = fitted(alpha)
     save_model(tmp_path / "new" / "model", before)
     after = load_model(tmp_path / "new" / "model")
-    assert isinstance(after.model, PEPRegression)
+    assert isinstance(after, FittedRegression) and isinstance(after.model, PEPRegression)
     assert after.model.alpha.numpy() == alpha
     assert after.feature_names == ("time",)
     assert after.target_name == "load"
@@ -50,6 +50,20 @@ def test_round_trip(tmp_path: Path, alpha: float) -> None:
     assert_allclose(
         after.model.pep_log_marginal_likelihood(), before.model.pep_log_marginal_likelihood()
     )
+
+
+@pytest.mark.parametrize("num_classes, alpha", [(2, 1.0), (3, 0.5)])
+def test_round_trip_of_classes(tmp_path: Path, num_classes: int, alpha: float) -> None:
+    before = small_classification(num_classes).models[alpha]
+    save_model(tmp_path, before)
+    after = load_model(tmp_path)
+    assert isinstance(after, FittedClassifier) and isinstance(after.model, PEPClassification)
+    assert after.model.alpha.numpy() == alpha
+    assert after.classes == before.classes
+    X = small_classes(num_classes).X
+    # The sites are restored, not found anew.
+    assert_array_equal(after.model.sites.nu, before.model.sites.nu)
+    assert_allclose(after.predict(X).probability, before.predict(X).probability, rtol=1e-13)
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:
@@ -114,7 +128,7 @@ def test_saved_model_needs_tensorflow_alone(tmp_path: Path) -> None:
 
 def test_prediction_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted().predict(X_NEW)
-    monkeypatch.setattr(gpflow_pep.fitted, "PREDICTION_CHUNK", 7)
+    monkeypatch.setattr(gpflow_pep.fitted.base, "PREDICTION_CHUNK", 7)
     in_chunks = fitted().predict(X_NEW)
     assert_allclose(in_chunks.mean, whole.mean, rtol=1e-12)
     # GPflow subtracts large numbers here, and rounds them by the shape of the product.
@@ -195,7 +209,7 @@ def forget_the_scale(folder: Path) -> None:
         (write("model.json", "{"), "is damaged", "as written", "save the model again"),
         (write("model.json", "[]"), "has format None", "expected 1", "version of gpflow_pep"),
         (write("model.json", '{"format": 9}'), "has format 9", "expected 1", "version of"),
-        (write("model.json", '{"format": 1}'), "entry 'feature_names'", "all that", "save the"),
+        (write("model.json", '{"format": 1}'), "entry 'task'", "all that", "save the"),
         (write("arrays.npz", ""), "is damaged", "as written", "save the model again"),
         (write("arrays.npz", "no archive"), "is damaged", "as written", "save the model again"),
         (truncate, "is damaged", "as written", "save the model again"),
