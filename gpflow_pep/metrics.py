@@ -145,7 +145,7 @@ class Calibration(NamedTuple):
     """Number of rows."""
 
     error: float
-    """The expected calibration error, mean of |accuracy - confidence| weighted by the counts."""
+    """The expected calibration error, the mean distance of the two weighted by the counts."""
 
 
 @check_shapes("labels: [N]", "probability: [N, C]")

@@ -1,17 +1,21 @@
 """Tilted integrals against other ways to compute them, and their derivatives."""
 
 import inspect
+import itertools
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
+import scipy.integrate
+import scipy.stats
 import tensorflow as tf
 from helpers import assert_close
 from scipy.special import ndtr
 from tilted_cases import ALPHAS, CASES, MEANS, VARIANCES, grid, reference_values
 
 import gpflow_pep as pep
+from gpflow_pep.tilted.multiclass import prob_is_largest
 
 NAMES = list(CASES)
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
@@ -256,3 +260,33 @@ def test_an_unknown_likelihood_is_told_where_to_register() -> None:
     one = tf.ones((1, 1), tf.float64)
     with pytest.raises(NotImplementedError, match=r"_Unknown.*scalar_factor\.register"):
         pep.tilted.log_power_expectation(_Unknown(), one, one, one, one, 0.5)
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+@pytest.mark.parametrize("smallest", [1e-42, 1e-16, 1e-10])
+def test_largest_of_very_different_variances(label: int, smallest: float) -> None:
+    """A class whose kernel has all but vanished: its distribution function is a step."""
+    mean, variance = np.array([0.2, -2.1, 1.5]), np.array([smallest, 0.3, 0.4])
+    deviation = np.sqrt(variance)
+
+    def product(f: float) -> float:
+        others = [k for k in range(3) if k != label]
+        return float(np.prod(scipy.stats.norm.cdf((f - mean[others]) / deviation[others])))
+
+    def integrand(f: float) -> float:
+        return float(scipy.stats.norm.pdf(f, mean[label], deviation[label]) * product(f))
+
+    if label == 0:
+        expected = product(mean[0])
+    else:
+        reach, rise = 12.0 * deviation[label], 8.0 * deviation[0]
+        edges = [mean[label] - reach, mean[0] - rise, mean[0], mean[0] + rise, mean[label] + reach]
+        edges = np.unique(np.clip(edges, edges[0], edges[-1]))
+        expected = sum(
+            scipy.integrate.quad(integrand, low, high, epsabs=1e-13)[0]
+            for low, high in itertools.pairwise(edges)
+        )
+    moments = tf.constant(mean[None]), tf.constant(variance[None])
+    actual = prob_is_largest(tf.constant([label]), *moments)
+    assert_close(actual[0][0], expected, rtol=1e-7)
+    assert_close(actual[1][0], 1.0 - expected, rtol=1e-7)

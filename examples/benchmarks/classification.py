@@ -58,7 +58,9 @@ def kernel(num_inputs: int) -> gpflow.kernels.Kernel:
     return gpflow.kernels.SquaredExponential(lengthscales=scales)
 
 
-def lbfgs(loss: Callable[[], tf.Tensor], model: Any, iterations: int) -> Run:
+def lbfgs(
+    loss: Callable[[], tf.Tensor], model: Any, iterations: int, tolerance: float = 1e-9
+) -> Run:
     """L-BFGS over all trainable variables."""
     optimizer = gpflow.optimizers.Scipy()
     variables = model.trainable_variables
@@ -79,7 +81,7 @@ def lbfgs(loss: Callable[[], tf.Tensor], model: Any, iterations: int) -> Run:
 
     optimizer.eval_func = lambda *args, **kwargs: recorded  # type: ignore[method-assign]
     start = time.perf_counter()
-    optimizer.minimize(loss, variables, options={"maxiter": iterations, "ftol": 1e-9})
+    optimizer.minimize(loss, variables, options={"maxiter": iterations, "ftol": tolerance})
     return Run(compiling, np.array(seconds), np.array(losses), float(np.mean(sweeps)))
 
 

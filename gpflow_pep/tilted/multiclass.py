@@ -17,6 +17,9 @@ _CDF_EXTENT = 6.0
 _CDF_RESOLUTION = 0.7
 _MORE_CORES = 2
 _NUM_NODES = 144
+#: Of the label's variance, which is added to the others'. That changes the integral as little, and
+#: nodes need not be spread over more orders of magnitude than they resolve.
+_SMALLEST_RATIO = 1e-12
 _LOG_SQRT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -47,6 +50,7 @@ def prob_is_largest(
     own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
     own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
     own_variance = tf.reduce_sum(own * variance, axis=1, keepdims=True)
+    variance += (1.0 - own) * _SMALLEST_RATIO * tf.stop_gradient(own_variance)
     cores = _cores(own, mean, tf.sqrt(variance), tf.sqrt(own_variance))
     nodes = stretched_nodes(
         own_mean,
