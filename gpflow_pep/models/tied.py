@@ -103,7 +103,6 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
     def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
         """The energy, one of :mod:`gpflow_pep.energies.tied`."""
 
-    # GPflow's own method has no data, but its mixin for external data calls this one with them.
     @inherit_check_shapes
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""

@@ -14,13 +14,12 @@ def check_num_data(num_data: Any) -> int:
 
     :raises ValueError: If it is missing or no positive whole number.
     """
-    whole = (
-        isinstance(num_data, (int, float, np.integer, np.floating)) and num_data == num_data // 1
-    )
+    numbers = (int, float, np.integer, np.floating)
+    whole = isinstance(num_data, numbers) and num_data == num_data // 1
     if not whole or isinstance(num_data, bool) or num_data < 1:
         raise ValueError(
-            f"num_data: got {num_data!r}, expected the number of rows of the whole data set, from 1."
-            " Pass num_data=len(X), of all rows and not of a batch."
+            f"num_data: got {num_data!r}, expected the number of rows of the whole data set, at"
+            " least 1. Pass num_data=len(X), of all rows and not of a batch."
         )
     return int(num_data)
 
