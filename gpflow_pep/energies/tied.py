@@ -69,7 +69,8 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
     :param alpha: The power, in [0, 1].
     :param num_data: N, the rows of the whole data set.
     """
-    power = tf.cast(alpha, q.q_mu.dtype) / tf.cast(num_data, q.q_mu.dtype)
+    dtype = q.q_mu.dtype
+    power = tf.convert_to_tensor(alpha, dtype) / tf.convert_to_tensor(num_data, dtype)
     root, logdet = tempered(q.q_sqrt, power, 1.0)
     # c P⁻¹ = I - κ S P⁻¹
     m = tf.transpose(q.q_mu)[:, :, None]
@@ -126,8 +127,8 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
 
     For the parameters see :func:`apep`.
     """
-    alpha = tf.cast(alpha, q.q_mu.dtype)
-    fraction = alpha / (tf.cast(num_data, q.q_mu.dtype) + 1.0)
+    alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
+    fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)
     c = 1.0 - fraction
     root, logdet = tempered(q.q_sqrt, alpha / c, 0.0)
     # (I + bS)⁻¹ = I - b (S⁻¹ + bI)⁻¹
