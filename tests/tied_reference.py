@@ -146,7 +146,9 @@ def rpapep(
         prior = prior_of_u(problem, latent)
         G, G_cavity = of_q.log_normaliser(), of_cavity.log_normaliser()
         tilted = (  # log E[p(u)^alpha] under the cavity, p normalised
-            of_cavity.plus(prior, power).log_normaliser() - G_cavity - power * prior.log_normaliser()
+            of_cavity.plus(prior, power).log_normaliser()
+            - G_cavity
+            - power * prior.log_normaliser()
         )
         value += G + (tilted + (num_data + 1) * (G_cavity - G)) / power
     return float(value)
