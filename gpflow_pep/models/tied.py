@@ -159,7 +159,10 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
 
     def _whitened(self, root: tf.Tensor) -> WhitenedGaussian:
         """The mean of q and some square root in the coordinates of v."""
-        mean, root = tf.convert_to_tensor(self.q_mu), tf.convert_to_tensor(root)
+        mean, root = (
+            checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
+            for part in (self.q_mu, root)
+        )
         if self.whiten:
             return WhitenedGaussian(mean, root)
         L = self._prior_root()
