@@ -124,7 +124,7 @@ def gpflow_posterior(
     :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
     :raises ValueError: If ``precompute_cache`` is none of GPflow's.
     """
-    variables = well_conditioned(inducing_variable)
+    variables = well_conditioned(inducing_variable, kernel)
     plain = get_posterior_class(kernel, variables)
     unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
 

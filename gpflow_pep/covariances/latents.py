@@ -82,11 +82,13 @@ def independent_priors(
     return list(priors.values())
 
 
-def well_conditioned(inducing_variable: InducingVariables) -> InducingVariables:
+def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> InducingVariables:
     """
     Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
 
-    :param inducing_variable: Of one output, or of several that are independent.
+    :param inducing_variable: Of one output, or of several that are independent. Those of one output
+        under a kernel of several, which GPflow correlates, stay as they are.
+    :param kernel: The kernel.
     """
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return SeparateIndependentInducingVariables(
@@ -96,4 +98,6 @@ def well_conditioned(inducing_variable: InducingVariables) -> InducingVariables:
         return SharedIndependentInducingVariables(
             WellConditioned(inducing_variable.inducing_variable)
         )
+    if isinstance(kernel, MultioutputKernel):
+        return inducing_variable
     return WellConditioned(inducing_variable)

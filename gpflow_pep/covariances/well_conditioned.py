@@ -3,6 +3,7 @@
 import tensorflow as tf
 from check_shapes import Shape, check_shapes
 from gpflow.base import TensorLike, TensorType
+from gpflow.config import default_jitter
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
@@ -44,7 +45,10 @@ def _Kuu_well_conditioned(
     inducing_variable: WellConditioned, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:
     K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
-    return K + jitter_needed(K) * tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+    # GPflow's wrappers of several outputs ask for none here, and add the default themselves.
+    to_come = max(default_jitter() - jitter, 0.0)
+    return K + jitter_needed(K + to_come * eye) * eye
 
 
 @Kuf.register(WellConditioned, Kernel, TensorLike)

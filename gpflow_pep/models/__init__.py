@@ -4,5 +4,14 @@ from .classification import PEPClassification
 from .parameters import ConvergenceWarning
 from .pep import PEP
 from .regression import PEPRegression
+from .tied import APEP, ARPEP, RPAPEP
 
-__all__ = ["PEP", "ConvergenceWarning", "PEPClassification", "PEPRegression"]
+__all__ = [
+    "APEP",
+    "ARPEP",
+    "PEP",
+    "RPAPEP",
+    "ConvergenceWarning",
+    "PEPClassification",
+    "PEPRegression",
+]

@@ -1,4 +1,4 @@
-"""What models with data of their own have in common: everything that follows from q(v)."""
+"""What models have in common: everything that follows from q(v)."""
 
 import abc
 from typing import Any
@@ -23,20 +23,72 @@ from . import checks
 _KEPT_MATRICES = 4
 
 
-class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
-    """A model that holds its data and computes q(v) of the whitened inducing variables."""
+class PredictiveModel(GPModel):
+    """A model that predicts by q(v) of the whitened inducing variables."""
 
     inducing_variable: InducingVariables
+
+    @abc.abstractmethod
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        """q(v) for the parameters and data as they are."""
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+    ) -> BasePosterior:
+        """
+        Create the GPflow posterior, for fast predictions.
+
+        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        :raises ValueError: If it is none of GPflow's.
+        """
+        return gpflow_posterior(
+            self._posterior_of_v,
+            self.kernel,
+            self.inducing_variable,
+            self.mean_function,
+            precompute_cache,
+        )
+
+    @inherit_check_shapes
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        See :meth:`gpflow.models.GPModel.predict_f`.
+
+        This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
+        """
+        return self._f_under(self._posterior_of_v(), Xnew, full_cov, full_output_cov)
+
+    def _f_under(
+        self,
+        q: WhitenedGaussian,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> MeanAndVariance:
+        """Moments of f where v is distributed as q, by GPflow's conditionals."""
+        posterior = create_posterior(
+            self.kernel,
+            well_conditioned(self.inducing_variable, self.kernel),
+            *q,
+            whiten=True,
+            mean_function=self.mean_function,
+            precompute_cache=PrecomputeCacheType.NOCACHE,
+        )
+        return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+
+
+class InternalDataModel(PredictiveModel, InternalDataTrainingLossMixin):
+    """A model that holds its data and computes q(v) from them."""
+
     data: tuple[tf.Tensor, tf.Tensor]
     _chunk_size: int | None
 
     @abc.abstractmethod
     def pep_log_marginal_likelihood(self) -> tf.Tensor:
         """Compute the Power EP estimate of the log marginal likelihood."""
-
-    @abc.abstractmethod
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        """q(v) for the parameters and data as they are."""
 
     @abc.abstractmethod
     def _natural_of_v(self) -> list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
@@ -85,43 +137,6 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     def q_sqrt(self) -> tf.Tensor:
         """[L, M, M], lower triangular square root of the covariance of the whitened q(v)."""
         return self._posterior_of_v().q_sqrt
-
-    def posterior(
-        self,
-        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
-    ) -> BasePosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
-
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :raises ValueError: If it is none of GPflow's.
-        """
-        return gpflow_posterior(
-            self._posterior_of_v,
-            self.kernel,
-            self.inducing_variable,
-            self.mean_function,
-            precompute_cache,
-        )
-
-    @inherit_check_shapes
-    def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """
-        See :meth:`gpflow.models.GPModel.predict_f`.
-
-        This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
-        """
-        posterior = create_posterior(
-            self.kernel,
-            well_conditioned(self.inducing_variable),
-            *self._posterior_of_v(),
-            whiten=True,
-            mean_function=self.mean_function,
-            precompute_cache=PrecomputeCacheType.NOCACHE,
-        )
-        return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
 
     def _mean(self, X: tf.Tensor) -> tf.Tensor:
         """The mean function."""

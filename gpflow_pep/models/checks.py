@@ -100,14 +100,14 @@ def check_single_output(kernel: Kernel) -> None:
 
 
 def check_inducing_variable(
-    inducing_variable: Any, kernel: Kernel, X: tf.Tensor
+    inducing_variable: Any, kernel: Kernel, X: tf.Tensor | None
 ) -> InducingVariables:
     """
     Check inducing variables against the kernel and the data; wrap an array of points.
 
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
     :param kernel: The kernel.
-    :param X: The training inputs.
+    :param X: The training inputs, or None where they come later.
     :raises ValueError: If there are none, if they have other columns than X, or if GPflow's
         dispatchers know no covariance of these inducing variables under this kernel.
     """
@@ -121,16 +121,12 @@ def check_inducing_variable(
             " Give a matrix with one row for each inducing input."
         )
     inducing_variable = inducingpoint_wrapper(inducing_variable)
-    num_inducing, num_columns = (*(inducing_variable.shape or ()), None, None)[:2]
-    if num_inducing == 0:
+    if (inducing_variable.shape or (None,))[0] == 0:
         raise ValueError(
             "inducing_variable: got 0 inducing variables, expected at least 1. Give more rows."
         )
-    if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
-        raise ValueError(
-            f"inducing_variable: got {num_columns} column(s), expected {X.shape[1]}, as in X."
-            " Give inducing inputs in the space of X."
-        )
+    if X is not None:
+        check_columns(inducing_variable, X)
     types = type(inducing_variable), type(kernel)
     if Kuu.dispatch(*types) is None or Kuf.dispatch(*types, tf.Tensor) is None:
         raise ValueError(
@@ -139,6 +135,20 @@ def check_inducing_variable(
             " pair that GPflow knows. Use inducing points: they know every kernel."
         )
     return inducing_variable
+
+
+def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
+    """
+    Check that inducing inputs are in the space of the data.
+
+    :raises ValueError: If they have other columns than X.
+    """
+    num_columns = (*(inducing_variable.shape or ()), None, None)[1]
+    if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
+        raise ValueError(
+            f"inducing_variable: got {num_columns} column(s), expected {X.shape[1]}, as in X."
+            " Give inducing inputs in the space of X."
+        )
 
 
 def check_same_float(dtype: tf.DType, **parts: Module) -> None:
@@ -182,6 +192,19 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     return labels
 
 
+def check_likelihood(likelihood: Any) -> None:
+    """
+    Refuse what is no likelihood.
+
+    :raises ValueError: If it is none of GPflow's kind.
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise ValueError(
+            f"likelihood: got {type(likelihood).__name__}, expected"
+            " one of gpflow.likelihoods. Pass one."
+        )
+
+
 def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
     """
     Refuse targets that the likelihood gives no probability. Inside a graph there is no value yet.
@@ -190,11 +213,7 @@ def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
     :param Y: The targets.
     :raises ValueError: With the first target outside the support.
     """
-    if not isinstance(likelihood, Likelihood):
-        raise ValueError(
-            f"likelihood: got {type(likelihood).__name__}, expected"
-            " one of gpflow.likelihoods. Pass one."
-        )
+    check_likelihood(likelihood)
     if not tf.executing_eagerly():
         return
     values = tf.convert_to_tensor(Y).numpy()
@@ -243,7 +262,7 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: tf.Tensor) 
     if num_latent_gps not in (None, needed):
         raise ValueError(
             f"num_latent_gps: got {num_latent_gps}, expected {needed} for the likelihood"
-            f" {type(likelihood).__name__}. Leave it out."
+            f" {type(likelihood).__name__}. Pass num_latent_gps={needed}."
         )
     return needed
 

@@ -1,0 +1,294 @@
+"""Models whose sites are tied: in the place of ``gpflow.models.SVGP``, for any number of rows."""
+
+import abc
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow import Parameter
+from gpflow.base import AnyNDArray, InputData, MeanAndVariance, RegressionData, TensorData
+from gpflow.config import default_float, default_jitter
+from gpflow.covariances import Kuu
+from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
+from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
+from gpflow.models.util import InducingVariablesLike
+from gpflow.utilities import triangular
+
+from ..covariances import well_conditioned
+from ..energies import tied
+from ..energies.tied import TiedEnergy
+from ..ops.graph import converted_for, unconverted
+from ..ops.tempered import tempered
+from ..posterior import WhitenedGaussian
+from ..tilted import log_power_expectation
+from . import checks, tied_checks
+from .base import PredictiveModel
+from .inference import ADVICE
+from .parameters import Power
+
+#: Standard deviation of the factors' product to start from: S = 0.8 I. Nearer to the prior the
+#: gradient vanishes, and Adam takes longer to narrow q.
+_INITIAL_DEVIATION = 2.0
+
+
+class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
+    r"""
+    What APEP, ARPEP and RPAPEP have in common: everything but the energy and the form of q.
+
+    :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP`` takes.
+    :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
+    :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
+        for the kernel.
+    :param alpha: The power, a number in [0, 1]: 0 is variational inference. An assignable,
+        non-trainable parameter.
+    :param num_data: N, the number of rows of the whole data set, whatever the size of a batch.
+    :param mean_function: Mean of f; zero by default.
+    :param num_latent_gps: L; that of ``q_mu`` or ``q_sqrt`` where they are given.
+    :param q_mu: Mean of q to start from, [M, L]; zero by default.
+    :param q_sqrt: Lower triangular square roots of its covariances, [L, M, M].
+    :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing variables v
+        (u = L v), or of u less the mean function. The energy is the same at the same q.
+    :raises ValueError: If an argument is not as said here.
+    """
+
+    likelihood: Likelihood
+    q_mu: Parameter
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariablesLike,
+        *,
+        alpha: float = 0.5,
+        num_data: int | None = None,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int = 1,
+        q_mu: TensorData | None = None,
+        q_sqrt: TensorData | None = None,
+        whiten: bool = True,
+    ) -> None:
+        checks.check_likelihood(likelihood)
+        inducing_variable = checks.check_inducing_variable(inducing_variable, kernel, None)
+        size = _size_of_u(inducing_variable, kernel)
+        mean, root = tied_checks.check_q(q_mu, q_sqrt, size, num_latent_gps)
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps=mean.shape[1])
+        self.inducing_variable = inducing_variable
+        checks.check_same_float(
+            tf.as_dtype(default_float()),
+            kernel=kernel,
+            likelihood=likelihood,
+            mean_function=self.mean_function,
+            inducing_variable=inducing_variable,
+        )
+        self.alpha = Power(alpha)
+        if self.alpha.shape.rank != 0:
+            raise ValueError(
+                f"alpha: got shape {tuple(self.alpha.shape)}, expected one number: the sites are"
+                " tied. Pass a number, or use gpflow_pep.models.PEP for a power for each row."
+            )
+        self.num_data = tied_checks.check_num_data(num_data)
+        self.whiten = whiten
+        self.q_mu = Parameter(mean)
+        self._create_root(root)
+
+    @abc.abstractmethod
+    def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
+        """Create the parameter of the covariance of q, [L, M, M]."""
+
+    @abc.abstractmethod
+    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
+        """The energy, one of :mod:`gpflow_pep.energies.tied`."""
+
+    @inherit_check_shapes
+    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
+        """See :meth:`pep_log_marginal_likelihood`."""
+        return self.pep_log_marginal_likelihood(data)
+
+    @unconverted
+    @check_shapes(
+        "return: []",
+    )
+    def pep_log_marginal_likelihood(self, data: RegressionData) -> tf.Tensor:
+        """
+        Estimate the Power EP estimate of the log marginal likelihood of all rows from a batch.
+
+        The sum over the batch is scaled by N / |batch|: the mean over batches of one size is the
+        value for all rows.
+
+        :param data: X [B, D] and Y [B, P] of the batch.
+        :raises ValueError: If the batch does not suit the model, or the result is not finite.
+        """
+        X, Y = _check_batch(data)
+        checks.check_support(self.likelihood, Y)
+        checks.check_columns(self.inducing_variable, X)
+        num_data = tf.cast(self.num_data, X.dtype)
+        alpha = tf.convert_to_tensor(self.alpha)
+        energy = self._energy(self._posterior_of_v(), alpha, num_data)
+        parts = (self.kernel, self.inducing_variable, self.mean_function)
+        mean, variance = converted_for(parts, _f_under)(self, energy.cavity, X)
+        checks.check_num_latent(mean.shape[1], self.likelihood, Y)
+        ell = log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+        scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
+        value = energy.rest + scale * tf.reduce_sum(ell)
+        return checks.require_finite(value, "log marginal likelihood", ADVICE)
+
+    @check_shapes(
+        "return[0]: [M, L]",
+        "return[1]: [L, M, M]",
+    )
+    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Compute mean and covariance of q(u) of each latent function, less the mean function.
+
+        :return: mean, covariance
+        """
+        L = self._prior_root()
+        mean, root = self._posterior_of_v()
+        root = tf.matmul(L, root)
+        mean = tf.transpose(tf.matmul(L, tf.transpose(mean)[:, :, None])[:, :, 0])
+        return mean, tf.matmul(root, root, transpose_b=True)
+
+    def _prior_root(self) -> tf.Tensor:
+        """Cholesky factors of the prior covariance of u, [M, M] or [L, M, M]."""
+        covariance = converted_for((self.kernel, self.inducing_variable), _prior_covariance)
+        return tf.linalg.cholesky(covariance(self.inducing_variable, self.kernel))
+
+    def _whitened(self, root: tf.Tensor) -> WhitenedGaussian:
+        """The mean of q and some square root in the coordinates of v."""
+        mean, root = (
+            checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
+            for part in (self.q_mu, root)
+        )
+        if self.whiten:
+            return WhitenedGaussian(mean, root)
+        L = self._prior_root()
+        mean = tf.linalg.triangular_solve(L, tf.transpose(mean)[:, :, None])[:, :, 0]
+        return WhitenedGaussian(tf.transpose(mean), tf.linalg.triangular_solve(L, root))
+
+
+class _FreeModel(TiedModel):
+    """A tied model of which q is any Gaussian, as ``gpflow.models.SVGP`` holds it."""
+
+    q_sqrt: Parameter
+
+    def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
+        if q_sqrt is None:
+            size, num_latent = self.q_mu.shape
+            q_sqrt = np.tile(np.eye(size, dtype=default_float()), [num_latent, 1, 1])
+        self.q_sqrt = Parameter(q_sqrt, transform=triangular())
+
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        return self._whitened(self.q_sqrt)
+
+
+class ARPEP(_FreeModel):
+    r"""
+    Sparse GP model by approximate reparameterised Power EP, for data in minibatches.
+
+    It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
+    integral under q: :func:`gpflow_pep.energies.tied.arpep`. Source: Villacampa-Calvo &
+    Hernández-Lobato (2020), section 3.3. ``q_mu`` and ``q_sqrt`` are parameters that
+    ``gpflow.optimizers.NaturalGradient`` takes. For the arguments see :class:`TiedModel`.
+    """
+
+    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
+        return tied.arpep(q, alpha, num_data)
+
+
+class RPAPEP(_FreeModel):
+    r"""
+    Sparse GP model by refined prior approximate Power EP, for data in minibatches.
+
+    q is free as in :class:`ARPEP`; the prior is one of N + 1 tied factors:
+    :func:`gpflow_pep.energies.tied.rpapep`. Source: Villacampa-Calvo & Hernández-Lobato (2020),
+    section 3.4. For the arguments see :class:`TiedModel`.
+    """
+
+    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
+        return tied.rpapep(q, alpha, num_data)
+
+
+class APEP(TiedModel):
+    r"""
+    Sparse GP model by approximate Power EP, for data in minibatches.
+
+    q is the prior times N equal Gaussian factors: :func:`gpflow_pep.energies.tied.apep`. At
+    :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &
+    Hernández-Lobato (2020), section 3.2.
+
+    The product of the factors has the precision :math:`(G Gᵀ)^{-1}` in u or v, positive definite by
+    construction: G, ``site_sqrt``, is a parameter [L, M, M], lower triangular, and ``q_sqrt``
+    follows from it. A direction that the data say nothing about has an entry that grows, one that
+    they determine has one that shrinks, as that of ``q_sqrt`` in ``gpflow.models.SVGP`` does. The
+    mean of q is a parameter by itself, ``q_mu``: any mean is that of some factor.
+
+    For the arguments see :class:`TiedModel`.
+
+    :raises ValueError: If an argument is not as said there, or ``q_sqrt`` is not narrower than the
+        prior in every direction: no product of such factors with the prior gives it.
+    """
+
+    site_sqrt: Parameter
+
+    def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
+        size, num_latent = self.q_mu.shape
+        if q_sqrt is None:
+            site = _INITIAL_DEVIATION * tf.eye(size, None, [num_latent], default_float())
+        else:
+            root = self._whitened(q_sqrt).q_sqrt
+            tied_checks.check_narrower_than_prior(root)
+            # The precision of q less the prior's.
+            site = tempered(root, -1.0, 0.0).root
+        if not self.whiten:
+            site = tf.matmul(self._prior_root(), site)
+        self.site_sqrt = Parameter(site, transform=triangular())
+
+    @property
+    def q_sqrt(self) -> tf.Tensor:
+        """[L, M, M], lower triangular square roots of the covariances of q, of v or of u."""
+        root = self._posterior_of_v().q_sqrt
+        return root if self.whiten else tf.matmul(self._prior_root(), root)
+
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        mean, site = self._whitened(self.site_sqrt)
+        return WhitenedGaussian(mean, tempered(site, 1.0, 0.0).root)
+
+    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
+        return tied.apep(q, alpha, num_data)
+
+
+def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
+    """How many inducing variables each latent function has."""
+    num_inducing = int(inducing_variable.num_inducing)
+    several = isinstance(kernel, MultioutputKernel)
+    if several and not isinstance(inducing_variable, MultioutputInducingVariables):
+        return num_inducing * int(kernel.num_latent_gps)  # all outputs in one Gaussian
+    return num_inducing
+
+
+def _prior_covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+    variables = well_conditioned(inducing_variable, kernel)
+    K = Kuu(variables, kernel, jitter=default_jitter())
+    if K.shape.rank == 4:  # outputs that GPflow correlates
+        size = tf.shape(K)[0] * tf.shape(K)[1]
+        return tf.reshape(K, [size, size])
+    return K
+
+
+def _f_under(model: TiedModel, q: WhitenedGaussian, X: InputData) -> MeanAndVariance:
+    return model._f_under(q, X)
+
+
+def _check_batch(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Labels may be of an integer type, as in GPflow."""
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        X, Y = data
+        dtype = getattr(Y, "dtype", None)
+        if dtype is not None and (tf.as_dtype(dtype).is_integer or tf.as_dtype(dtype).is_bool):
+            data = X, tf.cast(Y, default_float())
+    return checks.check_data(data)

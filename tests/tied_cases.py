@@ -1,0 +1,104 @@
+"""A random q, and the three models with it, for the tests of tied sites."""
+
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import pep_reference
+import tied_reference
+from helpers import Array
+from pep_cases import CASES, M, N
+from tied_reference import Natural
+
+import gpflow_pep as pep
+
+LIKELIHOODS = ("Gaussian", "probit", "Poisson", "RobustMax")
+ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
+NUM_DATA = 37
+MODELS = {
+    "APEP": pep.models.APEP,
+    "ARPEP": pep.models.ARPEP,
+    "RPAPEP": pep.models.RPAPEP,
+}
+
+
+class Start(NamedTuple):
+    """A q(u) of each latent function, the product of the prior with Gaussian factors, ``sites``."""
+
+    problem: pep_reference.Problem
+    sites: list[Natural]
+    q: list[Natural]
+
+    @property
+    def q_mu(self) -> Array:
+        """[M, L]."""
+        return np.stack([tied_reference.to_floats(one.moments()[0]) for one in self.q], axis=-1)
+
+    @property
+    def q_sqrt(self) -> Array:
+        """[L, M, M]."""
+        covariances = [tied_reference.to_floats(one.moments()[1]) for one in self.q]
+        return np.linalg.cholesky(np.stack(covariances))
+
+    def whitened(self) -> tuple[Array, Array]:
+        """q_mu and q_sqrt of v."""
+        L = np.linalg.cholesky(self.problem.priors[0].Kuu)
+        return np.linalg.solve(L, self.q_mu), np.linalg.solve(L, self.q_sqrt)
+
+    def log_z(
+        self, model: str, alpha: float, num_data: int = NUM_DATA, rows: Any = range(N)
+    ) -> float:
+        """The reference's value."""
+        of_model = {
+            "APEP": tied_reference.apep,
+            "ARPEP": tied_reference.arpep,
+            "RPAPEP": tied_reference.rpapep,
+        }[model]
+        factors = self.sites if model == "APEP" else self.q
+        return of_model(self.problem, factors, alpha, num_data, list(rows))
+
+
+def random_start(name: str, seed: int = 0) -> Start:
+    """Sites of the precision of a few observations, on a problem of ``pep_cases``."""
+    rng = np.random.default_rng(seed)
+    problem = CASES[name].reference_problem(np.zeros(N))
+    sites, q = [], []
+    for latent in range(CASES[name].num_latent):
+        root = rng.standard_normal([M, M])
+        T2 = root @ root.T + 0.2 * np.eye(M)
+        sites.append(Natural(*map(tied_reference.to_decimals, (rng.standard_normal(M), T2))))
+        q.append(tied_reference.prior_of_u(problem, latent).plus(sites[-1]))
+    return Start(problem, sites, q)
+
+
+def create(model: str, name: str, start: Start, *, whiten: bool = True, **options: Any) -> Any:
+    """A model at this start."""
+    case = CASES[name]
+    q_mu, q_sqrt = start.whitened() if whiten else (start.q_mu, start.q_sqrt)
+    options = {"num_data": NUM_DATA, "q_mu": q_mu, "q_sqrt": q_sqrt, **options}
+    return MODELS[model](
+        case.problem.kernel(),
+        case.likelihood(),
+        case.problem.Z,
+        mean_function=case.mean_function(),
+        whiten=whiten,
+        **options,
+    )
+
+
+def svgp(name: str, start: Start, **options: Any) -> gpflow.models.SVGP:
+    """GPflow's at the same start."""
+    case = CASES[name]
+    q_mu, q_sqrt = start.whitened()
+    return gpflow.models.SVGP(
+        case.problem.kernel(),
+        case.likelihood(),
+        case.problem.Z,
+        mean_function=case.mean_function(),
+        **{"num_data": NUM_DATA, "q_mu": q_mu, "q_sqrt": q_sqrt, **options},
+    )
+
+
+def data_of(name: str, rows: Any = slice(None)) -> tuple[Array, Array]:
+    case = CASES[name]
+    return case.problem.X[rows], case.Y[rows]

@@ -1,0 +1,154 @@
+"""
+Power EP energies with tied sites from their definitions, in 100 decimal digits.
+
+Written from Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4, over the inducing
+variables u as they are: log-normalisers of Gaussians in natural parameters, differences of them
+divided by alpha. At so many digits nothing cancels, for any alpha and N, and alpha = 1e-40 is the
+limit for alpha -> 0. It shares no code with the package.
+
+Arrays of decimals are NumPy arrays of objects. Letters: M inducing variables, L latent functions.
+"""
+
+import decimal
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+from pep_reference import Problem
+from reference import Array
+
+decimal.getcontext().prec = 100
+Decimals = Any
+_LOG_TWO_PI = (2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459")).ln()
+
+to_decimals: Callable[[Any], Decimals] = np.vectorize(lambda x: Decimal(float(x)), otypes=[object])
+
+
+def to_floats(values: Decimals) -> Array:
+    return np.vectorize(float)(values)
+
+
+def _eliminate(matrix: Decimals) -> tuple[Decimals, Decimal]:
+    """Inverse and determinant of a symmetric positive definite matrix, by Gauss and Jordan."""
+    size = len(matrix)
+    rows = np.concatenate([matrix, to_decimals(np.eye(size))], axis=1)
+    determinant = Decimal(1)
+    for i in range(size):
+        pivot = rows[i, i]
+        if pivot <= 0:
+            raise ValueError("expected a positive definite matrix.")
+        determinant *= pivot
+        rows[i] = rows[i] / pivot
+        for j in range(size):
+            if j != i:
+                rows[j] = rows[j] - rows[j, i] * rows[i]
+    return rows[:, size:], determinant
+
+
+class Natural(NamedTuple):
+    """exp(T1' u - u' T2 u / 2) of one latent function, without its scale."""
+
+    T1: Decimals  # [M]
+    T2: Decimals  # [M, M]
+
+    def moments(self) -> tuple[Decimals, Decimals]:
+        """Mean and covariance."""
+        covariance, _ = _eliminate(self.T2)
+        return covariance @ self.T1, covariance
+
+    def log_normaliser(self) -> Decimal:
+        """log of the integral over u, the paper's g."""
+        covariance, determinant = _eliminate(self.T2)
+        quadratic = self.T1 @ covariance @ self.T1
+        return (len(self.T1) * _LOG_TWO_PI - determinant.ln() + quadratic) / 2
+
+    def plus(self, other: "Natural", times: Any = 1) -> "Natural":
+        """The product with another one to a power."""
+        return Natural(self.T1 + times * other.T1, self.T2 + times * other.T2)
+
+    def to_the(self, power: Any) -> "Natural":
+        return Natural(power * self.T1, power * self.T2)
+
+
+def natural(mean: Array, covariance: Array) -> Natural:
+    precision, _ = _eliminate(to_decimals(covariance))
+    return Natural(precision @ to_decimals(mean), precision)
+
+
+def prior_of_u(problem: Problem, latent: int) -> Natural:
+    Kuu = problem.priors[latent].Kuu
+    return natural(np.zeros(len(Kuu)), Kuu)
+
+
+def _decimal_power(alpha: float) -> Decimal:
+    return Decimal(alpha) if alpha > 0.0 else Decimal("1e-40")
+
+
+def _sum_of_tilted(
+    problem: Problem, of_u: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
+) -> Decimal:
+    """N / |rows| times the sum over the rows of log E[p^alpha] / alpha where u has this law."""
+    moments = [tuple(map(to_floats, one.moments())) for one in of_u]
+    total = 0.0
+    for row in rows:
+        mean, variance = [], []
+        for latent, (m, V) in enumerate(moments):
+            w = problem.direction(row, latent)
+            mean.append(w @ m + problem.means[row, latent])
+            variance.append(w @ V @ w + problem.residual_variance(row, latent))
+        zeroth = problem.factors[row](np.array(mean), np.array(variance), alpha).zeroth
+        total += np.log(zeroth) / alpha if alpha > 0.0 else zeroth
+    return Decimal(num_data) / len(rows) * Decimal(total)
+
+
+def apep(
+    problem: Problem, sites: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
+) -> float:
+    """
+    Equation (8) where each of N factors is the site to the power 1 / N.
+
+    :param sites: The product of all factors, of each latent function.
+    """
+    power = _decimal_power(alpha)
+    priors = [prior_of_u(problem, latent) for latent in range(len(sites))]
+    q = [prior.plus(site) for prior, site in zip(priors, sites)]
+    cavity = [one.plus(site, -power / num_data) for one, site in zip(q, sites)]
+    value = _sum_of_tilted(problem, cavity, alpha, num_data, rows)
+    for of_q, of_prior, of_cavity in zip(q, priors, cavity):
+        G, G_cavity = of_q.log_normaliser(), of_cavity.log_normaliser()
+        value += G - of_prior.log_normaliser() + num_data / power * (G_cavity - G)
+    return float(value)
+
+
+def arpep(
+    problem: Problem, q: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
+) -> float:
+    """Equation (9)."""
+    value = _sum_of_tilted(problem, q, alpha, num_data, rows)
+    for latent, one in enumerate(q):
+        prior = prior_of_u(problem, latent)
+        mean, covariance = one.moments()
+        trace = np.sum(prior.T2 * (covariance + np.outer(mean, mean)))
+        logdets = _eliminate(one.T2)[1].ln() - _eliminate(prior.T2)[1].ln()
+        value -= (trace - len(mean) + logdets) / 2  # KL
+    return float(value)
+
+
+def rpapep(
+    problem: Problem, q: Sequence[Natural], alpha: float, num_data: int, rows: Sequence[int]
+) -> float:
+    """Equation (10) with N + 1 equal factors; the last one stands for the prior."""
+    power = _decimal_power(alpha)
+    cavity = [one.to_the(1 - power / (num_data + 1)) for one in q]
+    value = _sum_of_tilted(problem, cavity, alpha, num_data, rows)
+    for latent, (of_q, of_cavity) in enumerate(zip(q, cavity)):
+        prior = prior_of_u(problem, latent)
+        G, G_cavity = of_q.log_normaliser(), of_cavity.log_normaliser()
+        tilted = (  # log E[p(u)^alpha] under the cavity, p normalised
+            of_cavity.plus(prior, power).log_normaliser()
+            - G_cavity
+            - power * prior.log_normaliser()
+        )
+        value += G + (tilted + (num_data + 1) * (G_cavity - G)) / power
+    return float(value)
