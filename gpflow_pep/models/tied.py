@@ -117,7 +117,7 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
         """
         Estimate the Power EP estimate of the log marginal likelihood of all rows from a batch.
 
-        The sum over the batch is scaled by N / |batch|: the mean over batches of one size is the
+        The sum over the B rows is scaled by N / B: the mean over batches of one size is the
         value for all rows.
 
         :param data: X [B, D] and Y [B, P] of the batch.
