@@ -24,6 +24,8 @@ from gpflow.likelihoods import (
 )
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
+from ..covariances import BlurredInducingPoints, sum_of_products
+
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     """
@@ -138,6 +140,8 @@ def check_inducing_variable(
             " which no covariance is registered with gpflow.covariances.Kuu and Kuf. Expected a"
             " pair that GPflow knows. Use inducing points: they know every kernel."
         )
+    if isinstance(inducing_variable, BlurredInducingPoints):
+        sum_of_products(kernel)  # refuses a kernel that has no closed form
     return inducing_variable
 
 
