@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         posterior,
         report,
         saving,
+        selection,
     )
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "posterior",
     "report",
     "saving",
+    "selection",
     "sequential",
     "sites",
     "surrogate",
