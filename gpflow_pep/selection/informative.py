@@ -46,8 +46,8 @@ def ivm(
         :func:`~gpflow_pep.tilted.log_power_expectation`: for regression
         ``gpflow.likelihoods.Gaussian(noise_variance)``.
     :param seed: Of the candidates, and of their order: among equals the first is chosen.
-    :param num_candidates: Rows that are candidates, a random set that differ, and at least M.
-        None: all, as far as :data:`CANDIDATE_ELEMENTS` allows.
+    :param num_candidates: How many rows are candidates, a random set of rows that differ; at least
+        M. None: all, as far as :data:`CANDIDATE_ELEMENTS` allows.
     :return: Rows of X that differ, in the order of their choice.
     :raises ValueError: If fewer than M rows differ, or there are several latent functions.
     """

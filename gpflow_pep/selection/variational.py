@@ -13,8 +13,9 @@ With inducing points Z the bound is :math:`\log N(y; 0, Q + \sigma^2 I) - \tfrac
 
 Departing from the paper, all that this needs of N is kept as products between candidates:
 :math:`r_iᵀ r_j`, :math:`r_iᵀ S^{-1} r_j` and :math:`r_iᵀ S^{-1} y`. One pass over the rows gives
-them for empty Z, and each choice changes them by matrices of rank one or two. So a candidate costs
-O(N C) once, for C candidates, instead of O(N M) at each of M choices, and no N x M matrix is kept.
+them for empty Z, and each choice changes them by a few matrices of rank one. So each of C
+candidates costs O(N C) once and O(M) at each choice, instead of O(N M) at each, and no N x M matrix
+is kept.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ from .evaluate import Covariances, chunks
 from .rows import as_data, check_kernel, check_number, distinct_rows
 
 #: Candidates, if that is more than twice as many as are chosen.
-MIN_CANDIDATES = 1000
+MIN_CANDIDATES = 2000
 
 
 def greedy_variational(
@@ -57,8 +58,8 @@ def greedy_variational(
     :param kernel: The kernel, with hyperparameters that suit the data or are to be trained.
     :param noise_variance: Variance of the Gaussian noise, or the parameter that holds it.
     :param seed: Of the candidates.
-    :param num_candidates: Rows that are candidates, a random working set that differ, and at least
-        as many as are chosen. None: :data:`MIN_CANDIDATES`, or 2 M if that is more.
+    :param num_candidates: How many rows are candidates, a random working set of rows that differ;
+        at least as many as are chosen. None: :data:`MIN_CANDIDATES`, or 2 M if that is more.
     :param rounds: Choose in so many parts, as equal as possible, each from candidates drawn anew.
     :param training_steps: At most so many steps of L-BFGS after each round, on the bound with the
         rows chosen so far: they train the kernel's parameters, and ``noise_variance`` where that is
@@ -86,7 +87,7 @@ def greedy_variational(
         order = np.concatenate([np.array(chosen, dtype=np.intp), rng.permutation(len(X))])
         rows = distinct_rows(X, order, M, limit=len(chosen) + num_candidates)
         noise = float(np.squeeze(likelihood.variance_at(X[:1])))
-        candidates = _Candidates(X, Y, rows, Covariances(kernel, X), noise)
+        candidates = _Candidates((X, Y), rows, M, Covariances(kernel, X), noise)
         for i in range(len(chosen)):
             candidates.choose(i)
         while len(chosen) < M * k // rounds:
@@ -98,12 +99,43 @@ def greedy_variational(
     return InducingPoints(X[chosen])
 
 
+class _Symmetric:
+    """
+    A symmetric matrix that changes by matrices of low rank, of which a row or the diagonal is
+    wanted: ``start - leftᵀ right``.
+    """
+
+    def __init__(self, start: AnyNDArray, max_changes: int) -> None:
+        self.start = start
+        self.diagonal = np.diagonal(start).copy()
+        self.left = np.empty([max_changes, len(start)])
+        self.right = np.empty([max_changes, len(start)])
+        self.num_changes = 0
+
+    def row(self, i: int) -> AnyNDArray:
+        k = self.num_changes
+        return np.asarray(self.start[i] - self.left[:k, i] @ self.right[:k])
+
+    def subtract(self, *pairs: tuple[AnyNDArray, AnyNDArray]) -> None:
+        """Take away the outer product of each pair."""
+        for left, right in pairs:
+            self.left[self.num_changes], self.right[self.num_changes] = left, right
+            self.diagonal -= left * right
+            self.num_changes += 1
+
+
 class _Candidates:
-    """C candidates, of which some are chosen; see the module for the symbols."""
+    """C candidates, of which at most M are to be chosen; see the module for the symbols."""
 
     def __init__(
-        self, X: AnyNDArray, Y: AnyNDArray, rows: AnyNDArray, prior: Covariances, noise: float
+        self,
+        data: tuple[AnyNDArray, AnyNDArray],
+        rows: AnyNDArray,
+        M: int,
+        prior: Covariances,
+        noise: float,
     ) -> None:
+        X, Y = data
         Z = X[rows]
         products = np.zeros([len(Z), len(Z)])
         moments = np.zeros([len(Z), Y.shape[1]])
@@ -111,36 +143,37 @@ class _Candidates:
             K = prior.between(Z, X[part])
             products += K @ K.T
             moments += K @ Y[part]
-        self.R = prior.between(Z, Z)  # cov(f_i, f_j | f_Z)
-        self.products = products  # rᵢᵀ rⱼ
-        self.E = products / noise  # rᵢᵀ S⁻¹ rⱼ
-        self.e = moments / noise  # rᵢᵀ S⁻¹ y, for each output
+        self.covariance = _Symmetric(prior.between(Z, Z), M)  # cov(f_i, f_j | f_Z)
+        self.products = _Symmetric(products, 2 * M)  # rᵢᵀ rⱼ
+        self.whitened = _Symmetric(products / noise, 3 * M)  # rᵢᵀ S⁻¹ rⱼ
+        self.moments = moments / noise  # rᵢᵀ S⁻¹ y, for each output
         self.noise = noise
         self.is_chosen = np.zeros(len(Z), dtype=bool)
 
     def gains(self) -> AnyNDArray:
         """By how much each candidate would raise the bound; -inf for those that are chosen."""
-        variance = np.maximum(np.diagonal(self.R), 0.0) + default_jitter()
-        ratio = np.maximum(np.diagonal(self.E), 0.0) / variance
-        fit = np.sum(np.square(self.e), axis=1) / variance / (1.0 + ratio)
-        trace = np.diagonal(self.products) / variance / self.noise
-        gain = 0.5 * (fit + self.e.shape[1] * (trace - np.log1p(ratio)))
+        variance = np.maximum(self.covariance.diagonal, 0.0) + default_jitter()
+        ratio = np.maximum(self.whitened.diagonal, 0.0) / variance
+        fit = np.sum(np.square(self.moments), axis=1) / variance / (1.0 + ratio)
+        trace = self.products.diagonal / variance / self.noise
+        gain = 0.5 * (fit + self.moments.shape[1] * (trace - np.log1p(ratio)))
         return np.where(self.is_chosen, -np.inf, gain)
 
     def choose(self, i: int) -> None:
         """Take candidate i into Z."""
         self.is_chosen[i] = True
-        scale = np.sqrt(max(self.R[i, i], 0.0) + default_jitter())
-        a = self.R[i] / scale  # of the candidates' own part of a
-        c, s, t = self.E[i] / scale, self.E[i, i] / scale**2, self.e[i] / scale
-        p, q = self.products[i] / scale, self.products[i, i] / scale**2
+        scale = np.sqrt(max(self.covariance.diagonal[i], 0.0) + default_jitter())
+        rows = (self.covariance.row(i), self.products.row(i), self.whitened.row(i))
+        along, p, c = (row / scale for row in rows)  # cov(fⱼ, a), rⱼᵀ a, rⱼᵀ S⁻¹ a
+        q, s, t = p[i] / scale, c[i] / scale, self.moments[i] / scale  # aᵀa, aᵀS⁻¹a, aᵀS⁻¹y
         # First S grows by a aᵀ, then every r loses its part along a.
-        c_after, s_after, t_after = c / (1.0 + s), s / (1.0 + s), t / (1.0 + s)
-        self.E += s_after * np.outer(a, a) - np.outer(c, c_after)
-        self.E -= np.outer(a, c_after) + np.outer(c_after, a)
-        self.e -= np.outer(c, t_after) + np.outer(a, t_after)
-        self.products += q * np.outer(a, a) - np.outer(a, p) - np.outer(p, a)
-        self.R -= np.outer(a, a)
+        root = np.sqrt(1.0 + s)
+        d = (c - 0.5 * s * along) / (1.0 + s)
+        self.whitened.subtract((c / root, c / root), (along, d), (d, along))
+        self.moments -= np.outer(c + along, t / (1.0 + s))
+        b = p - 0.5 * q * along
+        self.products.subtract((along, b), (b, along))
+        self.covariance.subtract((along, along))
 
 
 def _train(
