@@ -79,7 +79,7 @@ def check_finite(name: str, value: tf.Tensor) -> None:
     """
     if not tf.executing_eagerly():
         return
-    bad = np.flatnonzero(~np.isfinite(tf.convert_to_tensor(value).numpy()).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(np.asarray(value)).all(axis=1))
     if bad.size:
         raise ValueError(
             f"{name}: got NaN or infinity in {bad.size} row(s), the first at index {bad[0]},"
