@@ -127,8 +127,15 @@ def test_bad_input_is_refused(
         select(inputs, M, 0)
 
 
+def _without_variance() -> gpflow.kernels.Kernel:
+    kernel = gpflow.kernels.Linear()
+    kernel.variance = gpflow.Parameter(np.nan)
+    return kernel
+
+
 BAD_OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "kernel": (lambda: _variance(X, 3, 0, "RBF"), "kernel: got str, expected a gpflow"),
+    "variance": (lambda: _variance(X, 3, 0, _without_variance()), "got a variance of NaN"),
     "several outputs": (
         lambda: _variance(X, 3, 0, gpflow.kernels.SharedIndependent(_kernel(), 2)),
         "expected a kernel of one output",

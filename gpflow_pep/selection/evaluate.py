@@ -41,9 +41,19 @@ class Covariances:
         return value
 
     def variances(self, X: AnyNDArray) -> AnyNDArray:
-        """[N], the variances of rows."""
+        """
+        [N], the variances of rows.
+
+        :raises ValueError: If they are not all finite.
+        """
         parts = [self._variances(X[part]).numpy() for part in chunks(len(X), X.shape[1])]
-        return np.concatenate(parts)
+        values = np.concatenate(parts)
+        if not np.all(np.isfinite(values)):
+            raise ValueError(
+                "kernel: got a variance of NaN or infinity at some row, expected finite numbers."
+                " Check the kernel's parameters."
+            )
+        return values
 
 
 def _between(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:

@@ -137,6 +137,7 @@ class _Candidates:
     ) -> None:
         X, Y = data
         Z = X[rows]
+        prior.variances(Z)  # refuses what is not finite
         products = np.zeros([len(Z), len(Z)])
         moments = np.zeros([len(Z), Y.shape[1]])
         for part in chunks(len(X), len(Z)):
