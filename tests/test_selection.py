@@ -129,7 +129,7 @@ def test_bad_input_is_refused(
 
 def _without_variance() -> gpflow.kernels.Kernel:
     kernel = gpflow.kernels.Linear()
-    kernel.variance = gpflow.Parameter(np.nan)
+    kernel.variance.unconstrained_variable.assign(np.nan)
     return kernel
 
 
