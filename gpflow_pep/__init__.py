@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         datasets,
         energies,
         fitted,
+        inducing_variables,
         metrics,
         models,
         ops,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         posterior,
         report,
         saving,
+        selection,
     )
 
 __version__ = "0.1.0"
@@ -33,6 +35,7 @@ __all__ = [
     "datasets",
     "energies",
     "fitted",
+    "inducing_variables",
     "likelihoods",
     "metrics",
     "models",
@@ -41,6 +44,7 @@ __all__ = [
     "posterior",
     "report",
     "saving",
+    "selection",
     "sequential",
     "sites",
     "surrogate",

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "gpflow_pep"
 ROOMS = [
     ["ops"],
     ["covariances"],
+    ["inducing_variables"],
     ["tilted"],
     ["likelihoods"],
     ["sites"],

@@ -1,10 +1,12 @@
 """Kernel and inducing variables turned into matrices."""
 
+from .blurred import BlurredInducingPoints, sum_of_products
 from .latents import Prior, independent_priors, well_conditioned
 from .projection import Projection, prior_factor, project, project_blocks
 from .well_conditioned import WellConditioned
 
 __all__ = [
+    "BlurredInducingPoints",
     "Prior",
     "Projection",
     "WellConditioned",
@@ -12,5 +14,6 @@ __all__ = [
     "prior_factor",
     "project",
     "project_blocks",
+    "sum_of_products",
     "well_conditioned",
 ]

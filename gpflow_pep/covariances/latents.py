@@ -17,6 +17,7 @@ from gpflow.kernels import (
     SharedIndependent,
 )
 
+from .blurred import BlurredInducingPoints, sum_of_products
 from .well_conditioned import WellConditioned
 
 
@@ -40,7 +41,8 @@ def independent_priors(
         or separate independent ones.
     :param num_latent: How many latent functions there are.
     :return: Priors that differ, each once.
-    :raises ValueError: If the kernel mixes latent functions, or the numbers do not agree.
+    :raises ValueError: If the kernel mixes latent functions, the numbers do not agree, or a kernel
+        has no closed form for its inducing variables.
     """
     if isinstance(kernel, SeparateIndependent):
         kernels = list(kernel.kernels)
@@ -77,6 +79,8 @@ def independent_priors(
             )
     priors: dict[tuple[int, int], Prior] = {}
     for latent, (k, iv) in enumerate(zip(kernels, variables, strict=True)):
+        if isinstance(iv, BlurredInducingPoints):
+            sum_of_products(k)  # refuses a kernel that has no closed form
         known = priors.get((id(k), id(iv)), Prior(k, iv, ()))
         priors[id(k), id(iv)] = known._replace(latents=(*known.latents, latent))
     return list(priors.values())

@@ -24,6 +24,8 @@ from gpflow.likelihoods import (
 )
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
+from ..covariances import BlurredInducingPoints, sum_of_products
+
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     """
@@ -77,7 +79,7 @@ def check_finite(name: str, value: tf.Tensor) -> None:
     """
     if not tf.executing_eagerly():
         return
-    bad = np.flatnonzero(~np.isfinite(tf.convert_to_tensor(value).numpy()).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(np.asarray(value)).all(axis=1))
     if bad.size:
         raise ValueError(
             f"{name}: got NaN or infinity in {bad.size} row(s), the first at index {bad[0]},"
@@ -134,6 +136,8 @@ def check_inducing_variable(
             " which no covariance is registered with gpflow.covariances.Kuu and Kuf. Expected a"
             " pair that GPflow knows. Use inducing points: they know every kernel."
         )
+    if isinstance(inducing_variable, BlurredInducingPoints):
+        sum_of_products(kernel)  # refuses a kernel that has no closed form
     return inducing_variable
 
 

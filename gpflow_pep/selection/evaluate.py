@@ -1,0 +1,70 @@
+"""A kernel as a function of NumPy arrays, compiled once: a selection calls it very often."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+
+from ..ops.graph import converted_for
+
+#: Numbers in a matrix that is computed at a time (4 MiB in float64).
+CHUNK_ELEMENTS = 2**19
+
+
+class Covariances:
+    """
+    Prior covariances of rows, in float64.
+
+    :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
+    :param like: Rows of the inputs' dtype and number of columns.
+    """
+
+    def __init__(self, kernel: Kernel, like: AnyNDArray) -> None:
+        rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
+
+        # Autograph, where the kernel needs it, comes by converted_for.
+        @tf.function(input_signature=[rows, rows], autograph=False)
+        def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+            return tf.cast(converted_for((kernel,), _between)(kernel, X, X2), tf.float64)
+
+        @tf.function(input_signature=[rows], autograph=False)
+        def variances(X: tf.Tensor) -> tf.Tensor:
+            return tf.cast(converted_for((kernel,), _variances)(kernel, X), tf.float64)
+
+        self._between, self._variances = between, variances
+
+    def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
+        """[N, N2], the covariances of two sets of rows."""
+        value: AnyNDArray = self._between(X, X2).numpy()
+        return value
+
+    def variances(self, X: AnyNDArray) -> AnyNDArray:
+        """
+        [N], the variances of rows.
+
+        :raises ValueError: If they are not all finite.
+        """
+        parts = [self._variances(X[part]).numpy() for part in chunks(len(X), X.shape[1])]
+        values = np.concatenate(parts)
+        if not np.all(np.isfinite(values)):
+            raise ValueError(
+                "kernel: got a variance of NaN or infinity at some row, expected finite numbers."
+                " Check the kernel's parameters."
+            )
+        return values
+
+
+def _between(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+    return kernel(X, X2)
+
+
+def _variances(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
+    return kernel(X, full_cov=False)
+
+
+def chunks(num_rows: int, width: int) -> Iterator[slice]:
+    """Rows at a time, for matrices of `width` numbers a row."""
+    step = max(1, CHUNK_ELEMENTS // width)
+    return (slice(start, start + step) for start in range(0, num_rows, step))

@@ -1,0 +1,118 @@
+"""Rows to choose from: checks of the input, rows that differ, and a random choice."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray, TensorData
+from gpflow.config import default_float
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
+
+from ..models import checks
+
+
+def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
+    """
+    Choose rows at random.
+
+    :param X: Inputs, [N, D].
+    :param M: How many.
+    :param seed: The same seed gives the same rows.
+    :return: M different rows of X.
+    :raises ValueError: If fewer than M rows differ.
+    """
+    X = as_inputs(X)
+    check_number(M, len(X))
+    order = np.random.default_rng(seed).permutation(len(X))
+    return InducingPoints(X[distinct_rows(X, order, M)])
+
+
+def as_inputs(X: TensorData) -> AnyNDArray:
+    """
+    Convert inputs to an array of GPflow's default float.
+
+    :raises ValueError: If they are not a matrix of finite numbers.
+    """
+    array: AnyNDArray = np.asarray(X, dtype=default_float())
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(
+            f"X: got shape {array.shape}, expected two axes [N, D], of at least 1 each. A single"
+            " column is X[:, None]."
+        )
+    checks.check_finite("X", array)
+    return array
+
+
+def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Convert inputs and targets to arrays of GPflow's default float.
+
+    :raises ValueError: If they are not a pair of matrices of finite numbers, with as many rows.
+    """
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(
+            f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
+        )
+    dtype = default_float()
+    X, Y = checks.check_data((np.asarray(data[0], dtype), np.asarray(data[1], dtype)))
+    return X.numpy(), Y.numpy()
+
+
+def check_number(M: Any, num_rows: int, name: str = "M") -> None:
+    """
+    Check a number of rows to choose.
+
+    :raises ValueError: If it is not an integer between 1 and N.
+    """
+    if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= num_rows:
+        raise ValueError(
+            f"{name}: got {M!r}, expected an integer from 1 to {num_rows}, the number of rows."
+            " Choose another number."
+        )
+
+
+def check_kernel(kernel: Any) -> None:
+    """
+    Check that there is a kernel of one output.
+
+    :raises ValueError: If it is none.
+    """
+    if not isinstance(kernel, Kernel):
+        raise ValueError(
+            f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel. Pass one."
+        )
+    checks.check_single_output(kernel)
+
+
+def key(row: AnyNDArray) -> bytes:
+    """The same for rows that are equal, also by 0 = -0."""
+    return (row + 0.0).tobytes()
+
+
+def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int = 0) -> AnyNDArray:
+    """
+    Take rows in some order, leaving out those that are equal to one taken before.
+
+    :param order: Places of rows.
+    :param at_least: How many are needed.
+    :param limit: How many to take at most, if that is more.
+    :return: Places of rows that differ.
+    :raises ValueError: If there are not as many as needed.
+    """
+    taken: dict[bytes, int] = {}
+    for place in order:
+        taken.setdefault(key(X[place]), place)
+        if len(taken) == max(at_least, limit):
+            break
+    if len(taken) < at_least:
+        raise too_few_distinct(at_least, len(taken))
+    return np.fromiter(taken.values(), dtype=np.intp, count=len(taken))
+
+
+def too_few_distinct(wanted: int, found: int) -> ValueError:
+    """What to raise where fewer rows differ than are to be chosen."""
+    return ValueError(
+        f"M: got {wanted}, but only {found} rows of X differ, expected at most as many. Choose a"
+        " smaller M."
+    )
