@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .datasets import Dataset
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+INITS = ("kmeans", "random", "variance")
 TASKS = ("regression", "classification")
 #: The name of each example, and of its function in gpflow_pep.datasets.
 EXAMPLES = {"diabetes": "diabetes", "breast-cancer": "breast_cancer", "wine": "wine"}
@@ -249,6 +250,11 @@ def main() -> None:
 @click.option(
     "--inducing", "num_inducing", type=click.IntRange(min=1), default=50, show_default=True,
     help="Number of inducing points.",
+)  # fmt: skip
+@click.option(
+    "--init", type=click.Choice(INITS), default=INITS[0], show_default=True,
+    help="Where these start: centres of k-means clusters, random rows, or the rows of largest"
+    " residual variance.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",

@@ -16,10 +16,12 @@ import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
-from sklearn.cluster import KMeans
+from gpflow.inducing_variables import InducingPoints
 
+from . import selection
 from .datasets import Dataset, Split, Standardiser, train_test_split
 from .fitted import FittedModel, Metric, fitted_class
+from .fitted.base import initial_kernel
 from .models import ConvergenceWarning
 
 # L-BFGS-B stops when a step improves log Z by less than this for each row. SciPy's 2e-9 spends
@@ -118,23 +120,44 @@ class Comparison:
         return pd.DataFrame({"row": rows, **columns})
 
 
+def _by_variance(X: AnyNDArray, num_inducing: int, seed: int) -> InducingPoints:
+    kernel = initial_kernel(X.shape[1])
+    return selection.greedy_variance(X, num_inducing, kernel=kernel, seed=seed)
+
+
+#: Rules to choose initial inducing points, see :mod:`gpflow_pep.selection`.
+INITS: dict[str, Callable[[AnyNDArray, int, int], InducingPoints]] = {
+    "kmeans": lambda X, num_inducing, seed: selection.kmeans(X, num_inducing, seed=seed),
+    "random": lambda X, num_inducing, seed: selection.random_subset(X, num_inducing, seed=seed),
+    "variance": _by_variance,
+}
+
+
 @check_shapes("X: [N, D]", "return: [M, D]")
-def initial_inducing_points(X: AnyNDArray, num_inducing: int, seed: int) -> AnyNDArray:
+def initial_inducing_points(
+    X: AnyNDArray, num_inducing: int, seed: int, init: str = "kmeans"
+) -> AnyNDArray:
     """
-    The centres of k-means clusters of the training inputs.
+    Inducing points to start from: the centres of k-means clusters of the training inputs
+    ("kmeans"), rows of them at random ("random"), or the rows of largest residual variance under
+    the initial kernel, one after another ("variance").
 
     :param X: standardised training inputs.
     :param num_inducing: M.
     :param seed: the same seed gives the same points.
-    :raises ValueError: if there are fewer distinct rows than inducing points.
+    :param init: which of :data:`INITS`.
+    :raises ValueError: if there are fewer distinct rows than inducing points, or no such rule.
     """
+    if init not in INITS:
+        raise ValueError(f"init is {init!r}, expected one of {', '.join(INITS)}: choose one.")
     num_rows, num_distinct = len(X), len(np.unique(X, axis=0))
     if not 1 <= num_inducing <= num_distinct:
         raise ValueError(
             f"got {num_inducing} inducing points for {num_rows} training rows with {num_distinct}"
             f" distinct inputs, expected 1 to {num_distinct}: choose another number."
         )
-    return KMeans(num_inducing, n_init=1, random_state=seed).fit(X).cluster_centers_
+    Z: AnyNDArray = INITS[init](X, num_inducing, seed).Z.numpy()
+    return Z
 
 
 def _check_alphas(alphas: Sequence[float]) -> None:
@@ -245,6 +268,7 @@ def compare(
     seed: int = 0,
     test_fraction: float = 0.2,
     max_iterations: int = 500,
+    init: str = "kmeans",
     callback: Callable[[Progress], None] | None = None,
 ) -> Comparison:
     """
@@ -252,7 +276,7 @@ def compare(
 
     The rows are split once, classes in equal proportions; inputs, and a target that is a number,
     are standardised with the mean and the standard deviation of the training rows; every alpha
-    starts from the same parameters and k-means centres
+    starts from the same parameters and inducing points
     (:meth:`FittedModel.start <gpflow_pep.fitted.base.FittedModel.start>`), and all parameters are
     trained with L-BFGS-B. A fit that fails for numerical reasons is reported in its result, and the
     others still run.
@@ -260,9 +284,10 @@ def compare(
     :param dataset: the data, in original units.
     :param alphas: different numbers in [0, 1].
     :param num_inducing: number of inducing points, at most the number of distinct training inputs.
-    :param seed: of the split and of k-means.
+    :param seed: of the split and of the initial inducing points.
     :param test_fraction: fraction of the rows to hold out, in (0, 1).
     :param max_iterations: of L-BFGS-B, per alpha; at least 1.
+    :param init: the inducing points to start from, see :func:`initial_inducing_points`.
     :param callback: called after each step, for progress.
     :raises ValueError: if an argument is outside its range, or all held-out or all training targets
         are equal.
@@ -277,7 +302,7 @@ def compare(
     _check_targets_differ(dataset.Y[split.test], "held-out")
     inputs = Standardiser.fit(X_train)
     X = tf.constant(inputs.transform(X_train))  # a tensor, so that the models share one copy
-    Z = initial_inducing_points(X.numpy(), num_inducing, seed)
+    Z = initial_inducing_points(X.numpy(), num_inducing, seed, init)
 
     results, models = [], {}
     report = callback or (lambda progress: None)

@@ -18,6 +18,8 @@ from small_comparison import (
     small_dataset,
 )
 
+import gpflow_pep.cli
+import gpflow_pep.compare
 import gpflow_pep.fitted.regression
 from gpflow_pep.compare import compare, initial_inducing_points
 from gpflow_pep.datasets import Dataset
@@ -226,6 +228,34 @@ def test_initial_inducing_points(num_inducing: int) -> None:
     assert_array_equal(Z, initial_inducing_points(X, num_inducing, seed=5))
 
 
+@pytest.mark.parametrize("init", ["random", "variance"])
+def test_initial_inducing_points_that_are_rows(init: str) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    Z = initial_inducing_points(X, 7, 5, init)
+    assert_array_equal(Z, initial_inducing_points(X, 7, 5, init))
+    assert len(np.unique(Z, axis=0)) == 7
+    assert all(np.any(np.all(z == X, axis=1)) for z in Z)
+
+
+def test_rules_on_the_command_line() -> None:
+    assert set(gpflow_pep.cli.INITS) == set(gpflow_pep.compare.INITS)
+
+
+def test_inducing_points_that_are_asked_for_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def record(X: Any, Y: Any, Z: Any, alpha: float) -> PEPRegression:
+        seen.append(Z)
+        return build_regression(X, Y, Z, alpha)
+
+    monkeypatch.setattr(gpflow_pep.fitted.regression, "build_regression", record)
+    comparison = compare(
+        small_dataset(), alphas=[0.5], num_inducing=4, max_iterations=1, init="random"
+    )
+    rows = comparison.models[0.5].model.data[0].numpy()
+    assert np.all(np.isin(seen[0], rows))
+
+
 def test_k_means_finds_clusters() -> None:
     centres = np.array([[-9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
     X = np.concatenate([centres + shift for shift in ([0.1, 0.0], [-0.1, 0.0])])
@@ -255,6 +285,7 @@ def rare_target() -> Dataset:
          "expected 1 to 32", "choose another number"),
         (small_dataset, {"num_inducing": 0}, "0 inducing points", "1 to 32", "choose another"),
         (repeated_inputs, {"num_inducing": 5}, "with 4 distinct inputs", "1 to 4", "choose"),
+        (small_dataset, {"init": "best"}, "init is 'best'", "kmeans, random", "choose one"),
         (small_dataset, {"max_iterations": 0}, "max_iterations is 0", "at least 1", "raise it"),
         (small_dataset, {"test_fraction": 1.5}, "fraction of 1.5", "at least 2 rows", "as 0.2"),
         (rare_target, {"num_inducing": 5}, "held-out targets are all 0.0", "differ", "choose"),

@@ -102,12 +102,20 @@ BY_CHUNKS = {
     ),
     "PEP by chunks": ModelCase(pep.models.PEP, _pep_by_chunks, _label_data),
 }
-also_by_chunks = pytest.mark.parametrize(
-    "case", [*MODELS.values(), *BY_CHUNKS.values()], ids=[*MODELS, *BY_CHUNKS]
-)
+#: All their code but some lines is that of another model here.
+NEARLY_ANOTHER = ("PEPClassification", "RPAPEP")
 
 
-@pytest.fixture(params=MODELS.values(), ids=MODELS.keys())
+def _params(cases: dict[str, ModelCase]) -> list[Any]:
+    """Cases as parameters; those that are nearly another run with the slow tests."""
+    slow = {name: [pytest.mark.slow] for name in NEARLY_ANOTHER}
+    return [pytest.param(case, marks=slow.get(name, []), id=name) for name, case in cases.items()]
+
+
+also_by_chunks = pytest.mark.parametrize("case", _params({**MODELS, **BY_CHUNKS}))
+
+
+@pytest.fixture(params=_params(MODELS))
 def case(request: pytest.FixtureRequest) -> ModelCase:
     return request.param
 
@@ -359,7 +367,7 @@ class TestDataInVariables:
             loss = model.training_loss_closure(compile=True)
         predict = tf.function(model.predict_f)
         variables = model.trainable_variables
-        for num_rows in (N, 2 * N, 5, 1):
+        for num_rows in (2 * N, 1):
             new = self._replacement(case, num_rows)
             X.assign(new[0])
             Y.assign(new[1])
