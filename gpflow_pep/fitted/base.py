@@ -76,7 +76,6 @@ class FittedModel(abc.ABC):
     """What :meth:`start` gives its models."""
 
     @classmethod
-    @abc.abstractmethod
     def start(
         cls,
         X: TensorType,
@@ -96,22 +95,57 @@ class FittedModel(abc.ABC):
         :param inputs: how `X` was standardised.
         :param dataset: where the rows are from.
         """
+        arrays = {"X": X, **cls.targets(Y, dataset)}
+        return cls.restore(arrays, Z, alpha, inputs, dataset.feature_names, dataset.target_name)
 
     @classmethod
-    @abc.abstractmethod
     def restore(
         cls,
-        arrays: Mapping[str, AnyNDArray],
+        arrays: Mapping[str, TensorType],
         Z: AnyNDArray,
-        alpha: AnyNDArray,
+        alpha: TensorType,
         inputs: Standardiser,
         feature_names: tuple[str, ...],
         target_name: str,
     ) -> "FittedModel":
-        """A model of the same kind as one that was saved, whose parameters are yet to be assigned.
+        """
+        A model of the same kind as one that was saved, whose parameters are yet to be assigned.
 
         :param arrays: X and Y of the model, and what :meth:`units` gave.
         :param Z: as :meth:`start`, and so are the others.
+        """
+        own = cls.read_units(arrays)
+        model = cls.build(arrays["X"], arrays["Y"], Z, alpha, own)
+        return cls(model, inputs, feature_names, target_name, own)  # type: ignore[call-arg]
+
+    @staticmethod
+    @abc.abstractmethod
+    def targets(Y: AnyNDArray, dataset: Dataset) -> dict[str, AnyNDArray]:
+        """
+        Y as the model takes it, and what :meth:`units` will give.
+
+        :param Y: [N, 1], targets of the training rows in original units.
+        :param dataset: where they are from.
+        """
+
+    @staticmethod
+    @abc.abstractmethod
+    def read_units(arrays: Mapping[str, AnyNDArray]) -> Any:
+        """The last field of this class, from what :meth:`units` gave."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def build(
+        X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, units: Any
+    ) -> InternalDataModel:
+        """
+        The model for standardised data.
+
+        :param X: [N, D], standardised inputs.
+        :param Y: [N, 1], targets as the model takes them.
+        :param Z: [M, D], initial inducing points, in the units of `X`.
+        :param alpha: the power, in [0, 1].
+        :param units: what :meth:`read_units` gave.
         """
 
     @abc.abstractmethod

@@ -13,7 +13,7 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
 
 from .. import metrics
-from ..datasets import Dataset, Standardiser
+from ..datasets import Dataset
 from ..models import PEPClassification
 from ..tilted import log_power_expectation
 from .base import FittedModel, Metric, initial_kernel
@@ -74,34 +74,22 @@ class FittedClassifier(FittedModel):
     decisive: ClassVar = metrics[1]
     likelihoods: ClassVar = (gpflow.likelihoods.Bernoulli, gpflow.likelihoods.MultiClass)
 
-    @classmethod
-    def start(
-        cls,
-        X: TensorType,
-        Y: AnyNDArray,
-        Z: AnyNDArray,
-        alpha: TensorType,
-        inputs: Standardiser,
-        dataset: Dataset,
-    ) -> "FittedClassifier":
-        """See :meth:`FittedModel.start`."""
-        model = build_classifier(X, Y, Z, alpha, len(dataset.classes))
-        return cls(model, inputs, dataset.feature_names, dataset.target_name, dataset.classes)
+    @staticmethod
+    def targets(Y: AnyNDArray, dataset: Dataset) -> dict[str, AnyNDArray]:
+        """See :meth:`FittedModel.targets`."""
+        return {"Y": Y, "classes": np.array(dataset.classes)}
 
-    @classmethod
-    def restore(
-        cls,
-        arrays: Mapping[str, AnyNDArray],
-        Z: AnyNDArray,
-        alpha: AnyNDArray,
-        inputs: Standardiser,
-        feature_names: tuple[str, ...],
-        target_name: str,
-    ) -> "FittedClassifier":
-        """See :meth:`FittedModel.restore`."""
-        classes = tuple(arrays["classes"].tolist())
-        model = build_classifier(arrays["X"], arrays["Y"], Z, alpha, len(classes))
-        return cls(model, inputs, feature_names, target_name, classes)
+    @staticmethod
+    def read_units(arrays: Mapping[str, AnyNDArray]) -> tuple[str, ...]:
+        """See :meth:`FittedModel.read_units`."""
+        return tuple(arrays["classes"].tolist())
+
+    @staticmethod
+    def build(
+        X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, units: tuple[str, ...]
+    ) -> PEPClassification:
+        """See :func:`build_classifier`."""
+        return build_classifier(X, Y, Z, alpha, len(units))
 
     def units(self) -> dict[str, AnyNDArray]:
         """See :meth:`FittedModel.units`."""

@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
 
@@ -59,39 +58,27 @@ class FittedRegression(FittedModel):
     decisive: ClassVar = metrics[1]
     likelihoods: ClassVar = (gpflow.likelihoods.Gaussian,)
 
-    @classmethod
-    def start(
-        cls,
-        X: TensorType,
-        Y: AnyNDArray,
-        Z: AnyNDArray,
-        alpha: TensorType,
-        inputs: Standardiser,
-        dataset: Dataset,
-    ) -> "FittedRegression":
-        """See :meth:`FittedModel.start`; the target is standardised by these rows."""
+    @staticmethod
+    def targets(Y: AnyNDArray, dataset: Dataset) -> dict[str, AnyNDArray]:
+        """See :meth:`FittedModel.targets`; the target is standardised by these rows."""
         target = Standardiser.fit(Y)
-        model = build_regression(X, tf.constant(target.transform(Y)), Z, alpha)
-        return cls(model, inputs, dataset.feature_names, dataset.target_name, target)
+        return {"Y": target.transform(Y), **_arrays(target)}
 
-    @classmethod
-    def restore(
-        cls,
-        arrays: Mapping[str, AnyNDArray],
-        Z: AnyNDArray,
-        alpha: AnyNDArray,
-        inputs: Standardiser,
-        feature_names: tuple[str, ...],
-        target_name: str,
-    ) -> "FittedRegression":
-        """See :meth:`FittedModel.restore`."""
-        target = Standardiser(arrays["target_mean"], arrays["target_scale"])
-        model = build_regression(arrays["X"], arrays["Y"], Z, alpha)
-        return cls(model, inputs, feature_names, target_name, target)
+    @staticmethod
+    def read_units(arrays: Mapping[str, AnyNDArray]) -> Standardiser:
+        """See :meth:`FittedModel.read_units`."""
+        return Standardiser(arrays["target_mean"], arrays["target_scale"])
+
+    @staticmethod
+    def build(
+        X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, units: Standardiser
+    ) -> PEPRegression:
+        """See :func:`build_regression`."""
+        return build_regression(X, Y, Z, alpha)
 
     def units(self) -> dict[str, AnyNDArray]:
         """See :meth:`FittedModel.units`."""
-        return {"target_mean": self.target.mean, "target_scale": self.target.scale}
+        return _arrays(self.target)
 
     def of_latents(self, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> Prediction:
         """Mean and variance of y, noise included, in original units."""
@@ -135,6 +122,10 @@ class FittedRegression(FittedModel):
             "upper_90": upper,
         }
         return {name: column[:, 0] for name, column in columns.items()}
+
+
+def _arrays(target: Standardiser) -> dict[str, AnyNDArray]:
+    return {"target_mean": target.mean, "target_scale": target.scale}
 
 
 def _log_density(prediction: Prediction, Y: AnyNDArray) -> AnyNDArray:
