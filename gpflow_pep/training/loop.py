@@ -19,10 +19,10 @@ import tf_keras
 from gpflow.base import RegressionData
 from gpflow.models import GPModel
 
-from ..models.base import PredictiveModel
 from ..models.checks import require_finite
 from ..models.minibatch import MinibatchLoss
 from ..ops.batches import Epochs, check_positive, shuffled_rows
+from ..ops.graph import needs_none, unconverted
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .outputs import bar, resumed, scalars
@@ -55,10 +55,11 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
         )
     rows = shuffled_rows(len(X), batch_size, seed)
 
-    def epoch(number: int) -> tf.data.Dataset:
-        return rows(number).map(lambda index: (tf.gather(X, index), tf.gather(Y, index)))
+    @unconverted
+    def gathered(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(X, index), tf.gather(Y, index)
 
-    return epoch
+    return lambda number: rows(number).map(gathered)
 
 
 def fit(
@@ -137,8 +138,7 @@ def fit(
     take_step = tf.function(
         lambda batch: _step(lambda: loss(batch), optimizer, variables, natural_gradient, by_nature),
         input_signature=[spec],
-        # A user's kernel in a model of GPflow may need it; the package's models see to theirs.
-        autograph=not isinstance(model, PredictiveModel),
+        autograph=not needs_none(model),
     )
     stream = _stream(epochs, history)
     with scalars(log_dir) as log, bar(progress, num_steps) as show:
