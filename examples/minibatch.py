@@ -5,9 +5,9 @@
     python examples/minibatch.py --data DIRECTORY satimage --steps 4000
 
 The kernel is a squared exponential with a lengthscale for each input, inducing inputs start from
-k-means, several classes share both. PEP is trained by L-BFGS on all rows, for 200 iterations; and by
-Adam on batches with ``minibatch_training_loss_closure``, with a learning rate that falls to 0, as
-ARPEP is (sites that are tied). Prints seconds of training, error and mean negative log density.
+k-means; several classes share both. PEP trains by L-BFGS on all rows, for 200 iterations, and by
+Adam on batches with ``minibatch_training_loss_closure``; ARPEP, whose sites are tied, by Adam too.
+Adam's learning rate falls to 0. Prints seconds of training, error and mean negative log density.
 DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
 """
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         posterior,
         report,
         saving,
+        training,
     )
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "surrogate",
     "sweep",
     "tilted",
+    "training",
     "updates",
 ]
 

@@ -192,7 +192,7 @@ class PEP(ReplaceableRows):
             for _ in range(num_steps):
                 optimizer.minimize(loss, model.trainable_variables)
 
-        :func:`gpflow_pep.training.fit` takes it too.
+        :func:`fit <gpflow_pep.training.loop.fit>` takes it too.
 
         :param batch_size: Rows in a batch.
         :param seed: The same seed gives the same batches.

@@ -1,4 +1,4 @@
-"""Arguments of :func:`gpflow_pep.training.fit`: refused, or taken apart."""
+"""Arguments of :func:`fit <gpflow_pep.training.loop.fit>`: refused, or taken apart."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -28,7 +28,13 @@ def resumed(
                 f" ({str(error).splitlines()[0]}), expected one of the same model, optimizer, kind"
                 " of batches and early stopping. Name another directory to start anew."
             ) from error
-    return lambda: manager.save(checkpoint_number=history.num_steps)
+
+    def save() -> None:
+        step = history.num_steps
+        if not (manager.latest_checkpoint or "").endswith(f"-{step}"):
+            manager.save(checkpoint_number=step)
+
+    return save
 
 
 @contextmanager
