@@ -23,7 +23,7 @@ N, BATCH = 24, 5
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (N, 1))
 Y = np.sin(2.0 * X) + 0.3 * RNG.standard_normal(X.shape)
-#: Of rows and batches whose numbers must be those of another process.
+#: Relative difference of numbers that must be those of another run.
 SAME = 1e-12
 
 
@@ -70,9 +70,8 @@ def assert_same(model: tf.Module, expected: tf.Module) -> None:
         assert_close(actual, wanted, rtol=SAME)
 
 
-@pytest.mark.parametrize("create", [arpep, svgp])
-def test_loss_falls(create: Callable[[], Any]) -> None:
-    model = create()
+def test_loss_falls() -> None:
+    model = arpep()
     before = float(model.training_loss((X, Y)))
     record = run(model, 40)
     assert float(model.training_loss((X, Y))) < before - 2.0
@@ -118,7 +117,7 @@ def test_every_row_once_an_epoch_in_an_order_of_the_seed() -> None:
 
     def rows(seed: int, epoch: int) -> list[float]:
         batches = shuffled_batches(data, 2, seed=seed)(epoch)
-        return [float(x) for x_batch, _ in batches for x in x_batch]
+        return [float(x[0]) for x_batch, _ in batches for x in x_batch]
 
     assert sorted(rows(0, 0)) == list(range(6))
     assert rows(0, 0) == rows(0, 0) != rows(0, 1)
