@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         report,
         saving,
         selection,
+        training,
     )
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ __all__ = [
     "surrogate",
     "sweep",
     "tilted",
+    "training",
     "updates",
 ]
 

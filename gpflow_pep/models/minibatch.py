@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ..ops.batches import check_positive, shuffled_rows
 from ..ops.constant import constant
 from ..ops.graph import unconverted
 from ..sites import Marginals, Sites
@@ -42,14 +43,22 @@ class MinibatchLoss:
     :param batch_size: Rows in a batch.
     :param seed: Of the order of rows, which changes from epoch to epoch.
     :param refresh_every: Steps between sums over all rows.
+    :param compile: Whether calls are compiled.
     :raises ValueError: If an argument is outside its range.
     """
 
-    def __init__(self, model: "PEP", batch_size: int, seed: int, refresh_every: int | None) -> None:
+    def __init__(
+        self,
+        model: "PEP",
+        batch_size: int,
+        seed: int,
+        refresh_every: int | None,
+        compile: bool = True,
+    ) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
         for name, value in (("batch_size", batch_size), ("refresh_every", refresh_every)):
-            if value is not None and (isinstance(value, bool) or int(value) != value or value < 1):
-                raise ValueError(f"{name}: got {value!r}, expected a positive integer. Pass one.")
+            if value is not None:
+                check_positive(name, value)
         if batch_size > num_rows:
             raise ValueError(
                 f"batch_size: got {batch_size}, expected at most the {num_rows} rows of the data."
@@ -58,8 +67,9 @@ class MinibatchLoss:
         self._model, self._num_rows = model, num_rows
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
-        rows = tf.data.Dataset.range(num_rows).shuffle(num_rows, seed=seed)
-        self._batches = iter(rows.batch(batch_size, drop_remainder=True).repeat())
+        self.epoch = shuffled_rows(num_rows, batch_size, seed)
+        self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self.epoch))
+        self._next = tf.function(self._of_next, autograph=False) if compile else self._of_next
         M, L, dtype = model._num_inducing_of_latents(), model.num_latent_gps, model.data[0].dtype
         self._totals = [
             tf.Variable(tf.zeros([M[k], columns or M[k]], dtype), trainable=False)
@@ -68,9 +78,32 @@ class MinibatchLoss:
         ]
         self._steps = tf.Variable(0, trainable=False)
 
-    @unconverted
     def __call__(self) -> tf.Tensor:
         """The next batch's loss."""
+        return self._next()
+
+    @property
+    def model(self) -> "PEP":
+        """The model whose loss it is."""
+        return self._model
+
+    @property
+    def state(self) -> list[tf.Variable]:
+        """What it keeps from call to call beside the model's sites, but for the next batch."""
+        return [*self._totals, self._steps]
+
+    @unconverted
+    def _of_next(self) -> tf.Tensor:
+        return self.of(next(self._batches))
+
+    @unconverted
+    def of(self, index: tf.Tensor) -> tf.Tensor:
+        """
+        The loss of any batch, after an update of its sites.
+
+        :param index: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives those of the
+            k-th epoch, batch by batch.
+        """
         model = self._model
         X, Y, alpha = model._rows()
         same = checks.require(
@@ -79,7 +112,7 @@ class MinibatchLoss:
             " expected the same. Make it anew.",
         )
         with tf.control_dependencies(same):
-            index = next(self._batches)
+            index = tf.identity(index)
         factors = model._prior_factors()
         batch = tuple(tf.gather(value, index) for value in (X, Y, alpha))
         updated = constant(lambda: self._update(factors, index, batch))

@@ -1,7 +1,5 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import RegressionData, TensorData
@@ -183,7 +181,7 @@ class PEP(ReplaceableRows):
         seed: int,
         compile: bool = True,
         refresh_every: int | None = None,
-    ) -> Callable[[], tf.Tensor]:
+    ) -> MinibatchLoss:
         """
         Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
 
@@ -194,14 +192,15 @@ class PEP(ReplaceableRows):
             for _ in range(num_steps):
                 optimizer.minimize(loss, model.trainable_variables)
 
+        :func:`fit <gpflow_pep.training.loop.fit>` takes it too.
+
         :param batch_size: Rows in a batch.
         :param seed: The same seed gives the same batches.
         :param compile: Whether to compile it.
         :param refresh_every: Steps between sums over all rows; one epoch by default.
         :raises ValueError: If an argument is outside its range.
         """
-        loss = MinibatchLoss(self, batch_size, seed, refresh_every)
-        return tf.function(loss.__call__, autograph=False) if compile else loss
+        return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
     @unconverted
     @check_shapes(

@@ -28,12 +28,17 @@ def converted_for(parts: Sequence[Any], function: Function) -> Function:
     :param parts: Kernels, mean functions, likelihoods, inducing variables.
     :param function: A function that calls them; defined at the top of a module.
     """
-    if tf.executing_eagerly() or all(map(_needs_none, parts)):
+    if tf.executing_eagerly() or all(map(needs_none, parts)):
         return function
     converted: Function = tf.autograph.to_graph(function)
     return converted
 
 
-def _needs_none(part: Any) -> bool:
+def needs_none(part: Any) -> bool:
+    """
+    Whether a part of a model, or a whole one, is GPflow's or of this package with all that it has.
+
+    :param part: Anything; the parts of a ``tf.Module`` are looked at as well.
+    """
     parts = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
     return all(type(one).__module__.partition(".")[0] in _NEED_NONE for one in parts)

@@ -1,0 +1,182 @@
+"""Train PEP and ARPEP by minibatches beside PEP by full batches, and classify held-out rows.
+
+    python examples/minibatch.py                                    # generated data, a minute
+    python examples/minibatch.py --data DIRECTORY spambase          # spambase.csv.gz in there
+    python examples/minibatch.py --data DIRECTORY satimage --steps 4000
+
+The kernel is a squared exponential with a lengthscale for each input, inducing inputs start from
+k-means; several classes share both. PEP trains by L-BFGS on all rows, for 200 iterations, and by
+Adam on batches with ``minibatch_training_loss_closure``; ARPEP, whose sites are tied, by Adam too.
+Adam's learning rate falls to 0. Prints seconds of training, error and mean negative log density.
+DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from gpflow.base import AnyNDArray
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_moons
+
+from gpflow_pep.datasets import Standardiser, read_csv, train_test_split
+from gpflow_pep.metrics import error_rate, mean_nlpd
+from gpflow_pep.models import ARPEP, PEPClassification
+from gpflow_pep.training import fit, shuffled_batches
+
+SEED = 0
+LBFGS_ITERATIONS = 200
+GENERATED = "generated"
+
+
+class Problem(NamedTuple):
+    """Standardised inputs and labels from 0, split."""
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    X_test: AnyNDArray
+    Y_test: AnyNDArray
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.Y.max()) + 1
+
+
+def load(name: str, directory: str | None) -> Problem:
+    """A data set of the directory, or two half moons that overlap; a fifth is held out."""
+    if name == GENERATED:
+        X, labels = make_moons(1500, noise=0.35, random_state=SEED)
+        Y = labels[:, None].astype(float)
+    elif directory is None:
+        sys.exit(
+            f"Got the data set {name} and no directory, expected the one that holds it. Name it"
+            " with --data or in GPFLOW_PEP_DATA, or ask for no data set."
+        )
+    else:
+        dataset = read_csv(Path(directory) / f"{name}.csv.gz", "y", "classification")
+        X, Y = dataset.X, dataset.Y
+    train, test = train_test_split(len(X), 0.2, SEED, Y[:, 0])
+    inputs = Standardiser.fit(X[train])
+    return Problem(inputs.transform(X[train]), Y[train], inputs.transform(X[test]), Y[test])
+
+
+def parts(problem: Problem, num_inducing: int) -> tuple[Any, Any, AnyNDArray]:
+    """Kernel, likelihood and inducing inputs that all start from."""
+    num_inputs = problem.X.shape[1]
+    scales = np.full(num_inputs, np.sqrt(num_inputs))
+    C = problem.num_classes
+    several = gpflow.likelihoods.MultiClass(C)
+    return (
+        gpflow.kernels.SquaredExponential(lengthscales=scales),
+        gpflow.likelihoods.Bernoulli() if C == 2 else several,
+        KMeans(num_inducing, n_init=1, random_state=SEED).fit(problem.X).cluster_centers_,
+    )
+
+
+def scores(model: Any, problem: Problem) -> dict[str, float]:
+    """Error rate and mean negative log density of the held-out rows."""
+
+    @tf.function(autograph=False)
+    def predict() -> tuple[tf.Tensor, tf.Tensor]:
+        probability, _ = model.predict_y(problem.X_test)
+        return probability, model.predict_log_density((problem.X_test, problem.Y_test))
+
+    probability, log_density = (value.numpy() for value in predict())
+    binary = problem.num_classes == 2
+    labels = probability[:, 0] > 0.5 if binary else np.argmax(probability, axis=1)
+    return {"error": error_rate(problem.Y_test[:, 0], labels), "nlpd": mean_nlpd(log_density)}
+
+
+def adam(num_steps: int, rate: float) -> tf_keras.optimizers.Optimizer:
+    """Adam with a learning rate that falls to 0 along a cosine."""
+    return tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, num_steps))
+
+
+def pep(problem: Problem, options: argparse.Namespace) -> PEPClassification:
+    """PEP before training."""
+    data = tf.constant(problem.X), tf.constant(problem.Y)
+    built = parts(problem, options.inducing)
+    return PEPClassification(data, *built, alpha=options.alpha, tolerance=1e-4)
+
+
+def pep_full_batch(problem: Problem, options: argparse.Namespace) -> Any:
+    """PEP by L-BFGS on all rows."""
+    model = pep(problem, options)
+    num_rows = len(problem.X)
+    gpflow.optimizers.Scipy().minimize(
+        lambda: model.training_loss() / num_rows,
+        model.trainable_variables,
+        options={"maxiter": LBFGS_ITERATIONS, "ftol": 1e-6},
+    )
+    return model
+
+
+def pep_minibatch(problem: Problem, options: argparse.Namespace) -> Any:
+    """PEP by Adam, the sites of a batch at a time."""
+    model = pep(problem, options)
+    batches = model.minibatch_training_loss_closure(options.batch_size, seed=SEED)
+    optimizer = adam(options.steps, options.rate)
+    fit(model, batches, num_steps=options.steps, optimizer=optimizer)
+    return model
+
+
+def arpep_minibatch(problem: Problem, options: argparse.Namespace) -> Any:
+    """ARPEP by Adam."""
+    num_latent = 1 if problem.num_classes == 2 else problem.num_classes
+    model = ARPEP(
+        *parts(problem, options.inducing),
+        alpha=options.alpha,
+        num_data=len(problem.X),
+        num_latent_gps=num_latent,
+    )
+    batches = shuffled_batches((problem.X, problem.Y), options.batch_size, seed=SEED)
+    optimizer = adam(options.steps, options.rate)
+    fit(model, batches, num_steps=options.steps, optimizer=optimizer)
+    return model
+
+
+METHODS: dict[str, Callable[[Problem, argparse.Namespace], Any]] = {
+    "PEP, full batch": pep_full_batch,
+    "PEP, minibatch": pep_minibatch,
+    "ARPEP, minibatch": arpep_minibatch,
+}
+
+
+def main() -> None:
+    """Train all and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", default=GENERATED, help="data set (default: generated)")
+    parser.add_argument("--data", default=os.environ.get("GPFLOW_PEP_DATA"), metavar="DIRECTORY")
+    parser.add_argument("--inducing", type=int, default=50)
+    parser.add_argument("--alpha", type=float, default=0.5)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--rate", type=float, default=0.02, help="of Adam, in the beginning")
+    options = parser.parse_args()
+    problem = load(options.name, options.data)
+    print(
+        f"{options.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
+        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {options.inducing},"
+        f" alpha = {options.alpha:g}, {options.steps} steps of {options.batch_size} rows"
+    )
+    print(f"{'':18}{'seconds':>9}{'error':>9}{'NLPD':>9}", flush=True)
+    for label, train in METHODS.items():
+        start = time.perf_counter()
+        model = train(problem, options)
+        seconds = time.perf_counter() - start
+        found = scores(model, problem)
+        print(f"{label:18}{seconds:9.1f}{found['error']:9.4f}{found['nlpd']:9.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

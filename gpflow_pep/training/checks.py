@@ -1,0 +1,105 @@
+"""Arguments of :func:`fit <gpflow_pep.training.loop.fit>`: refused, or taken apart."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+import tf_keras
+from gpflow.models import GPModel
+from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
+
+from ..models.minibatch import MinibatchLoss
+from ..models.pep import PEP
+from ..ops.batches import Epochs, check_positive
+from .history import EarlyStopping
+
+
+def check_stopping(
+    rule: EarlyStopping | None, evaluate: Any, num_steps: int, evaluate_every: int
+) -> None:
+    """Early stopping can do something."""
+    if rule is None:
+        return
+    if evaluate is None or evaluate_every > num_steps:
+        got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
+        raise ValueError(
+            f"early_stopping: got {got} with {num_steps} steps, expected evaluations to judge by."
+            " Pass evaluate, and evaluate_every of at most num_steps."
+        )
+    check_positive("early_stopping.patience", rule.patience)
+    if not rule.min_delta >= 0.0:
+        raise ValueError(
+            f"early_stopping.min_delta: got {rule.min_delta}, expected a number of at least 0."
+            " 0 counts every improvement."
+        )
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """It is one that can be built, restored and used in a graph."""
+    if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
+        raise ValueError(
+            f"optimizer: got {optimizer!r}, expected one of tf_keras.optimizers (neither legacy nor"
+            " of Keras 3). Pass tf_keras.optimizers.Adam(0.01), for example."
+        )
+
+
+def loss_and_epochs(
+    model: GPModel, batches: tf.data.Dataset | Epochs | MinibatchLoss
+) -> tuple[Callable[[Any], tf.Tensor], Epochs]:
+    """The training loss of a batch, and the batches of each epoch."""
+    if isinstance(batches, MinibatchLoss):
+        if batches.model is not model:
+            raise ValueError(
+                "batches: got the minibatch loss of another model, expected that of this one. Call"
+                " this model's minibatch_training_loss_closure."
+            )
+        return batches.of, batches.epoch
+    if not isinstance(model, ExternalDataTrainingLossMixin):
+        remedy = (
+            "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
+            if isinstance(model, PEP)
+            else "Train it with gpflow.optimizers.Scipy() on model.training_loss."
+        )
+        raise ValueError(
+            f"model: got {type(model).__name__}, which holds its data, with batches of data;"
+            f" expected a model that takes its data with each call. {remedy}"
+        )
+    if isinstance(batches, tf.data.Dataset):
+        dataset = batches
+        return model.training_loss, lambda number: dataset
+    if not callable(batches):
+        raise ValueError(
+            f"batches: got {type(batches).__name__}, expected a tf.data.Dataset or a function of"
+            " the epoch that returns one. gpflow_pep.training.shuffled_batches makes one of arrays."
+        )
+    return model.training_loss, batches
+
+
+def natural_parameters(
+    model: GPModel, natural_gradient: Any
+) -> list[tuple[gpflow.Parameter, gpflow.Parameter]]:
+    """The pair of q_mu and q_sqrt where natural gradients are to train them; else none."""
+    if natural_gradient is None:
+        return []
+    mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
+    if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
+        raise ValueError(
+            f"natural_gradient: got one for {type(model).__name__}, whose q_mu and q_sqrt are no"
+            " parameters, expected SVGP, ARPEP or RPAPEP. Leave it out."
+        )
+    return [(mean, root)]
+
+
+def variables_of_optimizer(
+    model: GPModel, by_nature: Sequence[tuple[gpflow.Parameter, gpflow.Parameter]]
+) -> list[tf.Variable]:
+    """All trainable variables that natural gradients leave."""
+    taken = {id(part.unconstrained_variable) for pair in by_nature for part in pair}
+    variables = [v for v in model.trainable_variables if id(v) not in taken]
+    if not variables:
+        raise ValueError(
+            "model: got none with a parameter for the optimizer to train, expected at least one."
+            " Use gpflow.set_trainable(model, True)."
+        )
+    return variables

@@ -1,0 +1,262 @@
+"""
+Training by minibatches, with held-out evaluation, early stopping, checkpoints and TensorBoard.
+
+:func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its estimate of the
+training loss, a step of the optimiser. Where a checkpoint directory is given, all that the loop
+knows is in there, and the same call after the process was killed goes on to the same numbers.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from gpflow.base import RegressionData
+from gpflow.models import GPModel
+
+from ..models.checks import require_finite
+from ..models.minibatch import MinibatchLoss
+from ..ops.batches import Epochs, check_positive, shuffled_rows
+from ..ops.graph import needs_none, unconverted
+from . import checks
+from .history import EarlyStopping, Evaluation, FitRecord, History
+from .outputs import bar, resumed, scalars
+
+ADVICE = "The step was too long, or started from parameters that the data contradict."
+REMEDY = (
+    "The optimizer did not take this step. Lower the learning rate, clip gradients (the optimizer's"
+    " clipnorm), or start from other parameters; look at the batch if its data are at fault."
+)
+
+
+def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epochs:
+    """
+    Rows in memory as batches for :func:`fit`, in another order each epoch.
+
+    :param data: X [N, D] and Y [N, P].
+    :param batch_size: Rows in a batch. Those that are left over when batches are full wait for
+        another epoch.
+    :param seed: The same seed gives the same batches, in any process.
+    :return: A function of the number of the epoch.
+    :raises ValueError: If the batch size is no positive integer or more than there are rows.
+    """
+    X, Y = (tf.convert_to_tensor(part) for part in data)
+    check_positive("batch_size", batch_size)
+    if not batch_size <= len(X) == len(Y):
+        raise ValueError(
+            f"data: got {len(X)} rows of X and {len(Y)} of Y for batches of {batch_size}, expected"
+            " as many of either and at least one batch. Pass rows that belong together, or a"
+            " smaller batch_size."
+        )
+    rows = shuffled_rows(len(X), batch_size, seed)
+
+    @unconverted
+    def gathered(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(X, index), tf.gather(Y, index)
+
+    return lambda number: rows(number).map(gathered)
+
+
+def fit(
+    model: GPModel,
+    batches: tf.data.Dataset | Epochs | MinibatchLoss,
+    *,
+    num_steps: int,
+    optimizer: tf_keras.optimizers.Optimizer,
+    natural_gradient: gpflow.optimizers.NaturalGradient | None = None,
+    evaluate: Callable[[GPModel], Mapping[str, float]] | None = None,
+    evaluate_every: int = 100,
+    early_stopping: EarlyStopping | None = None,
+    checkpoint_dir: str | PathLike[str] | None = None,
+    checkpoint_every: int = 100,
+    log_dir: str | PathLike[str] | None = None,
+    log_every: int = 10,
+    progress: bool = True,
+) -> FitRecord:
+    """
+    Train a model by minibatches::
+
+        batches = pep.training.shuffled_batches((X, Y), 200, seed=0)
+        optimizer = tf_keras.optimizers.Adam(0.01)
+        record = pep.training.fit(model, batches, num_steps=2000, optimizer=optimizer)
+
+    :param model: One that takes its data in batches, such as ``ARPEP`` or ``gpflow.models.SVGP``;
+        or ``PEP``.
+    :param batches: What each step takes one of. For ``PEP`` its
+        ``minibatch_training_loss_closure``. For other models a ``tf.data.Dataset`` of batches
+        (X, Y), read again when it ends; or a function of the number of the epoch that returns that
+        epoch's, as :func:`shuffled_batches` does. A run that resumes reads its epoch again and
+        skips the batches it had: the numbers are the same where the batches are.
+    :param num_steps: How many steps in all, those before resuming counted.
+    :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a schedule.
+    :param natural_gradient: For models with parameters ``q_mu`` and ``q_sqrt``: it takes a step on
+        them before each of the optimiser's, which gets the others.
+    :param evaluate: Computes held-out metrics. What it does to the model is undone.
+    :param evaluate_every: Steps between evaluations.
+    :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's parameters in
+        the end, whether or not it stopped.
+    :param checkpoint_dir: Where to keep the state of the run. If one is there, the run resumes: the
+        model and the optimiser get its values.
+    :param checkpoint_every: Steps between checkpoints; there is one after the last step too.
+    :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step, metrics.
+    :param log_every: Steps between scalars of the loss.
+    :param progress: Whether to show a bar on stderr.
+    :raises ValueError: If an argument is not as said here; if the loss, a gradient or a metric
+        becomes NaN or infinite, or the model refuses a batch. The message says at which step.
+    """
+    counts = {
+        "num_steps": num_steps,
+        "evaluate_every": evaluate_every,
+        "checkpoint_every": checkpoint_every,
+        "log_every": log_every,
+    }
+    for name, value in counts.items():
+        check_positive(name, value)
+    checks.check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
+    checks.check_optimizer(optimizer)
+    loss, epochs = checks.loss_and_epochs(model, batches)
+    by_nature = checks.natural_parameters(model, natural_gradient)
+    variables = checks.variables_of_optimizer(model, by_nature)
+    optimizer.build(variables)
+    state = _state(model)
+    best = [tf.Variable(v, trainable=False, shape=v.shape) for v in state if early_stopping]
+    history = History()
+    checkpoint = tf.train.Checkpoint(
+        model=model,
+        optimizer=optimizer,
+        history=history,
+        best=best,
+        sums=batches.state if isinstance(batches, MinibatchLoss) else [],
+    )
+    save = resumed(checkpoint, checkpoint_dir, history)
+    spec = epochs(history.epoch).element_spec
+    take_step = tf.function(
+        lambda batch: _step(lambda: loss(batch), optimizer, variables, natural_gradient, by_nature),
+        input_signature=[spec],
+        autograph=not needs_none(model),
+    )
+    stream = _stream(epochs, history)
+    with scalars(log_dir) as log, bar(progress, num_steps) as show:
+        while history.num_steps < num_steps and not history.is_over(early_stopping):
+            started = time.perf_counter()
+            loss_value = _value(take_step, next(stream), history.num_steps + 1)
+            step_seconds = time.perf_counter() - started
+            history.losses.append(loss_value)
+            step = history.num_steps
+            if step % log_every == 0:
+                log(step, {"loss": loss_value, "step_seconds": step_seconds})
+            if evaluate is not None and step % evaluate_every == 0:
+                metrics = _evaluated(evaluate, model, state, step, early_stopping)
+                history.evaluations.append(Evaluation(step, metrics))
+                log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
+                if early_stopping and history.best_step(early_stopping) == step:
+                    _assign(best, state)
+            show(step, loss_value, history)
+            history.seconds += time.perf_counter() - started
+            if step % checkpoint_every == 0:
+                save()
+        save()
+    if early_stopping and history.evaluations:
+        _assign(state, best)
+    return FitRecord(
+        history.num_steps,
+        history.seconds,
+        np.array(history.losses),
+        history.evaluations,
+        history.best_step(early_stopping),
+        history.is_over(early_stopping),
+    )
+
+
+def _stream(epochs: Epochs, history: History) -> Iterator[Any]:
+    """Batch after batch, epoch after epoch, from where the history is."""
+    while True:
+        for batch in epochs(history.epoch).skip(history.batches).prefetch(tf.data.AUTOTUNE):
+            history.batches += 1
+            yield batch
+        if history.batches == 0:
+            raise ValueError(
+                f"batches: got none in epoch {history.epoch}, expected at least one. Look at how"
+                " the dataset is made."
+            )
+        history.epoch, history.batches = history.epoch + 1, 0
+
+
+def _step(
+    loss: Callable[[], tf.Tensor],
+    optimizer: tf_keras.optimizers.Optimizer,
+    variables: Sequence[tf.Variable],
+    natural_gradient: gpflow.optimizers.NaturalGradient | None,
+    by_nature: Sequence[tuple[gpflow.Parameter, gpflow.Parameter]],
+) -> tf.Tensor:
+    """One step on one batch; the loss before the optimiser's."""
+
+    def finite_loss() -> tf.Tensor:
+        return require_finite(loss(), "training loss", ADVICE)
+
+    if natural_gradient is not None:
+        natural_gradient.minimize(finite_loss, list(by_nature))
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        value = finite_loss()
+    gradients = tape.gradient(value, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    finite = [
+        require_finite(tf.convert_to_tensor(gradient), f"gradient of {variable.name}", ADVICE)
+        for gradient, variable in zip(gradients, variables)
+    ]
+    # All of them are checked before any variable changes.
+    with tf.control_dependencies(finite):
+        optimizer.apply_gradients([(tf.identity(g), v) for g, v in zip(finite, variables)])
+    return value
+
+
+def _value(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
+    """The loss of a step, or an error that says what was wrong and at which step."""
+    try:
+        return float(take_step(batch))
+    except tf.errors.InvalidArgumentError as error:
+        said = re.search(r"assertion failed: \[(.*?)\]\n", error.message + "\n", re.DOTALL)
+        lines = [line for line in error.message.splitlines() if line[:1] not in ("", "\t", " ")]
+        reason = said[1] if said else lines[-1]
+    raise ValueError(f"Training stopped at step {step}. {reason.rstrip('. ')}. {REMEDY}")
+
+
+def _evaluated(
+    evaluate: Callable[[GPModel], Mapping[str, float]],
+    model: GPModel,
+    state: Sequence[tf.Variable],
+    step: int,
+    early_stopping: EarlyStopping | None,
+) -> dict[str, float]:
+    """Metrics. Predictions of PEP move its sites, which training must not see."""
+    before = [tf.identity(variable) for variable in state]
+    metrics = {name: float(value) for name, value in evaluate(model).items()}
+    _assign(state, before)
+    for name, value in metrics.items():
+        if not np.isfinite(value):
+            raise ValueError(
+                f"Training stopped at step {step}. Metric '{name}': got {value}, expected a finite"
+                " number. Look at the predictions of the held-out rows, or lower the learning rate."
+            )
+    if early_stopping and early_stopping.metric not in metrics:
+        raise ValueError(
+            f"early_stopping: got the metric '{early_stopping.metric}', expected one that evaluate"
+            f" returns: {', '.join(metrics) or 'none'}. Name one of them."
+        )
+    return metrics
+
+
+def _state(model: GPModel) -> list[tf.Variable]:
+    """What training and predictions change: all parameters, and any other trainable variables."""
+    found = [parameter.unconstrained_variable for parameter in model.parameters]
+    return list({id(v): v for v in (*found, *model.trainable_variables)}.values())
+
+
+def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

@@ -1,0 +1,84 @@
+"""What a run writes: checkpoints, scalars for TensorBoard, a bar."""
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .history import History
+
+
+def resumed(
+    checkpoint: tf.train.Checkpoint, directory: str | PathLike[str] | None, history: History
+) -> Callable[[], None]:
+    """Go on from the newest checkpoint if there is one. Returns what writes the next."""
+    if directory is None:
+        return lambda: None
+    manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
+    if manager.latest_checkpoint:
+        try:
+            checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"checkpoint_dir: got {manager.latest_checkpoint}, which does not fit"
+                f" ({str(error).splitlines()[0]}), expected one of the same model, optimizer, kind"
+                " of batches and early stopping. Name another directory to start anew."
+            ) from error
+
+    def save() -> None:
+        step = history.num_steps
+        if not (manager.latest_checkpoint or "").endswith(f"-{step}"):
+            manager.save(checkpoint_number=step)
+
+    return save
+
+
+@contextmanager
+def scalars(
+    directory: str | PathLike[str] | None,
+) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Writes scalars for TensorBoard."""
+    if directory is None:
+        yield lambda step, values: None
+        return
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ValueError(
+            f"log_dir: got {directory}, expected that tensorboard is installed, which TensorFlow"
+            " writes scalars with. Install it, or leave log_dir out."
+        )
+    writer = tf.summary.create_file_writer(str(directory))
+
+    def write(step: int, values: Mapping[str, float]) -> None:
+        with writer.as_default(step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+
+    try:
+        yield write
+    finally:
+        writer.close()
+
+
+@contextmanager
+def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, float, History], None]]:
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not progress) as display:
+        task = display.add_task("", total=num_steps)
+
+        def show(step: int, loss: float, history: History) -> None:
+            newest = history.evaluations[-1].metrics if history.evaluations else {}
+            values = {"loss": loss, **newest}
+            text = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+            display.update(task, completed=step, description=text)
+
+        yield show

@@ -1,0 +1,374 @@
+"""The training loop: it trains, stops, says what went wrong, and resumes to the same numbers."""
+
+import itertools
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from helpers import Array, assert_close
+
+import gpflow_pep as pep
+from gpflow_pep.training import EarlyStopping, Evaluation, best_evaluation, fit, shuffled_batches
+
+N, BATCH = 24, 5
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-2.0, 2.0, (N, 1))
+Y = np.sin(2.0 * X) + 0.3 * RNG.standard_normal(X.shape)
+#: Relative difference of numbers that must be those of another run.
+SAME = 1e-12
+
+
+def svgp() -> gpflow.models.SVGP:
+    kernel = gpflow.kernels.SquaredExponential()
+    return gpflow.models.SVGP(kernel, gpflow.likelihoods.Gaussian(0.3), X[:4].copy(), num_data=N)
+
+
+def arpep() -> "pep.models.ARPEP":
+    kernel = gpflow.kernels.SquaredExponential()
+    return pep.models.ARPEP(
+        kernel, gpflow.likelihoods.Gaussian(0.3), X[:4].copy(), num_data=N, alpha=0.5
+    )
+
+
+def point_pep() -> "pep.models.PEP":
+    kernel = gpflow.kernels.SquaredExponential()
+    return pep.models.PEP((X, Y), kernel, gpflow.likelihoods.Gaussian(0.3), X[:4].copy())
+
+
+def adam(rate: Any = 0.05) -> tf_keras.optimizers.Optimizer:
+    return tf_keras.optimizers.Adam(rate)
+
+
+def batches() -> Callable[[int], tf.data.Dataset]:
+    return shuffled_batches((X, Y), BATCH, seed=1)
+
+
+def run(model: Any, num_steps: int, **options: Any) -> "pep.training.FitRecord":
+    arguments = {"batches": batches(), "optimizer": adam(), "progress": False, **options}
+    return fit(model, num_steps=num_steps, **arguments)
+
+
+def variables(model: tf.Module) -> list[Array]:
+    return [np.array(variable.numpy()) for variable in model.trainable_variables]
+
+
+def log_density(model: Any) -> dict[str, float]:
+    return {"nlpd": -float(np.mean(model.predict_log_density((X, Y))))}
+
+
+def assert_same(model: tf.Module, expected: tf.Module) -> None:
+    for actual, wanted in zip(variables(model), variables(expected), strict=True):
+        assert_close(actual, wanted, rtol=SAME)
+
+
+def test_loss_falls() -> None:
+    model = arpep()
+    before = float(model.training_loss((X, Y)))
+    record = run(model, 40)
+    assert float(model.training_loss((X, Y))) < before - 2.0
+    assert record.num_steps == len(record.losses) == 40
+    assert record.seconds > 0.0
+    assert record.best_step is None and not record.stopped_early
+
+
+def test_a_step_is_the_optimisers() -> None:
+    """The same as GPflow's users write by hand, on the same batches."""
+    model, by_hand = svgp(), svgp()
+    record = run(model, 6, optimizer=adam(0.02))
+    optimizer, losses = adam(0.02), []
+    for epoch in range(2):
+        for batch in batches()(epoch):
+            loss = by_hand.training_loss_closure(batch, compile=False)
+            losses.append(float(loss()))
+            optimizer.minimize(loss, by_hand.trainable_variables)
+            if len(losses) == 6:
+                break
+    assert_close(record.losses, losses, rtol=1e-9)
+    for actual, expected in zip(variables(model), variables(by_hand), strict=True):
+        assert_close(actual, expected, rtol=1e-9)
+
+
+def test_natural_gradients_and_optimiser_take_turns() -> None:
+    model = svgp()
+    exact = gpflow.models.SGPR((X, Y), model.kernel, X[:4].copy(), noise_variance=0.3)
+    rows = tf.data.Dataset.from_tensors((X, Y))
+    run(
+        model,
+        1,
+        batches=rows,
+        optimizer=tf_keras.optimizers.SGD(0.0),
+        natural_gradient=gpflow.optimizers.NaturalGradient(1.0),
+    )
+    # One natural step of length 1 on all rows is the optimum where the likelihood is Gaussian.
+    assert_close(model.elbo((X, Y)), exact.elbo(), rtol=1e-6)
+
+
+def test_every_row_once_an_epoch_in_an_order_of_the_seed() -> None:
+    data = np.arange(6.0)[:, None], np.arange(6.0)[:, None]
+
+    def rows(seed: int, epoch: int) -> list[float]:
+        batches = shuffled_batches(data, 2, seed=seed)(epoch)
+        return [float(x[0]) for x_batch, _ in batches for x in x_batch]
+
+    assert sorted(rows(0, 0)) == list(range(6))
+    assert rows(0, 0) == rows(0, 0) != rows(0, 1)
+    assert rows(0, 0) != rows(1, 0)
+
+
+def _pep_options(model: Any) -> dict[str, Any]:
+    return {"batches": model.minibatch_training_loss_closure(BATCH, seed=1)}
+
+
+def _natural_options(model: Any) -> dict[str, Any]:
+    return {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}
+
+
+@pytest.mark.parametrize("create, options", [(svgp, _natural_options), (point_pep, _pep_options)])
+def test_resumes_to_the_same_numbers(
+    create: Callable[[], Any],
+    options: Callable[[Any], dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    """Stopped within an epoch, and after an evaluation that moved what predictions may move."""
+
+    def evaluate(model: Any) -> dict[str, float]:
+        for part in model.parameters:
+            part.unconstrained_variable.assign_add(tf.ones_like(part.unconstrained_variable))
+        return {"nlpd": 0.0}
+
+    whole = create()
+    expected = run(whole, 9, **options(whole))
+    for num_steps in (7, 9):
+        model = create()
+        record = run(
+            model,
+            num_steps,
+            checkpoint_dir=tmp_path,
+            evaluate=evaluate,
+            evaluate_every=6,
+            **options(model),
+        )
+    assert_same(model, whole)
+    assert_close(record.losses, expected.losses, rtol=SAME)
+    assert [evaluation.step for evaluation in record.evaluations] == [6]
+    assert record.losses[-1] < record.losses[0]
+
+
+KILLED = """
+    import sys, time
+    import test_training as t
+
+    def evaluate(model):
+        time.sleep(0.1)
+        print("evaluated", flush=True)
+        return {"nlpd": 0.0}
+
+    t.run(t.arpep(), 1000, checkpoint_dir=sys.argv[1], checkpoint_every=3, evaluate=evaluate,
+          evaluate_every=1)
+"""
+
+
+def test_resumes_after_it_was_killed(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for _ in range(8):
+        assert process.stdout.readline() == "evaluated\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    first = int(Path(tf.train.latest_checkpoint(tmp_path)).name.partition("-")[2])
+    assert 6 <= first < 1000 and first % 3 == 0
+    num_steps = first + 4
+    model, whole = arpep(), arpep()
+    resumed = run(model, num_steps, checkpoint_dir=tmp_path)
+    uninterrupted = run(whole, num_steps)
+    assert len(resumed.evaluations) == first
+    assert_close(resumed.losses, uninterrupted.losses, rtol=SAME)
+    assert_same(model, whole)
+
+
+def test_early_stopping_restores_the_best(tmp_path: Path) -> None:
+    """And the same where it resumes when it had stopped."""
+    values = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.0, 10: 0.0}
+    at_evaluation: dict[int, list[Array]] = {}
+
+    def evaluate(model: Any) -> dict[str, float]:
+        step = 2 * (len(at_evaluation) + 1)
+        at_evaluation[step] = variables(model)
+        return {"score": values[step]}
+
+    for _ in range(2):
+        model = svgp()
+        record = run(
+            model,
+            10,
+            evaluate=evaluate,
+            evaluate_every=2,
+            early_stopping=EarlyStopping("score", patience=2),
+            checkpoint_dir=tmp_path,
+        )
+        assert record.stopped_early and record.num_steps == 8 and record.best_step == 4
+        for actual, expected in zip(variables(model), at_evaluation[4], strict=True):
+            assert_close(actual, expected, rtol=SAME)
+    assert max(at_evaluation) == 8
+
+
+def test_best_evaluation() -> None:
+    def best(values: list[float], **options: Any) -> int | None:
+        rule = EarlyStopping("a", patience=1, **options)
+        return best_evaluation([Evaluation(k, {"a": v}) for k, v in enumerate(values)], rule)
+
+    assert best([]) is None
+    assert best([2.0, 1.0, 1.5, 1.0]) == 1
+    assert best([2.0, 1.5, 0.9], min_delta=1.0) == 2
+    assert best([2.0, 3.0, 2.5], larger_is_better=True) == 1
+
+
+def test_nan_stops_with_a_message() -> None:
+    model = svgp()
+    with pytest.raises(ValueError, match=r"(?s)step 2\b.*training loss: got NaN.*learning rate"):
+        run(model, 5, optimizer=tf_keras.optimizers.SGD(1e200))
+    model = arpep()
+    broken = np.where(np.arange(N)[:, None] == 7, np.nan, Y)
+    before = variables(model)
+    with pytest.raises(ValueError, match=r"step 1\b.*batch"):
+        run(model, 5, batches=tf.data.Dataset.from_tensors((X, broken)))
+    for actual, expected in zip(variables(model), before, strict=True):
+        assert_close(actual, expected)
+
+
+def test_metric_that_is_nan_stops() -> None:
+    with pytest.raises(ValueError, match=r"step 2\b.*'nlpd': got nan"):
+        run(svgp(), 5, evaluate=lambda model: {"nlpd": np.nan}, evaluate_every=2)
+
+
+def test_schedule_and_tensorboard(tmp_path: Path) -> None:
+    """Steps after the learning rate has fallen to 0 change nothing; scalars tell of all steps."""
+    schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.05, 0.0])
+    changes: list[list[Array]] = []
+
+    def evaluate(model: Any) -> dict[str, float]:
+        changes.append(variables(model))
+        return {"nlpd": float(len(changes))}
+
+    record = run(
+        svgp(),
+        6,
+        optimizer=adam(schedule),
+        evaluate=evaluate,
+        evaluate_every=1,
+        log_dir=tmp_path,
+        log_every=2,
+    )
+    moved = [not np.array_equal(a[-1], b[-1]) for a, b in itertools.pairwise(changes)]
+    assert moved == [True, True, True, False, False]
+    scalars: dict[str, list[tuple[int, float]]] = {}
+    for path in tmp_path.glob("events*"):
+        for record_bytes in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record_bytes.numpy())
+            for value in event.summary.value:
+                number = float(tf.make_ndarray(value.tensor))
+                scalars.setdefault(value.tag, []).append((event.step, number))
+    assert [step for step, _ in scalars["loss"]] == [2, 4, 6]
+    assert_close([loss for _, loss in scalars["loss"]], record.losses[1::2], rtol=1e-6)
+    assert all(seconds > 0.0 for _, seconds in scalars["step_seconds"])
+    assert scalars["held_out/nlpd"] == [(k, float(k)) for k in range(1, 7)]
+
+
+def test_bar_shows_loss_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    run(svgp(), 2, evaluate=log_density, evaluate_every=1, progress=True)
+    shown = capsys.readouterr().err
+    assert "2/2" in shown and "loss" in shown and "nlpd" in shown
+
+
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        ({"num_steps": 0}, ["num_steps", "0", "positive"]),
+        ({"log_every": 2.5}, ["log_every", "2.5", "positive"]),
+        ({"optimizer": "adam"}, ["optimizer", "adam", "tf_keras.optimizers"]),
+        ({"batches": (X, Y)}, ["batches", "tuple", "shuffled_batches"]),
+        ({"model": point_pep}, ["model", "PEP", "minibatch_training_loss_closure"]),
+        (
+            {"model": lambda: pep.models.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:3])},
+            ["model", "PEPRegression", "Scipy"],
+        ),
+        (
+            {
+                "model": point_pep,
+                "batches": point_pep().minibatch_training_loss_closure(4, seed=0),
+            },
+            ["batches", "another model", "this"],
+        ),
+        (
+            {"batches": tf.data.Dataset.from_tensors((X, Y)).take(0)},
+            ["batches", "none", "at least one"],
+        ),
+        (
+            {"early_stopping": EarlyStopping("nlpd", 2)},
+            ["early_stopping", "no evaluate", "Pass"],
+        ),
+        (
+            {"early_stopping": EarlyStopping("nlpd", 2), "evaluate": log_density},
+            ["early_stopping", "100", "at most"],
+        ),
+        (
+            {"early_stopping": EarlyStopping("a", 0), "evaluate": log_density, "evaluate_every": 1},
+            ["patience", "0", "positive"],
+        ),
+        (
+            {
+                "model": lambda: pep.models.APEP(
+                    gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[:3], num_data=N
+                ),
+                "natural_gradient": gpflow.optimizers.NaturalGradient(0.1),
+            },
+            ["natural_gradient", "APEP", "Leave"],
+        ),
+    ],
+)
+def test_refused(options: dict[str, Any], parts: list[str]) -> None:
+    create = options.pop("model", svgp)
+    with pytest.raises(ValueError) as error:
+        run(create(), **{"num_steps": 5, **options})
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_metric_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="'error', expected one that evaluate returns: nlpd"):
+        run(
+            svgp(),
+            1,
+            evaluate=log_density,
+            evaluate_every=1,
+            early_stopping=EarlyStopping("error", 2),
+        )
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    run(svgp(), 1, checkpoint_dir=tmp_path)
+    kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
+    other = gpflow.models.SVGP(kernel, likelihood, X[:6].copy(), num_data=N)
+    with pytest.raises(ValueError, match=r"checkpoint_dir: got .* another directory"):
+        run(other, 2, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("size, rows", [(0, N), (N + 1, N), (3, N - 1)])
+def test_bad_batches_are_refused(size: int, rows: int) -> None:
+    with pytest.raises(ValueError, match=r"expected"):
+        shuffled_batches((X, Y[:rows]), size, seed=0)
