@@ -185,7 +185,7 @@ def main() -> None:
     print(f"Three Gaussians, 3 basis points, alpha = 1: {args.sets} data sets")
     print(f"{'':>14} {'test error':>17} {'KL from full EP':>17}")
     for name, mean, error in zip(["full EP", *BLURS, "full, one pass"], *results):
-        print(f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ± {error[1]:<5.1f}")
+        print(f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ± {error[1]:>4.1f}")
     if find_spec("matplotlib"):
         draw(args.out)
 

@@ -28,7 +28,7 @@ class NoisyInducingVariables(InducingVariables):
     At :math:`\alpha = 0` the objective is a lower bound of the exact log marginal likelihood for
     every v, and so v may be trained with all else (Titsias 2009, section 6): started large, it
     keeps ``Kuu`` far from singular in the first steps, and falls as training goes on, because
-    without noise u says more of f. GPflow's default jitter comes on top, the least that is left of it.
+    without noise u says more of f. GPflow's default jitter comes on top, the least that is left.
 
     It serves in models of this package and of GPflow, in ``SharedIndependentInducingVariables`` and
     ``SeparateIndependentInducingVariables`` too.
