@@ -17,7 +17,6 @@ from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
-from gpflow.utilities import positive
 
 
 class NoisyInducingVariables(InducingVariables):
@@ -35,8 +34,9 @@ class NoisyInducingVariables(InducingVariables):
 
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables of one output that
         GPflow's ``Kuu`` and ``Kuf`` know.
-    :param variance: v, above 0; a trainable parameter.
-    :raises ValueError: If v is not a positive number.
+    :param variance: v, at least 0. Trainable is ``deviation``, its square root of either sign, so
+        that v may become 0 exactly. There the gradient vanishes: start from above.
+    :raises ValueError: If v is not such a number.
     """
 
     def __init__(
@@ -47,13 +47,18 @@ class NoisyInducingVariables(InducingVariables):
     ) -> None:
         super().__init__(name=name)
         v: Any = np.asarray(variance)
-        if v.shape != () or not np.isfinite(v) or v <= 0.0:
+        if v.shape != () or not np.isfinite(v) or v < 0.0:
             raise ValueError(
-                f"variance: got {variance!r}, expected a positive number, the variance of the"
-                " noise. Without noise, pass the inducing variables themselves."
+                f"variance: got {variance!r}, expected a number of at least 0, the variance of the"
+                " noise. Pass one for all inducing variables."
             )
         self.inducing_variable = inducingpoint_wrapper(inducing_variable)
-        self.variance = Parameter(v, transform=positive(), dtype=default_float())
+        self.deviation = Parameter(np.sqrt(v), dtype=default_float())
+
+    @property
+    def variance(self) -> tf.Tensor:
+        """v, [], the variance of the noise."""
+        return tf.square(self.deviation)
 
     @property
     def num_inducing(self) -> tf.Tensor:
