@@ -1,5 +1,6 @@
 """Inducing variables that GPflow lacks."""
 
 from .covariances.blurred import BlurredInducingPoints
+from .covariances.noisy import NoisyInducingVariables
 
-__all__ = ["BlurredInducingPoints"]
+__all__ = ["BlurredInducingPoints", "NoisyInducingVariables"]

@@ -25,6 +25,7 @@ ROOMS = [
     ["sequential"],
     ["models"],
     ["selection"],
+    ["recipes"],
     ["metrics", "datasets", "training", "monitor"],
     ["fitted"],
     ["compare", "saving"],

@@ -2,11 +2,13 @@
 
 from .blurred import BlurredInducingPoints, sum_of_products
 from .latents import Prior, independent_priors, well_conditioned
+from .noisy import NoisyInducingVariables
 from .projection import Projection, prior_factor, project, project_blocks
 from .well_conditioned import WellConditioned
 
 __all__ = [
     "BlurredInducingPoints",
+    "NoisyInducingVariables",
     "Prior",
     "Projection",
     "WellConditioned",

@@ -24,7 +24,7 @@ from gpflow.likelihoods import (
 )
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
-from ..covariances import BlurredInducingPoints, sum_of_products
+from ..covariances import BlurredInducingPoints, NoisyInducingVariables, sum_of_products
 
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
@@ -138,6 +138,8 @@ def check_inducing_variable(
         )
     if isinstance(inducing_variable, BlurredInducingPoints):
         sum_of_products(kernel)  # refuses a kernel that has no closed form
+    if isinstance(inducing_variable, NoisyInducingVariables):
+        check_inducing_variable(inducing_variable.inducing_variable, kernel, X)
     return inducing_variable
 
 
