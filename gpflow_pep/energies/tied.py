@@ -24,7 +24,7 @@ from gpflow.base import TensorType
 from gpflow.kullback_leiblers import gauss_kl
 
 from ..ops.power import log1p_ratio
-from ..ops.tempered import tempered
+from ..ops.tempered import normaliser, tempered
 from ..posterior import WhitenedGaussian
 
 
@@ -130,16 +130,13 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
     alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
     fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)
     c = 1.0 - fraction
-    root, logdet = tempered(q.q_sqrt, alpha / c, 0.0)
-    # (I + bS)⁻¹ = I - b (S⁻¹ + bI)⁻¹
-    m = tf.transpose(q.q_mu)[:, :, None]
-    quadratic = tf.reduce_sum(tf.square(m)) - alpha / c * tf.reduce_sum(
-        tf.square(tf.matmul(root, m, transpose_a=True))
-    )
+    logdet, quadratic = normaliser(q.q_sqrt, tf.transpose(q.q_mu)[:, :, None], alpha / c)
     size = tf.cast(tf.size(q.q_mu), q.q_mu.dtype)
     minus_one = -tf.ones_like(fraction)
     rest = _half_logdet(q) - 0.5 * (
-        size * log1p_ratio(minus_one, fraction) + tf.reduce_sum(logdet) / c + quadratic
+        size * log1p_ratio(minus_one, fraction)
+        + tf.reduce_sum(logdet) / c
+        + tf.reduce_sum(quadratic)
     )
     return TiedEnergy(WhitenedGaussian(q.q_mu, q.q_sqrt * tf.math.rsqrt(c)), rest)
 

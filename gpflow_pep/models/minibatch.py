@@ -16,7 +16,7 @@ the parameters as they are.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,9 +27,7 @@ from ..sites import Marginals, Sites
 from ..sweep import NaturalSums, ProjectedRows, natural_sums, sweep
 from ..updates import run_to_fixed_point
 from . import checks
-
-if TYPE_CHECKING:
-    from .pep import PEP
+from .inference import SiteModel
 
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
 _SWEEPS = 3
@@ -49,7 +47,7 @@ class MinibatchLoss:
 
     def __init__(
         self,
-        model: "PEP",
+        model: SiteModel,
         batch_size: int,
         seed: int,
         refresh_every: int | None,
@@ -83,7 +81,7 @@ class MinibatchLoss:
         return self._next()
 
     @property
-    def model(self) -> "PEP":
+    def model(self) -> SiteModel:
         """The model whose loss it is."""
         return self._model
 

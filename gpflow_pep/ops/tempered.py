@@ -33,7 +33,8 @@ def tempered(root: tf.Tensor, power: TensorType, shift: float) -> Tempered:
     Compute :math:`N(0, S)^{1 - bs} N(0, I)^b`, whose precision is
     :math:`(1 - bs) S^{-1} + b I`, from :math:`S = R Rᵀ`.
 
-    With :math:`P = (1 - bs) I + b Rᵀ R = U Uᵀ`, U upper triangular, the new covariance is
+    With :math:`P = (1 - bs) I + b Rᵀ R = U Uᵀ`, U upper triangular (it is a Cholesky factor with
+    rows and columns in reverse order), the new covariance is
     :math:`R P^{-1} Rᵀ` and its square root :math:`R U^{-T}`. Everything keeps its digits as
     :math:`b \to 0`: with the Cholesky factor K of P, :math:`K_{jj}^2 = 1 + b y_j` with
     :math:`y_j = (Rᵀ R)_{jj} - s - \tfrac{1}{b} \sum_{k<j} K_{jk}^2`, where :math:`K_{jk}` is of the
@@ -58,23 +59,14 @@ def tempered(root: tf.Tensor, power: TensorType, shift: float) -> Tempered:
     def product(
         root: tf.Tensor,
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tf.Tensor]]:
-        # U is the Cholesky factor of P with rows and columns in reverse order, put in order again.
-        reverse = tf.reverse(root, [-1])
-        gram = tf.matmul(reverse, reverse, transpose_a=True)
-        squares = tf.linalg.diag_part(gram)
-        K = tf.linalg.cholesky(
-            tf.linalg.set_diag(power * gram, (1.0 - power * shift) + power * squares)
-        )
+        reverse, K, logdet = _factor(root, power, shift)
         half = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(reverse))
         result = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
-        off_diagonal = tf.linalg.set_diag(K, tf.zeros_like(squares))
-        y = squares - shift - per_power(tf.reduce_sum(tf.square(off_diagonal), -1), power)
-        logdet = tf.reduce_sum(log1p_ratio(y, power), axis=-1)
 
         def gradient(by_root: tf.Tensor, by_logdet: tf.Tensor) -> tf.Tensor:
             by_root = tf.linalg.band_part(by_root, -1, 0)
             H = tf.matmul(result, by_root, transpose_a=True)
-            lower = tf.linalg.set_diag(tf.linalg.band_part(H, -1, 0), tf.zeros_like(squares))
+            lower = _without_diagonal(tf.linalg.band_part(H, -1, 0))
             middle = tf.linalg.set_diag(
                 -power * (lower + tf.linalg.matrix_transpose(lower)),
                 2.0 * by_logdet[:, None] - power * tf.linalg.diag_part(H),
@@ -87,3 +79,89 @@ def tempered(root: tf.Tensor, power: TensorType, shift: float) -> Tempered:
         return (result, logdet), gradient
 
     return Tempered(*product(root))
+
+
+class Normaliser(NamedTuple):
+    """What is left of a Gaussian and a power of the standard normal, integrated."""
+
+    logdet: tf.Tensor
+    r"""[L], :math:`\tfrac{1}{b} \log|I + b S|`: its limit :math:`\mathrm{tr} \, S` at
+    :math:`b = 0`."""
+
+    quadratic: tf.Tensor
+    r"""[L], :math:`mᵀ (I + b S)^{-1} m`."""
+
+
+@tf.autograph.experimental.do_not_convert
+@check_shapes(
+    "root: [L, M, M]",
+    "mean: [L, M, 1]",
+    "power: []",
+    "return.logdet: [L]",
+    "return.quadratic: [L]",
+)
+def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normaliser:
+    r"""
+    Compute what :math:`\int N(v; m, S) N(v; 0, I)^b dv` depends on, from :math:`S = R Rᵀ`.
+
+    It keeps its digits as :math:`b \to 0` as :func:`tempered` does, for less work. With
+    :math:`P = I + b Rᵀ R` and :math:`w = (I + b S)^{-1} m = m - b R P^{-1} Rᵀ m`, and bars for what
+    arrives from above,
+
+    .. math::
+
+        \bar R = 2 \, \overline{\mathrm{logdet}} \, R P^{-1}
+            - 2 b \, \overline{\mathrm{quadratic}} \, w wᵀ R, \qquad
+        \bar m = 2 \, \overline{\mathrm{quadratic}} \, w.
+
+    The power is a constant here.
+
+    :param root: R, lower triangular.
+    :param mean: m.
+    :param power: b, of either sign. NaN comes out where P is not positive definite.
+    """
+    power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
+
+    @tf.custom_gradient
+    def of(
+        root: tf.Tensor, mean: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
+        reverse, K, logdet = _factor(root, power, 0.0)
+        along = tf.linalg.cholesky_solve(K, tf.matmul(reverse, mean, transpose_a=True))
+        w = mean - power * tf.matmul(reverse, along)
+
+        def gradient(by_logdet: tf.Tensor, by_quadratic: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            solved = tf.linalg.cholesky_solve(K, tf.linalg.matrix_transpose(reverse))
+            by_root = (
+                2.0
+                * by_logdet[:, None, None]
+                * tf.reverse(tf.linalg.matrix_transpose(solved), [-1])
+            )
+            scaled = 2.0 * by_quadratic[:, None, None] * w
+            by_root -= power * tf.matmul(scaled, tf.matmul(w, root, transpose_a=True))
+            return tf.linalg.band_part(by_root, -1, 0), scaled
+
+        return (logdet, tf.reduce_sum(mean * w, axis=[1, 2])), gradient
+
+    return Normaliser(*of(root, mean))
+
+
+def _factor(
+    root: tf.Tensor, power: tf.Tensor, shift: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    r"""
+    R with columns in reverse order, the Cholesky factor of :math:`P = (1 - bs) I + b Rᵀ R` with
+    rows and columns in that order, and :math:`\tfrac{1}{b} \log|P|`.
+    """
+    reverse = tf.reverse(root, [-1])
+    gram = tf.matmul(reverse, reverse, transpose_a=True)
+    squares = tf.linalg.diag_part(gram)
+    K = tf.linalg.cholesky(
+        tf.linalg.set_diag(power * gram, (1.0 - power * shift) + power * squares)
+    )
+    y = squares - shift - per_power(tf.reduce_sum(tf.square(_without_diagonal(K)), -1), power)
+    return reverse, K, tf.reduce_sum(log1p_ratio(y, power), axis=-1)
+
+
+def _without_diagonal(matrix: tf.Tensor) -> tf.Tensor:
+    return tf.linalg.set_diag(matrix, tf.zeros_like(tf.linalg.diag_part(matrix)))
