@@ -2,14 +2,15 @@
 Figures of a comparison. They need matplotlib, which comes with the extra ``gpflow_pep[plots]``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gpflow.base import AnyNDArray
 
 from .compare import Comparison, FitResult
-from .metrics import calibration, central_interval
+from .metrics import Calibration, calibration, central_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -189,20 +190,57 @@ def reliability_figure(comparison: Comparison) -> "Figure":
     found = calibration(dataset.Y[rows, 0].astype(int), probability)
     figure = _figure(5.5, 6.0)
     axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    axes.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1, label="perfect")
-    axes.plot(found.confidence, found.accuracy, "o-", color=FIT, label="held-out rows")
-    axes.set(
-        ylabel="fraction that is right",
-        title=f"Predicted {dataset.target_name}, alpha = {best.alpha:g}:"
-        f" calibration error {found.error:.3f}",
-        ylim=(-0.03, 1.03),
+    draw_calibration(axes, found)
+    axes.set_title(
+        f"Predicted {dataset.target_name}, alpha = {best.alpha:g}:"
+        f" calibration error {found.error:.3f}"
     )
     counts.bar(found.confidence, found.count, width=0.02, color=FIT)
     counts.set(xlabel="probability of the predicted class", ylabel="rows", xlim=(-0.03, 1.03))
-    axes.legend(frameon=False, loc="upper left")
-    _tidy(axes)
     _tidy(counts)
     return figure
+
+
+def draw_calibration(axes: Any, found: Calibration) -> None:
+    """
+    How often predictions come true, against the probability they had.
+
+    :param axes: matplotlib's, to draw on.
+    :param found: what :func:`gpflow_pep.metrics.calibration` found.
+    """
+    axes.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=1, label="perfect")
+    axes.plot(found.confidence, found.accuracy, "o-", color=FIT, label="held-out rows")
+    axes.set(ylabel="fraction that is right", ylim=(-0.03, 1.03))
+    axes.legend(frameon=False, loc="upper left")
+    _tidy(axes)
+
+
+def draw_inducing_points(
+    axes: Any, sets: Sequence[AnyNDArray], X: AnyNDArray | None, dimensions: Sequence[int]
+) -> None:
+    """
+    Inducing inputs, each set in a colour of its own, among rows.
+
+    :param axes: matplotlib's, to draw on.
+    :param sets: Z [M, D] of each.
+    :param X: the rows [N, D], or None.
+    :param dimensions: the input on each axis; of one input, ticks on a line.
+    """
+
+    def shown(rows: AnyNDArray) -> AnyNDArray:
+        columns = [rows[:, dimension] for dimension in dimensions]
+        return np.stack(columns if len(columns) > 1 else [*columns, np.zeros(len(rows))])
+
+    if X is not None:
+        axes.plot(*shown(np.asarray(X)), ".", color=TRAIN, markersize=3, label="rows")
+    for number, Z in enumerate(sets):
+        axes.plot(*shown(Z), "+", markersize=9, color=f"C{number}", label="inducing inputs")
+    axes.set_xlabel(f"input {dimensions[0]}")
+    if len(dimensions) > 1:
+        axes.set_ylabel(f"input {dimensions[1]}")
+    else:
+        axes.set_yticks([])
+    _tidy(axes)
 
 
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:

@@ -26,11 +26,11 @@ ROOMS = [
     ["models"],
     ["selection"],
     ["recipes"],
-    ["metrics", "datasets", "training", "monitor"],
+    ["metrics", "datasets", "training"],
     ["fitted"],
     ["compare", "saving"],
     ["plotting"],
-    ["report"],
+    ["monitor", "report"],
     ["cli"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}

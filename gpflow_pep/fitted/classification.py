@@ -49,6 +49,33 @@ def build_classifier(
     return PEPClassification((X, Y), kernel, likelihood, Z, alpha=alpha, tolerance=TOLERANCE)
 
 
+@check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
+def class_probabilities(
+    likelihood: gpflow.likelihoods.Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    num_classes: int,
+) -> tf.Tensor:
+    """
+    The probability of each class: its tilted integral at power 1.
+
+    :param likelihood: of classes 0 to C - 1.
+    :param X: inputs, as the model takes them.
+    :param Fmu: the mean of the latent functions there.
+    :param Fvar: their variance.
+    :param num_classes: C.
+    """
+    like_one_column = tf.ones_like(Fmu[:, :1])
+    columns = [
+        log_power_expectation(
+            likelihood, X, Fmu, Fvar, label * like_one_column, like_one_column[:, 0]
+        )
+        for label in range(num_classes)
+    ]
+    return tf.exp(tf.stack(columns, axis=1))
+
+
 class ClassProbabilities(NamedTuple):
     """The probability of each class at new rows, [N, C]."""
 
@@ -96,15 +123,9 @@ class FittedClassifier(FittedModel):
         return {"classes": np.array(self.classes)}
 
     def of_latents(self, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> ClassProbabilities:
-        """The probability of each class: its tilted integral at power 1."""
-        like_one_column = tf.ones_like(Fmu[:, :1])
-        columns = [
-            log_power_expectation(
-                self.model.likelihood, X, Fmu, Fvar, label * like_one_column, like_one_column[:, 0]
-            )
-            for label in range(len(self.classes))
-        ]
-        return ClassProbabilities(tf.exp(tf.stack(columns, axis=1)))
+        """See :func:`class_probabilities`."""
+        likelihood, num_classes = self.model.likelihood, len(self.classes)
+        return ClassProbabilities(class_probabilities(likelihood, X, Fmu, Fvar, num_classes))
 
     def trouble(self) -> str:
         """What is wrong with the newest result of the model; empty if nothing is."""

@@ -156,7 +156,8 @@ def fit(
                 log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
                 if early_stopping and history.best_step(early_stopping) == step:
                     _assign(best, state)
-            show(step, loss_value, history)
+            newest = history.evaluations[-1].metrics if history.evaluations else {}
+            show(step, {"loss": loss_value, **newest})
             history.seconds += time.perf_counter() - started
             if step % checkpoint_every == 0:
                 save()

@@ -64,7 +64,8 @@ def scalars(
 
 
 @contextmanager
-def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, float, History], None]]:
+def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Shows on stderr how many steps were taken, and some values."""
     columns = (
         TextColumn("step"),
         MofNCompleteColumn(),
@@ -75,9 +76,7 @@ def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, float, Histor
     with Progress(*columns, console=Console(stderr=True), disable=not progress) as display:
         task = display.add_task("", total=num_steps)
 
-        def show(step: int, loss: float, history: History) -> None:
-            newest = history.evaluations[-1].metrics if history.evaluations else {}
-            values = {"loss": loss, **newest}
+        def show(step: int, values: Mapping[str, float]) -> None:
             text = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
             display.update(task, completed=step, description=text)
 

@@ -1,0 +1,199 @@
+"""
+Tasks for ``gpflow.monitor``: convergence of the sites, inducing points, calibration, a bar::
+
+    from gpflow.monitor import Monitor, MonitorTaskGroup
+
+    with pep.monitor.ProgressBar(100) as bar:
+        monitor = Monitor(
+            MonitorTaskGroup([bar, pep.monitor.SitesToTensorBoard("logs", model)]),
+            MonitorTaskGroup(pep.monitor.InducingPointsToTensorBoard("logs", model), period=10),
+        )
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss,
+            model.trainable_variables,
+            options={"maxiter": 100},
+            step_callback=monitor,
+        )
+
+What is written for TensorBoard needs the package ``tensorboard``, images need ``matplotlib``.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.models import GPModel
+from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
+
+from . import metrics, plotting
+from .fitted.classification import class_probabilities
+from .likelihoods import NoisyLabelBernoulli
+from .models.inference import SiteModel
+from .training.outputs import bar
+from .updates import FALLBACKS
+
+
+class SitesToTensorBoard(ToTensorBoard):
+    """
+    The record of the inner loop's newest run, as scalars ``sites/...``.
+
+    They are ``residual``, ``num_sweeps``, ``num_rejected``, ``converged`` (1 or 0) and ``fallback``
+    (0 for none, else its place in :data:`gpflow_pep.updates.FALLBACKS`). Nothing is computed for
+    it.
+
+    :param log_dir: Where to write.
+    :param model: A model with sites.
+    :raises ValueError: If the model has none.
+    """
+
+    def __init__(self, log_dir: str, model: SiteModel) -> None:
+        if not isinstance(model, SiteModel):
+            raise ValueError(
+                f"model: got {type(model).__name__}, expected PEP or PEPClassification, whose sites"
+                " an inner loop brings to their fixed point. Leave this task out."
+            )
+        super().__init__(log_dir)
+        self.model = model
+
+    def run(self, **unused_kwargs: Any) -> None:
+        """Write the scalars."""
+        record = self.model.last_inference._asdict()
+        record["fallback"] = FALLBACKS.index(record["fallback"])
+        for name, value in record.items():
+            tf.summary.scalar(f"sites/{name}", float(value), step=self.current_step)
+
+
+class InducingPointsToTensorBoard(ImageToTensorBoard):
+    """
+    Where the inducing points are, among rows of data, as an image.
+
+    :param log_dir: Where to write.
+    :param model: A model whose inducing variable has inputs ``Z``.
+    :param X: Rows to show with them [N, D]; none by default.
+    :param dimensions: The input on each axis; with one input it is drawn along a line.
+    :param name: The image's name.
+    :raises ValueError: If the inducing variable has no ``Z``, or not such inputs.
+    """
+
+    def __init__(
+        self,
+        log_dir: str,
+        model: GPModel,
+        X: AnyNDArray | None = None,
+        *,
+        dimensions: tuple[int, int] = (0, 1),
+        name: str = "inducing_points",
+    ) -> None:
+        num_inputs = inducing_inputs(model)[0].shape[1]
+        shown = dimensions if num_inputs > 1 else (0,)
+        if not all(0 <= dimension < num_inputs for dimension in shown):
+            raise ValueError(
+                f"dimensions: got {dimensions}, expected two of the inputs 0 to {num_inputs - 1}."
+            )
+
+        def draw(figure: Any, axes: Any) -> None:
+            plotting.draw_inducing_points(axes, inducing_inputs(model), X, shown)
+
+        super().__init__(log_dir, draw, name)
+
+
+class CalibrationToTensorBoard(ImageToTensorBoard):
+    """
+    How often predictions of classes come true, against the probability they had, as an image.
+
+    :param log_dir: Where to write.
+    :param model: A model of classes.
+    :param data: Held-out X [N, D] and labels Y [N, 1].
+    :param name: The image's name.
+    :raises ValueError: If the model does not predict classes.
+    """
+
+    def __init__(
+        self, log_dir: str, model: GPModel, data: RegressionData, *, name: str = "calibration"
+    ) -> None:
+        likelihood = model.likelihood
+        num_classes = _num_classes(likelihood)
+        X, Y = tf.convert_to_tensor(data[0]), np.asarray(data[1])
+
+        def draw(figure: Any, axes: Any) -> None:
+            probability = class_probabilities(likelihood, X, *model.predict_f(X), num_classes)
+            found = metrics.calibration(Y[:, 0].astype(int), probability.numpy())
+            plotting.draw_calibration(axes, found)
+            axes.set(
+                title=f"calibration error {found.error:.3f}",
+                xlabel="probability of the predicted class",
+            )
+
+        super().__init__(log_dir, draw, name)
+
+
+class ProgressBar(MonitorTask):
+    """
+    A bar on stderr, for as long as it is entered with ``with``.
+
+    :param num_steps: How many steps the optimiser takes at most.
+    :param values: Computes what to show beside the bar, numbers by name, such as the loss.
+    """
+
+    def __init__(
+        self, num_steps: int, values: Callable[[], Mapping[str, float]] | None = None
+    ) -> None:
+        self._num_steps, self._values = num_steps, values or dict
+        self._open = ExitStack()
+        self._show: Callable[[int, Mapping[str, float]], None] | None = None
+
+    def __enter__(self) -> "ProgressBar":
+        self._show = self._open.enter_context(bar(True, self._num_steps))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._show = None
+        self._open.close()
+
+    def run(self, **unused_kwargs: Any) -> None:
+        """
+        Move the bar.
+
+        :raises ValueError: If it was not entered.
+        """
+        if self._show is None:
+            raise ValueError(
+                "ProgressBar: got a step before it was entered, expected to be in use as `with"
+                " ProgressBar(...) as bar:`. Put the optimisation inside of such a block."
+            )
+        # Steps count from 0.
+        self._show(int(self.current_step) + 1, self._values())
+
+
+def inducing_inputs(model: GPModel) -> list[AnyNDArray]:
+    """
+    Z [M, D] of each set of inducing points that a model has.
+
+    :param model: The model.
+    :raises ValueError: If it has none.
+    """
+    variables: Any = getattr(model, "inducing_variable", None)
+    sets = getattr(variables, "inducing_variables", (variables,))
+    if not all(hasattr(one, "Z") for one in sets):
+        raise ValueError(
+            f"model: got {type(model).__name__} with the inducing variable"
+            f" {type(variables).__name__}, expected one with inputs Z. Leave this task out, or draw"
+            " with gpflow.monitor.ImageToTensorBoard."
+        )
+    return [np.asarray(one.Z) for one in sets]
+
+
+def _num_classes(likelihood: gpflow.likelihoods.Likelihood) -> int:
+    if isinstance(likelihood, (gpflow.likelihoods.Bernoulli, NoisyLabelBernoulli)):
+        return 2
+    if isinstance(likelihood, (gpflow.likelihoods.MultiClass, gpflow.likelihoods.Softmax)):
+        return int(likelihood.latent_dim or 0)
+    raise ValueError(
+        f"model: got the likelihood {type(likelihood).__name__}, expected one of classes, such as"
+        " Bernoulli, MultiClass or Softmax. Leave this task out, or write a held-out score with"
+        " gpflow.monitor.ScalarToTensorBoard."
+    )

@@ -1,0 +1,152 @@
+"""The package's own tasks for gpflow.monitor, read back with TensorBoard's reader."""
+
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+
+import gpflow_pep as pep
+
+pytest.importorskip("matplotlib")
+reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 2))
+CLASSES = (RNG.random((60, 1)) < 1.0 / (1.0 + np.exp(-3.0 * X[:, :1]))).astype(float)
+Z = X[:5]
+
+
+def classifier() -> pep.models.PEPClassification:
+    return pep.models.PEPClassification(
+        (X, CLASSES), gpflow.kernels.SquaredExponential(), None, Z, alpha=0.5
+    )
+
+
+def events(directory: Path) -> dict[str, dict[int, AnyNDArray]]:
+    """By tag and step."""
+    accumulator = reader.EventAccumulator(str(directory), size_guidance={reader.TENSORS: 0})
+    accumulator.Reload()
+    return {
+        tag: {event.step: tf.make_ndarray(event.tensor_proto) for event in accumulator.Tensors(tag)}
+        for tag in accumulator.Tags()["tensors"]
+    }
+
+
+def test_training_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = classifier()
+    directory = str(tmp_path)
+    records: list[Any] = []
+    with pep.monitor.ProgressBar(3, lambda: {"sweeps": model.last_inference.num_sweeps}) as bar:
+        tasks = [
+            gpflow.monitor.ExecuteCallback(lambda **_: records.append(model.last_inference)),
+            pep.monitor.SitesToTensorBoard(directory, model),
+            pep.monitor.InducingPointsToTensorBoard(directory, model, X),
+            pep.monitor.CalibrationToTensorBoard(directory, model, (X, CLASSES)),
+            bar,
+        ]
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss,
+            model.trainable_variables,
+            options={"maxiter": 3},
+            step_callback=gpflow.monitor.Monitor(gpflow.monitor.MonitorTaskGroup(tasks)),
+        )
+    found = events(tmp_path)
+    assert len(records) == 3
+    for name in ("residual", "num_sweeps", "num_rejected", "converged"):
+        expected = [float(getattr(record, name)) for record in records]
+        written = [float(value) for value in found[f"sites/{name}"].values()]
+        np.testing.assert_allclose(written, expected, rtol=1e-6)
+    assert list(found["sites/fallback"].values()) == [0.0] * 3
+    for name in ("inducing_points", "calibration"):
+        images = found[name]
+        assert list(images) == [0, 1, 2]
+        width, height, png = images[0]
+        assert int(width) > 100 and int(height) > 100
+        assert np.ptp(tf.io.decode_png(png).numpy()) > 0
+    # The inducing inputs are trained: their image changes.
+    assert found["inducing_points"][0][2] != found["inducing_points"][2][2]
+    shown = capsys.readouterr().err
+    assert "3/3" in shown and "sweeps" in shown
+
+
+def test_a_fallback_is_written_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = classifier()
+    record = model.last_inference._replace(fallback="limited")
+    monkeypatch.setattr(type(model), "last_inference", property(lambda self: record))
+    pep.monitor.SitesToTensorBoard(str(tmp_path), model)(7)
+    assert events(tmp_path)["sites/fallback"] == {7: 2.0}
+
+
+@pytest.mark.parametrize("number_of_inputs", [1, 2])
+def test_sets_of_inducing_points(number_of_inputs: int) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    sets = [np.full((3, 2), value) for value in (1.0, 2.0)]
+    pep.plotting.draw_inducing_points(axes, sets, None, range(number_of_inputs))
+    drawn = [line.get_xydata() for line in axes.lines]
+    np.testing.assert_array_equal(drawn[0][:, 0], sets[0][:, 0])
+    np.testing.assert_array_equal(drawn[1][:, 0], sets[1][:, 0])
+    second = sets[1][:, 1] if number_of_inputs == 2 else np.zeros(3)
+    np.testing.assert_array_equal(drawn[1][:, 1], second)
+
+
+def test_inducing_inputs_of_each_set() -> None:
+    shared = gpflow.inducing_variables.SharedIndependentInducingVariables(
+        gpflow.inducing_variables.InducingPoints(Z)
+    )
+    separate = gpflow.inducing_variables.SeparateIndependentInducingVariables(
+        [gpflow.inducing_variables.InducingPoints(Z + k) for k in range(2)]
+    )
+    kernels = [gpflow.kernels.SquaredExponential() for _ in range(2)]
+    for variables, kernel, expected in (
+        (Z, gpflow.kernels.SquaredExponential(), [Z]),
+        (shared, gpflow.kernels.SharedIndependent(kernels[0], 2), [Z]),
+        (separate, gpflow.kernels.SeparateIndependent(kernels), [Z, Z + 1]),
+    ):
+        model = gpflow.models.SVGP(
+            kernel, gpflow.likelihoods.Gaussian(), variables, num_latent_gps=2
+        )
+        found = pep.monitor.inducing_inputs(model)
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            np.testing.assert_array_equal(one, other)
+
+
+REFUSED: dict[str, Any] = {
+    "sites": (lambda d: pep.monitor.SitesToTensorBoard(d, _regression()), "expected PEP"),
+    "classes": (
+        lambda d: pep.monitor.CalibrationToTensorBoard(d, _regression(), (X, CLASSES)),
+        "got the likelihood Gaussian, expected one of classes",
+    ),
+    "inputs": (
+        lambda d: pep.monitor.InducingPointsToTensorBoard(d, _exact()),
+        "expected one with inputs Z",
+    ),
+    "dimensions": (
+        lambda d: pep.monitor.InducingPointsToTensorBoard(d, _regression(), dimensions=(0, 2)),
+        r"got \(0, 2\), expected two of the inputs 0 to 1",
+    ),
+    "entered": (lambda d: pep.monitor.ProgressBar(3)(0), "expected to be in use as"),
+}
+
+
+def _regression() -> gpflow.models.SGPR:
+    return gpflow.models.SGPR((X, CLASSES), gpflow.kernels.SquaredExponential(), Z)
+
+
+def _exact() -> gpflow.models.GPR:
+    return gpflow.models.GPR((X, CLASSES), gpflow.kernels.SquaredExponential())
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path) -> None:
+    create, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        create(str(tmp_path))
