@@ -5,8 +5,8 @@
     python examples/minibatch.py --data DIRECTORY satimage --steps 4000
 
 The kernel is a squared exponential with a lengthscale for each input, inducing inputs start from
-k-means; several classes share both. PEP trains by L-BFGS on all rows, for 200 iterations, and by
-Adam on batches with ``minibatch_training_loss_closure``; ARPEP, whose sites are tied, by Adam too.
+k-means; several classes share both. PEP trains by L-BFGS on all rows, for at most so many
+iterations as ``--iterations`` says, and by Adam on batches with ``minibatch_training_loss_closure``; ARPEP, whose sites are tied, by Adam too.
 Adam's learning rate falls to 0. Prints seconds of training, error and mean negative log density.
 DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
 """
@@ -35,7 +35,6 @@ from gpflow_pep.models import ARPEP, PEPClassification
 from gpflow_pep.training import fit, shuffled_batches
 
 SEED = 0
-LBFGS_ITERATIONS = 200
 GENERATED = "generated"
 
 
@@ -116,7 +115,7 @@ def pep_full_batch(problem: Problem, options: argparse.Namespace) -> Any:
     gpflow.optimizers.Scipy().minimize(
         lambda: model.training_loss() / num_rows,
         model.trainable_variables,
-        options={"maxiter": LBFGS_ITERATIONS, "ftol": 1e-6},
+        options={"maxiter": options.iterations, "ftol": 1e-6},
     )
     return model
 
@@ -160,7 +159,8 @@ def main() -> None:
     parser.add_argument("--inducing", type=int, default=50)
     parser.add_argument("--alpha", type=float, default=0.5)
     parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--iterations", type=int, default=200, help="of L-BFGS, at most")
+    parser.add_argument("--steps", type=int, default=2000, help="of Adam")
     parser.add_argument("--rate", type=float, default=0.02, help="of Adam, in the beginning")
     options = parser.parse_args()
     problem = load(options.name, options.data)

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "minibatch.py"
-OPTIONS = argparse.Namespace(inducing=6, alpha=0.5, batch_size=20, steps=60, rate=0.05)
+OPTIONS = argparse.Namespace(
+    inducing=6, alpha=0.5, batch_size=20, iterations=15, steps=60, rate=0.05
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +57,7 @@ def test_several_classes(example: ModuleType, directory: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["three", "generated"])
-def test_all_methods(
-    example: ModuleType, directory: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(example, "LBFGS_ITERATIONS", 15)
+def test_all_methods(example: ModuleType, directory: Path, name: str) -> None:
     problem = example.load(name, str(directory))
     chance = 1.0 - 1.0 / problem.num_classes
     for train in example.METHODS.values():

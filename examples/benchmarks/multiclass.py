@@ -24,7 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import gpflow
 import numpy as np
 import tensorflow as tf
-from classification import kernel, lbfgs, read
+from classification import TOLERANCE, kernel, lbfgs, read
 from sklearn.cluster import KMeans
 from sklearn.model_selection import train_test_split
 
@@ -126,7 +126,7 @@ def compare(directory: Path, name: str, num_splits: int) -> None:
 
     def pep(problem: Problem, alpha: float) -> tuple[Any, Callable[[], tf.Tensor]]:
         data = tf.constant(problem.X), tf.constant(problem.Y)
-        model = PEPClassification(data, *parts(problem), alpha=alpha, tolerance=1e-4)
+        model = PEPClassification(data, *parts(problem), alpha=alpha, tolerance=TOLERANCE)
         return model, model.training_loss
 
     methods: dict[str, Callable[[Problem], tuple[Any, Callable[[], tf.Tensor]]]] = {

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import gpflow
 import numpy as np
 import tensorflow as tf
-from classification import DATA_SETS, kernel, lbfgs, read
+from classification import DATA_SETS, TOLERANCE, kernel, lbfgs, read
 from multiclass import Problem, per_row, scores, split
 from sklearn.cluster import KMeans
 
@@ -38,7 +38,7 @@ def train(problem: Problem, alpha: float | None) -> tuple[float, float, float]:
         model, steps = gpflow.models.SVGP(*parts), SVGP_STEPS
         loss = model.training_loss_closure(data)
     else:
-        model, steps = PEPClassification(data, *parts, alpha=alpha, tolerance=1e-4), PEP_STEPS
+        model, steps = PEPClassification(data, *parts, alpha=alpha, tolerance=TOLERANCE), PEP_STEPS
         loss = model.training_loss
     run = lbfgs(per_row(loss, len(problem.X)), model, steps, 1e-6)
     return (*scores(model, problem), float(run.seconds[-1]))
