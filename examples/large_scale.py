@@ -254,6 +254,8 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
                 )
     for axes in panels.flat:
         axes.set(xscale="log", yscale="log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0, 0].set(ylabel="test error", title=title)
     panels[1, 0].set(ylabel="test NLPD", xlabel="seconds of training")
