@@ -1,0 +1,314 @@
+"""Train APEP, ARPEP, RPAPEP and SVGP on large data; error and log density against time.
+
+    python examples/large_scale.py                                    # generated data, a minute
+    python examples/large_scale.py --data DIRECTORY mnist --out mnist.png
+    python examples/large_scale.py --data DIRECTORY airline --out airline.png
+
+The experiments of Villacampa-Calvo & Hernández-Lobato (2020), sections 5.4 and 5.5: several classes
+with RobustMax, M = 200 inducing inputs, batches of 200 rows, Adam. ``mnist`` is mnist.npz of the
+directory, with its own test rows; ``airline`` is airline_nyc13.npz, flights that came late, early
+or on time, of which 10 000 rows chosen at random are held out. All latent functions share a squared
+exponential with additive noise and the inducing inputs; these start from k-means centres of 5000
+rows, and all of it is trained. Each run takes the same steps, with batches of the same rows in the
+same order, and a learning rate that falls to 0. RobustMax's rate of wrong labels stays at GPflow's
+0.001; ``--train-epsilon`` trains it.
+
+Prints for each run the steps, the seconds, and the error and mean negative log density (NLPD) of
+all test rows. Seconds are processor time of training, all threads together and evaluations left
+out. With ``--out`` (needs matplotlib) draws both scores on 2000 test rows along the run, and writes
+the same numbers beside the figure as .csv. DIRECTORY may also be the environment variable
+GPFLOW_PEP_DATA.
+"""
+
+import argparse
+import csv
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from gpflow.base import AnyNDArray
+
+from gpflow_pep import models, selection
+from gpflow_pep.datasets import Standardiser, train_test_split
+from gpflow_pep.metrics import error_rate, mean_nlpd
+from gpflow_pep.tilted import log_power_expectation
+from gpflow_pep.training import fit, shuffled_batches
+
+SEED = 0
+NUM_FOR_CENTRES = 5000
+NUM_ALONG_THE_RUN = 2000
+FLIGHTS_HELD_OUT = 10_000
+EVALUATIONS = 20
+VB = "VB"
+RUNS = (VB, "ARPEP:0.5", "ARPEP:1", "RPAPEP:0.5", "RPAPEP:1", "APEP:0.5", "APEP:1", "APEP:0")
+
+
+class Problem(NamedTuple):
+    """Inputs, and labels from 0 as a column; test rows in random order."""
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    X_test: AnyNDArray
+    Y_test: AnyNDArray
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.Y.max()) + 1
+
+
+class Evaluated(NamedTuple):
+    """The scores of a run after some of its steps; ``rows`` is how many test rows they are of."""
+
+    run: str
+    step: int
+    seconds: float
+    error: float
+    nlpd: float
+    rows: int
+
+
+class Subject(NamedTuple):
+    """A problem, and how to train on it."""
+
+    load: Callable[[Path], Problem]
+    steps: int
+    rate: float
+    each_input: bool
+    noise_variance: float
+
+
+def shuffled(rows: AnyNDArray) -> AnyNDArray:
+    """In an order that says nothing about them, so that the first of them stand for all."""
+    return np.random.default_rng(SEED).permutation(rows)
+
+
+def split(X: AnyNDArray, labels: AnyNDArray, fraction: float) -> Problem:
+    """Hold out rows at random, and standardise."""
+    train, test = train_test_split(len(X), fraction, SEED, labels)
+    test = shuffled(test)
+    inputs = Standardiser.fit(X[train])
+    Y = labels[:, None]
+    return Problem(inputs.transform(X[train]), Y[train], inputs.transform(X[test]), Y[test])
+
+
+def mnist(directory: Path) -> Problem:
+    """Pixels from 0 to 1, and digits."""
+    with np.load(directory / "mnist.npz") as file:
+        X, X_test = (file[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
+        Y, Y_test = file["y_train"][:, None], file["y_test"][:, None]
+    order = shuffled(np.arange(len(X_test)))
+    return Problem(X, Y, X_test[order], Y_test[order])
+
+
+def airline(directory: Path) -> Problem:
+    """Eight numbers about a flight; whether it came on time, late or early."""
+    with np.load(directory / "airline_nyc13.npz") as file:
+        X, labels = file["X"].astype(float), file["y"]
+    return split(X, labels, FLIGHTS_HELD_OUT / len(X))
+
+
+def generated(directory: Path) -> Problem:
+    """Three classes in the plane that overlap."""
+    rng = np.random.default_rng(SEED)
+    X = rng.uniform(-3.0, 3.0, (4000, 2))
+    labels = np.digitize(np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.normal(size=4000), [-0.5, 0.5])
+    return split(X, labels, 0.25)
+
+
+SUBJECTS = {
+    "generated": Subject(generated, 300, 0.02, True, 0.1),
+    "mnist": Subject(mnist, 2000, 0.03, False, 0.01),
+    "airline": Subject(airline, 3000, 0.02, True, 0.1),
+}
+
+
+def load(name: str, directory: str | None) -> Problem:
+    """The data of a subject, in GPflow's float."""
+    if name != "generated" and directory is None:
+        sys.exit(
+            f"Got the data set {name} and no directory, expected the one that holds it. Name it"
+            " with --data or in GPFLOW_PEP_DATA, or ask for no data set."
+        )
+    problem = SUBJECTS[name].load(Path(directory or "."))
+    return Problem(*(part.astype(gpflow.default_float()) for part in problem))
+
+
+def centres(problem: Problem, num_inducing: int) -> AnyNDArray:
+    """Inducing inputs that all runs start from."""
+    rows = shuffled(np.arange(len(problem.X)))[:NUM_FOR_CENTRES]
+    return selection.kmeans(problem.X[rows], num_inducing, seed=SEED).Z.numpy()
+
+
+def create(
+    run: str, problem: Problem, Z: AnyNDArray, subject: Subject, train_epsilon: bool = False
+) -> Any:
+    """The model of a run, "VB" or "METHOD:ALPHA"."""
+    D = problem.X.shape[1]
+    # Two rows are about as far apart as the lengthscale.
+    scale = np.sqrt(2.0 * problem.X.var(axis=0).sum())
+    smooth = gpflow.kernels.SquaredExponential(
+        lengthscales=np.full(D, scale) if subject.each_input else scale
+    )
+    likelihood = gpflow.likelihoods.MultiClass(problem.num_classes)
+    gpflow.set_trainable(likelihood.invlink.epsilon, train_epsilon)
+    options = {
+        "kernel": smooth + gpflow.kernels.White(subject.noise_variance),
+        "likelihood": likelihood,
+        "inducing_variable": Z.copy(),
+        "num_latent_gps": problem.num_classes,
+        "num_data": len(problem.X),
+    }
+    if run == VB:
+        return gpflow.models.SVGP(**options)
+    method, alpha = run.split(":")
+    return getattr(models, method)(**options, alpha=float(alpha))
+
+
+def scorer(model: Any) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
+    """Error rate and mean negative log density of rows, by the exact integral of RobustMax."""
+
+    @tf.function(autograph=False)
+    def log_probabilities(X: tf.Tensor) -> tf.Tensor:
+        mean, variance = model.predict_f(X)
+        one = tf.ones_like(mean[:, :1])
+        classes = [
+            log_power_expectation(model.likelihood, X, mean, variance, label * one, 1.0)
+            for label in range(mean.shape[1])
+        ]
+        return tf.stack(classes, axis=1)
+
+    def scores(X: AnyNDArray, Y: AnyNDArray) -> tuple[float, float]:
+        parts = range(0, len(X), NUM_ALONG_THE_RUN)
+        found = [log_probabilities(X[start : start + NUM_ALONG_THE_RUN]) for start in parts]
+        log_p = np.concatenate([part.numpy() for part in found])
+        log_density = np.take_along_axis(log_p, Y.astype(int), axis=1)[:, 0]
+        return error_rate(Y[:, 0], log_p.argmax(axis=1)), mean_nlpd(log_density)
+
+    return scores
+
+
+def train(
+    run: str, model: Any, problem: Problem, steps: int, batch_size: int, rate: float
+) -> list[Evaluated]:
+    """Scores along the run on some test rows, and at its end on all of them."""
+    scores = scorer(model)
+    spent_on_scores = 0.0
+    start = time.process_time()
+
+    def evaluate(_: Any) -> Mapping[str, float]:
+        nonlocal spent_on_scores
+        began = time.process_time()
+        error, nlpd = scores(problem.X_test[:NUM_ALONG_THE_RUN], problem.Y_test[:NUM_ALONG_THE_RUN])
+        seconds = began - start - spent_on_scores
+        spent_on_scores += time.process_time() - began
+        return {"seconds": seconds, "error": error, "nlpd": nlpd}
+
+    record = fit(
+        model,
+        shuffled_batches((problem.X, problem.Y), batch_size, seed=SEED),
+        num_steps=steps,
+        optimizer=tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, steps)),
+        evaluate=evaluate,
+        evaluate_every=max(1, steps // EVALUATIONS),
+    )
+    seconds = time.process_time() - start - spent_on_scores
+    along = min(NUM_ALONG_THE_RUN, len(problem.X_test))
+    found = [Evaluated(run, e.step, **e.metrics, rows=along) for e in record.evaluations]
+    final = scores(problem.X_test, problem.Y_test)
+    return [*found, Evaluated(run, steps, seconds, *final, rows=len(problem.X_test))]
+
+
+def write(found: Sequence[Evaluated], path: Path) -> None:
+    """All evaluations, as comma-separated values."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Evaluated._fields)
+        for e in found:
+            numbers = (f"{e.seconds:.1f}", f"{e.error:.4f}", f"{e.nlpd:.4f}", e.rows)
+            writer.writerow((e.run, e.step, *numbers))
+
+
+def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
+    """Both scores along the runs, against seconds and against steps."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
+
+    figure = Figure(figsize=(11, 7), dpi=90, layout="constrained")
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    colours = {VB: "black", "ARPEP": "#1f5a99", "RPAPEP": "#c8442e", "APEP": "#3a8f4d"}
+    styles = {"": "-", "0": ":", "0.5": "--", "1": "-"}
+    for run in dict.fromkeys(e.run for e in found):
+        method, _, alpha = run.partition(":")
+        curve = [e for e in found if e.run == run][:-1]  # the last is of other test rows
+        for row, score in enumerate(("error", "nlpd")):
+            for column, elapsed in enumerate(("seconds", "step")):
+                panels[row, column].plot(
+                    [getattr(e, elapsed) for e in curve],
+                    [getattr(e, score) for e in curve],
+                    color=colours[method],
+                    linestyle=styles.get(alpha, "-."),
+                    label=run.replace(":", ", α = "),
+                )
+    for axes in panels.flat:
+        axes.set(xscale="log", yscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0, 0].set(ylabel="test error", title=title)
+    panels[1, 0].set(ylabel="test NLPD", xlabel="seconds of training")
+    panels[1, 1].set(xlabel="steps")
+    panels[0, 1].legend(frameon=False, ncols=2)
+    figure.savefig(path)
+
+
+def main() -> None:
+    """Train all, print a table as it grows, draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", default="generated", choices=SUBJECTS)
+    parser.add_argument("--data", default=os.environ.get("GPFLOW_PEP_DATA"), metavar="DIRECTORY")
+    parser.add_argument("--runs", nargs="+", default=RUNS, metavar="METHOD:ALPHA")
+    parser.add_argument("--steps", type=int, help="of each run; the subject's own by default")
+    parser.add_argument("--rate", type=float, help="of Adam, in the beginning")
+    parser.add_argument("--inducing", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=200)
+    parser.add_argument("--train-epsilon", action="store_true", help="RobustMax's error rate too")
+    parser.add_argument("--float32", action="store_true", help="single precision")
+    parser.add_argument("--out", type=Path, help="the figure; a .csv is written beside it")
+    options = parser.parse_args()
+    if options.float32:
+        gpflow.config.set_default_float(np.float32)
+    subject = SUBJECTS[options.name]
+    steps, rate = options.steps or subject.steps, options.rate or subject.rate
+    problem = load(options.name, options.data)
+    Z = centres(problem, options.inducing)
+    title = (
+        f"{options.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
+        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {options.inducing},"
+        f" batches of {options.batch_size}"
+    )
+    print(f"{title}\n{'':12}{'steps':>7}{'seconds':>9}{'error':>9}{'NLPD':>9}", flush=True)
+    found: list[Evaluated] = []
+    for run in options.runs:
+        model = create(run, problem, Z, subject, options.train_epsilon)
+        found += train(run, model, problem, steps, options.batch_size, rate)
+        end = found[-1]
+        print(f"{run:12}{end.step:7}{end.seconds:9.1f}{end.error:9.4f}{end.nlpd:9.4f}", flush=True)
+        if options.out:
+            write(found, options.out.with_suffix(".csv"))
+            draw(found, options.name, options.out)
+
+
+if __name__ == "__main__":
+    main()
