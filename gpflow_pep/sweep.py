@@ -11,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 
 from . import cavity, tilted
 from .covariances import Prior, Projection, project
-from .ops import chunks
+from .ops import chunks, replicas
 from .ops.chunks import Rows, Sums
 from .ops.linalg import gram
 from .posterior import marginals, posterior_factor
@@ -252,5 +252,5 @@ def sweep(
         Marginals(m, s),
         Sites(nu, tau),
         Sites(limited_nu, limited_tau),
-        tf.reduce_all(proper),
+        replicas.everywhere(tf.reduce_all(proper)),
     )

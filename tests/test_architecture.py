@@ -26,7 +26,7 @@ ROOMS = [
     ["models"],
     ["selection"],
     ["recipes"],
-    ["metrics", "datasets", "training", "monitor"],
+    ["metrics", "datasets", "training", "distributed", "monitor"],
     ["fitted"],
     ["compare", "saving"],
     ["plotting"],
