@@ -17,6 +17,7 @@ Training by minibatches is another matter, see the ``strategy`` of
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ import tensorflow as tf
 from .models.base import InternalDataModel
 from .ops import replicas
 from .ops.constant import constant
+from .ops.graph import unconverted
 
 
 @contextmanager
@@ -90,10 +92,14 @@ def sharded_training_loss(
             gradient = tape.gradient(
                 share, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
-            return list(replicas.total([share, *map(tf.convert_to_tensor, gradient)]))
+            totals = replicas.total([share, *map(tf.convert_to_tensor, gradient)])
+            return list(map(tf.stop_gradient, totals))
 
+    @unconverted
     def loss() -> tf.Tensor:
-        value, *gradient = constant(value_and_gradient)
+        eager = tf.executing_eagerly()
+        function = value_and_gradient if eager else _traced_apart(value_and_gradient)
+        value, *gradient = constant(function)
 
         @tf.custom_gradient
         def with_gradient(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
@@ -102,6 +108,19 @@ def sharded_training_loss(
         return with_gradient(*map(tf.convert_to_tensor, model.trainable_variables))
 
     return loss
+
+
+def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[tf.Tensor]]:
+    """
+    Trace a function in a thread of its own, which the tapes of this one do not see: where two of
+    them watch, TensorFlow prepares gradients of all loops, and compiling takes ten times as long.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        compiled = tf.function(function, autograph=False)
+        traced: Callable[[], list[tf.Tensor]] = thread.submit(
+            compiled.get_concrete_function
+        ).result()
+    return traced
 
 
 def _check_same_parameters(model: InternalDataModel) -> None:

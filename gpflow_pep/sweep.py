@@ -144,7 +144,8 @@ class ProjectedRows:
             projections, rest = self._unpack(piece)
             return function(projections, *rest)
 
-        return chunks.sum_over_chunks(on_chunk, self._pieces(rows), (), keep=True)
+        sums = chunks.sum_over_chunks(on_chunk, self._pieces(rows), (), keep=True)
+        return tuple(map(tf.stop_gradient, sums))
 
     def map(self, function: Callable[..., Rows], rows: Sequence[tf.Tensor]) -> Rows:
         """Put together what ``function(projections, *rows)`` gives for chunks of rows."""

@@ -152,6 +152,11 @@ def _largest(*scaled: tf.Tensor) -> tuple[tf.Tensor, ...]:
     return replicas.largest([tf.reduce_max(tf.abs(part)) for part in scaled])
 
 
+def _total(*parts: tf.Tensor) -> list[tf.Tensor]:
+    # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
+    return [tf.stop_gradient(part) for part in replicas.total(parts)]
+
+
 def _settled(state: _State, tolerance: float) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
     return ~state.fresh & (state.largest < tolerance)
@@ -164,15 +169,13 @@ def _close(state: _State) -> tf.Tensor:
 def _accelerated_step(state: _State) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
     rows = tf.reshape(_scale(state.dF, state.marginals), [tf.shape(state.dF)[0], -1])
-    (squares,) = replicas.total([tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)])
+    (squares,) = _total(tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
     length = tf.sqrt(squares)
     known = tf.cast(length > 0.0, rows.dtype)
     rows /= tf.where(length > 0.0, length, tf.ones_like(length))
-    products, moment = replicas.total(
-        [
-            tf.matmul(rows, rows, transpose_b=True),
-            tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1])),
-        ]
+    products, moment = _total(
+        tf.matmul(rows, rows, transpose_b=True),
+        tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1])),
     )
     # Normal equations of rows of unit length; the ridge is far above their rounding error.
     ridge = tf.constant(np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2, rows.dtype)
@@ -207,12 +210,10 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float)
     scaled = _scale(F, marginals)
     # A step is too long where the residual points back along the one it followed.
     along = tf.reduce_sum(scaled * state.scaled, axis=0)
-    all_along, squares, size = replicas.total(
-        [
-            tf.reduce_sum(along),
-            tf.reduce_sum(tf.square(scaled)),
-            tf.cast(tf.size(scaled), x.dtype),
-        ]
+    all_along, squares, size = _total(
+        tf.reduce_sum(along),
+        tf.reduce_sum(tf.square(scaled)),
+        tf.cast(tf.size(scaled), x.dtype),
     )
     norm = tf.sqrt(squares / size)
     largest, residual = _largest(scaled, _scale(unlimited, marginals))

@@ -99,7 +99,7 @@ def largest(values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
     own = tf.one_hot(processes.index, processes.count, True, False, dtype=tf.bool)
     column = tf.stack(values)[:, None]
     (table,) = total([tf.where(own, column, tf.zeros_like(column))])
-    return tuple(tf.unstack(tf.reduce_max(table, axis=1), len(values)))
+    return tuple(tf.unstack(tf.stop_gradient(tf.reduce_max(table, axis=1)), len(values)))
 
 
 def everywhere(condition: tf.Tensor) -> tf.Tensor:
@@ -109,7 +109,7 @@ def everywhere(condition: tf.Tensor) -> tf.Tensor:
     :param condition: A truth value.
     """
     (violations,) = total([tf.cast(~condition, tf.float32)])
-    return tf.equal(violations, 0.0)
+    return tf.equal(tf.stop_gradient(violations), 0.0)
 
 
 def known_total(size: int | None) -> float:
