@@ -104,7 +104,7 @@ def check_strategy(
             " num_data."
         )
     created_in_scope = strategy.extended.variable_created_in_scope
-    for name, variables in (("model", model.variables), ("optimizer", [optimizer.iterations])):
+    for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
         if not all(map(created_in_scope, variables)):
             raise ValueError(
                 f"{name}: got one made outside of the strategy, expected one made in its scope."

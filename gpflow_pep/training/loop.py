@@ -131,7 +131,8 @@ def fit(
     if strategy is not None:
         checks.check_strategy(strategy, model, optimizer, batches, natural_gradient)
     replicas = Replicas(strategy)
-    optimizer.build(variables)
+    with replicas.scope():
+        optimizer.build(variables)
     state = _state(model)
     best = [
         tf.Variable(tf.identity(v), trainable=False, shape=v.shape)
@@ -175,7 +176,7 @@ def fit(
                 log(step, {"loss": loss_value, "step_seconds": step_seconds})
             if evaluate is not None and step % evaluate_every == 0:
                 metrics = _evaluated(evaluate, model, state, step, early_stopping)
-                metrics = dict(zip(metrics, map(float, replicas.of_chief([*metrics.values()]))))
+                metrics = dict(zip(metrics, replicas.of_chief([*metrics.values()])))
                 history.evaluations.append(Evaluation(step, metrics))
                 log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
                 if early_stopping and history.best_step(early_stopping) == step:

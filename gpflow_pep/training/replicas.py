@@ -1,6 +1,7 @@
 """Training on several devices or machines: what each replica does, and what all agree on."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,10 @@ class Replicas:
     @property
     def _count(self) -> int:
         return 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Where variables are made that replicas mirror."""
+        return nullcontext() if self._strategy is None else self._strategy.scope()
 
     def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
         """What a function gives that all replicas run, and that is the same for all."""
@@ -65,7 +70,10 @@ class Replicas:
         """The chief's numbers in all processes, whose own have the same shapes."""
         if not self._several_processes:
             return list(values)
-        tensors = [tf.convert_to_tensor(value) for value in values]
+        tensors = [
+            tf.constant(value, tf.float64) if isinstance(value, float) else tf.convert_to_tensor(value)
+            for value in values
+        ]
 
         def chosen() -> list[tf.Tensor]:
             first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
@@ -78,7 +86,8 @@ class Replicas:
             results = self._strategy.run(chosen)
             return [self._strategy.experimental_local_results(result)[0] for result in results]
 
-        return [result.numpy() for result in tf.function(on_all, autograph=False)()]
+        results = [result.numpy() for result in tf.function(on_all, autograph=False)()]
+        return [result if result.shape else result.item() for result in results]
 
     def resume_as_chief(self, variables: Sequence[tf.Variable], history: History) -> None:
         """Give all processes what the chief read from its checkpoint."""
