@@ -1,9 +1,9 @@
 """Full-batch models of which each process holds a shard of the rows.
 
-The energies of :class:`~gpflow_pep.models.PEPRegression` and of :class:`~gpflow_pep.models.PEP` need
+The energies of :class:`~gpflow_pep.models.PEPRegression` and :class:`~gpflow_pep.models.PEP` need
 the rows by sums only. So each process of a ``tf.distribute.MultiWorkerMirroredStrategy`` makes the
 same model of other rows, and TensorFlow's collective operations add the sums up: log Z, gradient
-and q(u) are those of one process with all rows, whose data no machine has to hold.
+and q(u) are those of one process with all rows, whose data no machine has to hold::
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
     model = pep.models.PEPRegression(rows_of_this_process, kernel, Z)
@@ -38,10 +38,11 @@ def sharded(strategy: tf.distribute.Strategy) -> Iterator[None]:
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
     What needs sums over rows works: log Z, ``predict_f`` and its kin, ``posterior``,
     ``compute_qu``, ``surrogate``, ``upper_bound``, ``update_sites``; also ``loo_log_density``,
-    which gives the values of the process's own rows. A posterior may be used outside, too, as long
+    which gives the values of the process's own rows. Sequential updates and minibatches do not. A posterior may be used outside, too, as long
     as its cache is not updated there.
 
-    :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each process.
+    :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
+        process.
     :raises ValueError: If there are several replicas in this process.
     """
     local = replicas.local_replicas(strategy)
@@ -128,9 +129,7 @@ def _check_same_parameters(model: InternalDataModel) -> None:
     numbers = [tf.reshape(variable, [-1]) for variable in model.trainable_variables]
     own = tf.concat([tf.cast(part, tf.float64) for part in numbers], axis=0)
     size = float(tf.size(own))
-    most, fewest = replicas.largest(
-        [tf.constant(size, tf.float64), tf.constant(-size, tf.float64)]
-    )
+    most, fewest = replicas.largest([tf.constant(size, tf.float64), tf.constant(-size, tf.float64)])
     same = most + fewest == 0.0
     if same:
         (total,) = replicas.total([own])

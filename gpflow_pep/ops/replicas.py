@@ -1,9 +1,9 @@
 """Sums over the rows of all processes, where each process holds a shard of them.
 
-Inside :func:`reducing` the sums, maxima and conditions of this module are those of all processes of
-a ``tf.distribute`` strategy, by its collective operations; elsewhere they are those of this process.
-All processes must compute the same in the same order: whatever decides how a computation goes on
-has to be reduced before.
+Inside :func:`reducing` the sums, maxima and conditions of this module are those of all processes
+of a ``tf.distribute`` strategy, by its collective operations; elsewhere they are those of this
+process. All processes must compute the same in the same order: whatever decides how a computation
+goes on has to be reduced before.
 """
 
 import math

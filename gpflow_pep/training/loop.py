@@ -135,9 +135,7 @@ def fit(
         optimizer.build(variables)
     state = _state(model)
     best = [
-        tf.Variable(tf.identity(v), trainable=False, shape=v.shape)
-        for v in state
-        if early_stopping
+        tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state if early_stopping
     ]
     history = History()
     checkpoint = tf.train.Checkpoint(
@@ -153,9 +151,7 @@ def fit(
     spec = epochs(history.epoch).element_spec
     take_step = tf.function(
         lambda batch: replicas.run(
-            lambda: _step(
-                loss, batch, optimizer, variables, natural_gradient, by_nature, replicas
-            )
+            lambda: _step(loss, batch, optimizer, variables, natural_gradient, by_nature, replicas)
         ),
         input_signature=[spec],
         autograph=not needs_none(model),

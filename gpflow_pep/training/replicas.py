@@ -70,8 +70,9 @@ class Replicas:
         """The chief's numbers in all processes, whose own have the same shapes."""
         if not self._several_processes:
             return list(values)
+        # TensorFlow takes Python's floats for float32.
         tensors = [
-            tf.constant(value, tf.float64) if isinstance(value, float) else tf.convert_to_tensor(value)
+            tf.convert_to_tensor(np.float64(value) if isinstance(value, float) else value)
             for value in values
         ]
 
