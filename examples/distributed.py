@@ -4,7 +4,7 @@
     python examples/distributed.py --workers 3 --model classification
 
 On several hosts: set TF_CONFIG on each, as TensorFlow's MultiWorkerMirroredStrategy reads it, and
-start the same command on all; the processes are those of TF_CONFIG then, and there is no comparison:
+start the same command on all; the processes are those of TF_CONFIG then, without a comparison:
 
     TF_CONFIG='{"cluster": {"worker": ["host0:2222", "host1:2222"]},
                 "task": {"type": "worker", "index": 0}}' python examples/distributed.py
@@ -71,7 +71,7 @@ def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> 
         posterior = model.posterior()
     mean, variance = (np.ravel(moment) for moment in posterior.predict_f(XNEW))
     return (
-        f"{len(X)} of {args.rows // NUM_PARTS * NUM_PARTS} rows in the first of {count} process(es)\n"
+        f"{len(X)} of {args.rows // NUM_PARTS * NUM_PARTS} rows in process 1 of {count}\n"
         f"  log Z {before:.8f}, after {result.nfev} evaluations {-result.fun:.8f}"
         f"  ({seconds:.1f} s)\n"
         f"  f at {np.ravel(XNEW)}: mean {mean}, variance {variance}"

@@ -38,8 +38,8 @@ def sharded(strategy: tf.distribute.Strategy) -> Iterator[None]:
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
     What needs sums over rows works: log Z, ``predict_f`` and its kin, ``posterior``,
     ``compute_qu``, ``surrogate``, ``upper_bound``, ``update_sites``; also ``loo_log_density``,
-    which gives the values of the process's own rows. Sequential updates and minibatches do not. A posterior may be used outside, too, as long
-    as its cache is not updated there.
+    which gives the values of the process's own rows. Sequential updates and minibatches do not. A
+    posterior may be used outside, too, as long as its cache is not updated there.
 
     :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
         process.

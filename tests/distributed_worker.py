@@ -139,9 +139,7 @@ def refusals(strategy: Any) -> Arrays:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=1.0 + index)
     other = pep.models.PEPRegression(row, kernel, Z.copy())
     longer = pep.models.PEPRegression(row, gpflow.kernels.Matern12(), Z[: 2 + index].copy())
-    model = pep.models.PEP(
-        row, gpflow.kernels.Matern12(), gpflow.likelihoods.Bernoulli(), Z.copy()
-    )
+    model = pep.models.PEP(row, gpflow.kernels.Matern12(), gpflow.likelihoods.Bernoulli(), Z.copy())
     minibatches = model.minibatch_training_loss_closure(1, seed=0, compile=False)
     calls = {
         "parameters": lambda: pep.distributed.sharded_training_loss(other, strategy),

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 class _Processes(NamedTuple):
     strategy: tf.distribute.Strategy
-    count: int
-    index: int
+    size: int
+    number: int
 
 
 _current: ContextVar[_Processes | None] = ContextVar("_current", default=None)
@@ -44,9 +44,9 @@ def reducing(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
     :param strategy: A strategy with one replica in each process.
     """
-    (index,) = local_replicas(strategy)
-    count = int(strategy.num_replicas_in_sync)
-    token = _current.set(_Processes(strategy, count, index) if count > 1 else None)
+    (number,) = local_replicas(strategy)
+    size = int(strategy.num_replicas_in_sync)
+    token = _current.set(_Processes(strategy, size, number) if size > 1 else None)
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ def reducing(strategy: tf.distribute.Strategy) -> Iterator[None]:
 def count() -> int:
     """How many processes hold a shard; 1 outside of :func:`reducing`."""
     processes = _current.get()
-    return processes.count if processes else 1
+    return processes.size if processes else 1
 
 
 def total(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
@@ -96,7 +96,7 @@ def largest(values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
     if processes is None:
         return tuple(values)
     # A strategy has no maximum, but a sum: each process has a column of its own in it.
-    own = tf.one_hot(processes.index, processes.count, True, False, dtype=tf.bool)
+    own = tf.one_hot(processes.number, processes.size, True, False, dtype=tf.bool)
     column = tf.stack(values)[:, None]
     (table,) = total([tf.where(own, column, tf.zeros_like(column))])
     return tuple(tf.unstack(tf.stop_gradient(tf.reduce_max(table, axis=1)), len(values)))
