@@ -40,7 +40,11 @@ def index_of_worker() -> int:
     return int(json.loads(os.environ["TF_CONFIG"])["task"]["index"])
 
 
-def fitted(strategy: Any, checkpoint_dir: Path | None) -> Arrays:
+def log_density(model: Any) -> dict[str, float]:
+    return {"nlpd": -float(np.mean(model.predict_log_density((X, Y))))}
+
+
+def fitted(strategy: Any, checkpoint_dir: Path | None, evaluate: Any = log_density) -> Arrays:
     """ARPEP by minibatches; with a directory, stopped and resumed on the way."""
     for num_steps in (STEPS - 3, STEPS) if checkpoint_dir else (STEPS,):
         with strategy.scope() if strategy else nullcontext():
@@ -56,7 +60,7 @@ def fitted(strategy: Any, checkpoint_dir: Path | None) -> Arrays:
             pep.training.shuffled_batches((X, Y), BATCH, seed=1),
             num_steps=num_steps,
             optimizer=optimizer,
-            evaluate=lambda model: {"nlpd": -np.mean(model.predict_log_density((X, Y)))},
+            evaluate=evaluate,
             evaluate_every=2,
             early_stopping=pep.training.EarlyStopping("nlpd", patience=STEPS),
             checkpoint_dir=checkpoint_dir,
@@ -157,7 +161,17 @@ def refusals(strategy: Any) -> Arrays:
     return said
 
 
+def leave(_: Any) -> dict[str, float]:
+    """An evaluation that the second of two processes does not live to see the end of."""
+    if index_of_worker() == 1:
+        os._exit(3)
+    return {}
+
+
 def main(kind: str, output: str) -> None:
+    if kind == "leaving":
+        fitted(tf.distribute.MultiWorkerMirroredStrategy(), None, evaluate=leave)
+        return
     if kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         two = [tf.config.LogicalDeviceConfiguration()] * 2

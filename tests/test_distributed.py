@@ -35,32 +35,40 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
-def results(kind: str, configurations: list[dict[str, Any] | None], directory: Path) -> list[Any]:
-    """What processes of the worker's script wrote, one for each TF_CONFIG."""
-    outputs = [directory / f"{kind}{k}.npz" for k in range(len(configurations))]
-    processes = []
+def run(kind: str, configurations: list[Any], outputs: list[Path]) -> list[tuple[int, str]]:
+    """Exit code and messages of processes of the worker's script, one for each TF_CONFIG."""
+    processes: list[Any] = []
     try:
         for output, configuration in zip(outputs, configurations, strict=True):
-            environment = dict(os.environ)
-            if configuration:
-                environment["TF_CONFIG"] = json.dumps(configuration)
+            set_variable = {"TF_CONFIG": json.dumps(configuration)} if configuration else {}
             processes.append(
                 subprocess.Popen(
                     [sys.executable, worker.__file__, kind, str(output)],
                     cwd=Path(__file__).parent,
-                    env=environment,
+                    env={**os.environ, **set_variable},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
                 )
             )
-        for process in processes:
-            said, _ = process.communicate(timeout=LIMIT)
-            assert process.returncode == 0, said
+        said = [process.communicate(timeout=LIMIT)[0] for process in processes]
+        return [(process.returncode, text) for process, text in zip(processes, said)]
     finally:
         for process in processes:
             process.kill()
+
+
+def results(kind: str, configurations: list[Any], directory: Path) -> list[Any]:
+    """What processes of the worker's script wrote."""
+    outputs = [directory / f"{kind}{k}.npz" for k in range(len(configurations))]
+    for code, said in run(kind, configurations, outputs):
+        assert code == 0, said
     return [dict(np.load(output)) for output in outputs]
+
+
+def two_workers() -> list[dict[str, Any]]:
+    cluster = {"worker": free_addresses(2)}
+    return [{"cluster": cluster, "task": {"type": "worker", "index": k}} for k in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +79,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def workers(directory: Path) -> list[Any]:
     """Of two processes; one pair serves all tests, because each takes seconds to start."""
-    cluster = {"worker": free_addresses(2)}
-    tasks = [{"type": "worker", "index": k} for k in range(2)]
-    return results("workers", [{"cluster": cluster, "task": task} for task in tasks], directory)
+    return results("workers", two_workers(), directory)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +137,14 @@ def test_two_devices_of_one_process(directory: Path, fitted_alone: Any) -> None:
     assert_fitted(found, fitted_alone)
     for part in ("strategy", "MirroredStrategy with 2 replicas", "MultiWorkerMirroredStrategy"):
         assert part in str(found["refused replicas"])
+
+
+@pytest.mark.slow
+def test_process_that_is_gone_stops_the_other_with_a_message(tmp_path: Path) -> None:
+    left, gone = run("leaving", two_workers(), [tmp_path / "0", tmp_path / "1"])
+    assert gone[0] == 3
+    assert left[0] == 1
+    assert "RuntimeError: strategy: got no answer from another process" in left[1]
 
 
 def one_device() -> tf.distribute.Strategy:

@@ -114,6 +114,7 @@ def fit(
         processes make the same call; the chief alone writes, and its metrics count.
     :raises ValueError: If an argument is not as said here; if the loss, a gradient or a metric
         becomes NaN or infinite, or the model refuses a batch. The message says at which step.
+    :raises RuntimeError: If another process of the strategy stopped.
     """
     counts = {
         "num_steps": num_steps,
@@ -161,6 +162,7 @@ def fit(
     with (
         scalars(chief_log_dir) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
+        replicas.together(),
     ):
         while history.num_steps < num_steps and not history.is_over(early_stopping):
             started = time.perf_counter()

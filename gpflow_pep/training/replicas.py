@@ -1,7 +1,7 @@
 """Training on several devices or machines: what each replica does, and what all agree on."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,20 @@ class Replicas:
     def scope(self) -> AbstractContextManager[Any]:
         """Where variables are made that replicas mirror."""
         return nullcontext() if self._strategy is None else self._strategy.scope()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Where this process waits for others, one of which may stop."""
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            if not self._several_processes:
+                raise
+            raise RuntimeError(
+                "strategy: got no answer from another process, expected that all of them train on."
+                " Its own message, or its host, says why it stopped. Start all of them again; with"
+                " checkpoint_dir the run resumes."
+            ) from error
 
     def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
         """What a function gives that all replicas run, and that is the same for all."""
