@@ -161,11 +161,11 @@ def refusals(strategy: Any) -> Arrays:
     return said
 
 
-def leave(_: Any) -> dict[str, float]:
+def leave(model: Any) -> dict[str, float]:
     """An evaluation that the second of two processes does not live to see the end of."""
     if index_of_worker() == 1:
         os._exit(3)
-    return {}
+    return log_density(model)
 
 
 def main(kind: str, output: str) -> None:
