@@ -126,8 +126,10 @@ def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[
 
 def _check_same_parameters(model: InternalDataModel) -> None:
     """Other numbers in one process would end in other decisions, and all would wait for ever."""
-    numbers = [tf.reshape(variable, [-1]) for variable in model.trainable_variables]
-    own = tf.concat([tf.cast(part, tf.float64) for part in numbers], axis=0)
+    numbers = [
+        tf.cast(tf.reshape(variable, [-1]), tf.float64) for variable in model.trainable_variables
+    ]
+    own = tf.concat([tf.zeros([0], tf.float64), *numbers], axis=0)
     size = float(tf.size(own))
     most, fewest = replicas.largest([tf.constant(size, tf.float64), tf.constant(-size, tf.float64)])
     same = most + fewest == 0.0
