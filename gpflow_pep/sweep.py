@@ -11,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 
 from . import cavity, tilted
 from .covariances import Prior, Projection, project
-from .ops import chunks
+from .ops import chunks, replicas
 from .ops.chunks import Rows, Sums
 from .ops.linalg import gram
 from .posterior import marginals, posterior_factor
@@ -144,7 +144,8 @@ class ProjectedRows:
             projections, rest = self._unpack(piece)
             return function(projections, *rest)
 
-        return chunks.sum_over_chunks(on_chunk, self._pieces(rows), (), keep=True)
+        sums = chunks.sum_over_chunks(on_chunk, self._pieces(rows), (), keep=True)
+        return tuple(map(tf.stop_gradient, sums))
 
     def map(self, function: Callable[..., Rows], rows: Sequence[tf.Tensor]) -> Rows:
         """Put together what ``function(projections, *rows)`` gives for chunks of rows."""
@@ -252,5 +253,5 @@ def sweep(
         Marginals(m, s),
         Sites(nu, tau),
         Sites(limited_nu, limited_tau),
-        tf.reduce_all(proper),
+        replicas.everywhere(tf.reduce_all(proper)),
     )

@@ -12,7 +12,9 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
 
 Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`.
 
-The module knows nothing of Gaussian processes: a function of the sites gives everything.
+The module knows nothing of Gaussian processes: a function of the sites gives everything. Where each
+process holds a shard of the rows, all of them take the same decisions: sums and maxima over sites
+are those of all processes, see :mod:`gpflow_pep.ops.replicas`.
 """
 
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from .ops import replicas
 from .sites import Marginals, Sites
 
 #: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
@@ -109,6 +112,10 @@ class _State(NamedTuple):
     """[2, N, L], x* - x there, for the x* of the phase."""
     scaled: tf.Tensor
     """[2, N, L], F in units of q's standard deviation."""
+    norm: tf.Tensor
+    """[], root of the mean square of these."""
+    largest: tf.Tensor
+    """[], the largest of them."""
     residual: tf.Tensor
     """[], of the record; infinite until something was evaluated."""
     step: tf.Tensor
@@ -119,6 +126,8 @@ class _State(NamedTuple):
     """[depth, 2, N, L], last differences of x, the newest first; zero where forgotten."""
     dF: tf.Tensor
     """[depth, 2, N, L], of F."""
+    remembers: tf.Tensor
+    """Whether these are differences."""
 
 
 def _scale(F: tf.Tensor, marginals: tf.Tensor) -> tf.Tensor:
@@ -136,42 +145,47 @@ def residual(sites: Sites, evaluation: Evaluation) -> tf.Tensor:
     :param evaluation: What belongs to them.
     """
     F = tf.stack(evaluation.target) - tf.stack(sites)
-    return _largest(_scale(F, tf.stack(evaluation.marginals)))
+    return _largest(_scale(F, tf.stack(evaluation.marginals)))[0]
 
 
-def _norm(scaled: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(tf.reduce_mean(tf.square(scaled)))
+def _largest(*scaled: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    return replicas.largest([tf.reduce_max(tf.abs(part)) for part in scaled])
 
 
-def _largest(scaled: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_max(tf.abs(scaled))
+def _total(*parts: tf.Tensor) -> list[tf.Tensor]:
+    # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
+    return [tf.stop_gradient(part) for part in replicas.total(parts)]
 
 
 def _settled(state: _State, tolerance: float) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    return ~state.fresh & (_largest(state.scaled) < tolerance)
+    return ~state.fresh & (state.largest < tolerance)
 
 
 def _close(state: _State) -> tf.Tensor:
-    return ~state.fresh & (_largest(state.scaled) < _CLOSE)
+    return ~state.fresh & (state.largest < _CLOSE)
 
 
 def _accelerated_step(state: _State) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
     rows = tf.reshape(_scale(state.dF, state.marginals), [tf.shape(state.dF)[0], -1])
-    length = tf.norm(rows, axis=1, keepdims=True)
+    (squares,) = _total(tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
+    length = tf.sqrt(squares)
     known = tf.cast(length > 0.0, rows.dtype)
     rows /= tf.where(length > 0.0, length, tf.ones_like(length))
+    products, moment = _total(
+        tf.matmul(rows, rows, transpose_b=True),
+        tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1])),
+    )
     # Normal equations of rows of unit length; the ridge is far above their rounding error.
     ridge = tf.constant(np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2, rows.dtype)
-    normal = tf.matmul(rows, rows, transpose_b=True) + tf.linalg.diag(ridge + 1.0 - known[:, 0])
-    moment = tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1]))
+    normal = products + tf.linalg.diag(ridge + 1.0 - known[:, 0])
     gamma = tf.linalg.solve(normal, moment) / tf.where(known > 0.0, length, tf.ones_like(length))
     return state.F - tf.tensordot(gamma[:, 0], state.dx + state.dF, axes=1)
 
 
 def _accelerates(state: _State) -> tf.Tensor:
-    return (state.retry == 0) & tf.reduce_any(state.dF != 0.0)
+    return (state.retry == 0) & state.remembers
 
 
 def _propose(state: _State) -> tf.Tensor:
@@ -196,20 +210,27 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float)
     scaled = _scale(F, marginals)
     # A step is too long where the residual points back along the one it followed.
     along = tf.reduce_sum(scaled * state.scaled, axis=0)
+    all_along, squares, size = _total(
+        tf.reduce_sum(along),
+        tf.reduce_sum(tf.square(scaled)),
+        tf.cast(tf.size(scaled), x.dtype),
+    )
+    norm = tf.sqrt(squares / size)
+    largest, residual = _largest(scaled, _scale(unlimited, marginals))
     plain = ~state.fresh & ~_accelerates(state)
     turned = along < -0.5 * tf.reduce_sum(tf.square(state.scaled), axis=0)
     step = state.step * tf.where(
         turned & plain, tf.constant(_SHRINK_STEP, x.dtype), tf.constant(_GROW_STEP, x.dtype)
     )
     cap = state.cap * tf.where(
-        (tf.reduce_sum(along) < 0.0) & plain,
+        (all_along < 0.0) & plain,
         tf.constant(_SHRINK_CAP, x.dtype),
         tf.constant(_GROW_CAP, x.dtype),
     )
     restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
-    jumped = _norm(scaled) > _LARGEST_JUMP * _norm(state.scaled)
-    remember = ~(jumped | state.fresh | restarted) & (_largest(scaled) < _ACCELERATE_BELOW)
+    jumped = norm > _LARGEST_JUMP * state.norm
+    remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
     memory = tf.cast(remember, x.dtype)
     largest_step = _largest_step(state, damping)
     return state._replace(
@@ -219,11 +240,14 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float)
         marginals=marginals,
         F=F,
         scaled=scaled,
-        residual=_largest(_scale(unlimited, marginals)),
+        norm=norm,
+        largest=largest,
+        residual=residual,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
         dx=memory * tf.concat([(x - state.x)[None], state.dx[:-1]], axis=0),
         dF=memory * tf.concat([(F - state.F)[None], state.dF[:-1]], axis=0),
+        remembers=remember,
     )
 
 
@@ -235,6 +259,7 @@ def _refuse(state: _State) -> _State:
         cap=tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP),
         dx=tf.zeros_like(state.dx),
         dF=tf.zeros_like(state.dF),
+        remembers=tf.zeros_like(state.remembers),
     )
 
 
@@ -253,12 +278,13 @@ def _fall_back(state: _State) -> _State:
         cap=tf.ones_like(state.cap),
         dx=tf.zeros_like(state.dx),
         dF=tf.zeros_like(state.dF),
+        remembers=tf.zeros_like(state.remembers),
     )
 
 
 def _depth(x: tf.Tensor) -> int:
-    size = x.shape.num_elements()
-    return _DEPTH if size is not None and size <= _DEEP_SITES else _SMALL_DEPTH
+    size = replicas.known_total(x.shape.num_elements())
+    return _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
 
 
 def run_to_fixed_point(
@@ -298,11 +324,14 @@ def run_to_fixed_point(
         marginals=tf.zeros_like(x),
         F=x,
         scaled=tf.zeros_like(x),
+        norm=tf.zeros([], x.dtype),
+        largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
         step=tf.ones_like(x[0]),
         cap=tf.ones([], x.dtype),
         dx=memory,
         dF=memory,
+        remembers=tf.constant(False),
     )
     last_phase = len(FALLBACKS) - 1 if fall_back else 0
 

@@ -26,7 +26,7 @@ ROOMS = [
     ["models"],
     ["selection"],
     ["recipes"],
-    ["metrics", "datasets", "training"],
+    ["metrics", "datasets", "training", "distributed"],
     ["fitted"],
     ["compare", "saving"],
     ["plotting"],

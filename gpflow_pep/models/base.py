@@ -12,7 +12,7 @@ from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType, create_posterior
 
 from ..covariances import well_conditioned
-from ..ops import chunks
+from ..ops import chunks, replicas
 from ..ops.graph import converted_for, unconverted
 from ..posterior import WhitenedGaussian, gpflow_posterior
 from ..surrogate import SurrogateRegression, surrogate_rows
@@ -144,6 +144,11 @@ class InternalDataModel(PredictiveModel, InternalDataTrainingLossMixin):
 
     def _num_rows(self) -> tf.Tensor:
         return tf.shape(self.data[0])[0]
+
+    def _num_rows_everywhere(self) -> tf.Tensor:
+        """N, of all processes that hold a shard of the rows."""
+        (number,) = replicas.total([tf.cast(self._num_rows(), self.data[0].dtype)])
+        return number
 
     def _known_num_rows(self) -> int | None:
         """N where it is known before a graph runs."""

@@ -25,6 +25,7 @@ from gpflow.likelihoods import (
 from gpflow.models.util import data_input_to_tensor, inducingpoint_wrapper
 
 from ..covariances import BlurredInducingPoints, NoisyInducingVariables, sum_of_products
+from ..ops import replicas
 
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
@@ -320,6 +321,21 @@ def check_chunk_size(chunk_size: Any) -> int | None:
     if chunk_size < 1:
         raise ValueError(f"chunk_size: got {chunk_size}, expected at least 1. Pass more, or None.")
     return int(chunk_size)
+
+
+def check_not_sharded(what: str, remedy: str) -> None:
+    """
+    Refuse what has no meaning where each process holds a shard of the rows.
+
+    :param what: What was asked for.
+    :param remedy: What to do instead.
+    :raises ValueError: Inside of :func:`gpflow_pep.distributed.sharded`.
+    """
+    if replicas.count() > 1:
+        raise ValueError(
+            f"{what}: got it where {replicas.count()} processes hold a shard of the rows each,"
+            f" expected one process with all of them. {remedy}"
+        )
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:

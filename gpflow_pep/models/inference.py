@@ -9,7 +9,7 @@ from gpflow.likelihoods import Likelihood
 from .. import cavity, tilted
 from ..covariances import Prior, independent_priors, prior_factor
 from ..energies import point
-from ..ops import chunks
+from ..ops import chunks, replicas
 from ..ops.chunks import Rows, Sums
 from ..ops.constant import constant
 from ..ops.graph import unconverted
@@ -141,9 +141,8 @@ class SiteModel(InternalDataModel):
                 for total, part in zip(totals.flatten(), natural, strict=True)
             ]
         prior = map(point.prior_terms, *NaturalSums.unflatten(tuple(natural)))
-        return tf.add_n(list(prior)) + scale * (
-            ell + point.site_terms(moments, sites, cavities, power)
-        )
+        (site_terms,) = replicas.total([point.site_terms(moments, sites, cavities, power)])
+        return tf.add_n(list(prior)) + scale * (ell + site_terms)
 
     def _energy_sums(self, rows: Rows, *factors: tf.Tensor) -> Sums:
         X, Y, alpha, nu, tau, m, s = rows

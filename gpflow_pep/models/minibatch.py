@@ -103,6 +103,10 @@ class MinibatchLoss:
             k-th epoch, batch by batch.
         """
         model = self._model
+        checks.check_not_sharded(
+            "minibatch loss",
+            "Use gpflow_pep.distributed.sharded_training_loss, or train ARPEP.",
+        )
         X, Y, alpha = model._rows()
         same = checks.require(
             tf.equal(tf.shape(X)[0], self._num_rows),

@@ -168,6 +168,7 @@ class PEP(ReplaceableRows):
             self._infer(self._prior_factors(), max_sweeps, tolerance, damping or 1.0, sequential)
 
         if sequential:  # row after row is too slow outside a graph
+            checks.check_not_sharded("update_sites(sequential=True)", "Leave out sequential.")
             tf.function(infer, autograph=False)()
             self._warn_unless_converged()
         else:

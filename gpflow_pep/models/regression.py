@@ -130,7 +130,7 @@ class PEPRegression(InternalDataModel):
         :raises ValueError: If it is not finite; the message says what to try.
         """
         sums = self._sums()
-        value = collapsed.log_marginal_likelihood(sums, self._num_rows())
+        value = collapsed.log_marginal_likelihood(sums, self._num_rows_everywhere())
         return checks.require_finite(value, "log marginal likelihood", _ADVICE)
 
     # type-ignore is because of changed method signature:
@@ -148,7 +148,8 @@ class PEPRegression(InternalDataModel):
         no_slack = tf.zeros([], self.data[0].dtype)
         trace, *sums = self._sum_rows(self._slack_sums, no_slack)
         _, *slack_sums = self._sum_rows(self._slack_sums, trace)
-        bound = collapsed.upper_bound(RowSums(*sums), RowSums(*slack_sums), self._num_rows())
+        num_rows = self._num_rows_everywhere()
+        bound = collapsed.upper_bound(RowSums(*sums), RowSums(*slack_sums), num_rows)
         return checks.require_finite(bound, "upper bound", _ADVICE)
 
     @unconverted

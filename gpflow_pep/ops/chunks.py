@@ -9,6 +9,8 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 
+from . import replicas
+
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
 #: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
 CHUNK_ELEMENTS = 1_000_000
@@ -191,7 +193,8 @@ def sum_over_chunks(
     keep: bool,
 ) -> Sums:
     r"""
-    Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
+    Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk, and where
+    processes hold a shard of the rows each, see :mod:`gpflow_pep.ops.replicas`, over all of them.
 
     Differentiable, to any order, in ``shared`` and in the variables that ``function`` reads. With
     ``keep=False`` the gradient is another sum over chunks, in which each chunk's value is computed
@@ -205,6 +208,13 @@ def sum_over_chunks(
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
     """
+    return replicas.total(_sum_own_chunks(function, chunks, shared, keep))
+
+
+def _sum_own_chunks(
+    function: Callable[..., Sums], chunks: Chunks, shared: Sequence[tf.Tensor], keep: bool
+) -> Sums:
+    """The sum over the rows of this process."""
 
     def on_chunk(rows: Rows, *shared: tf.Tensor) -> Sums:
         return function(tuple(map(tf.stop_gradient, rows)), *shared)
@@ -230,7 +240,7 @@ def sum_over_chunks(
                     )
                 )
 
-            gradients = sum_over_chunks(of_chunk, chunks, (*shared, *upstream), keep=False)
+            gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False)
             return gradients[: len(shared)], list(gradients[len(shared) :])
 
         sums = _loop(on_chunk, chunks, shared)

@@ -76,6 +76,50 @@ def loss_and_epochs(
     return model.training_loss, batches
 
 
+def check_strategy(
+    strategy: Any, model: GPModel, optimizer: Any, batches: Any, natural_gradient: Any
+) -> None:
+    """All that trains can be mirrored over replicas, and is."""
+    kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
+    if not isinstance(strategy, kinds):
+        raise ValueError(
+            f"strategy: got {type(strategy).__name__}, expected tf.distribute.MirroredStrategy or"
+            " tf.distribute.MultiWorkerMirroredStrategy. Pass one of them, or None."
+        )
+    if isinstance(batches, MinibatchLoss):
+        raise ValueError(
+            "strategy: got one for minibatches of PEP, whose sites belong to one process; expected"
+            " a model that takes its data with each call. Train ARPEP, APEP or RPAPEP, or PEP with"
+            " gpflow_pep.distributed.sharded_training_loss."
+        )
+    if natural_gradient is not None:
+        raise ValueError(
+            "natural_gradient: got one under a strategy, expected none: GPflow assigns q_mu and"
+            " q_sqrt in each replica, which variables of a strategy refuse. Leave it out."
+        )
+    if getattr(model, "num_data", 0) is None:
+        raise ValueError(
+            f"model: got {type(model).__name__} with num_data=None under a strategy, expected the"
+            " number of rows of the whole data set: a replica sees a share of a batch. Pass"
+            " num_data."
+        )
+    created_in_scope = strategy.extended.variable_created_in_scope
+    for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
+        if not all(map(created_in_scope, variables)):
+            raise ValueError(
+                f"{name}: got one made outside of the strategy, expected one made in its scope."
+                " Make model and optimizer under `with strategy.scope():`."
+            )
+    for variable in model.variables:
+        # GPflow notes it where variables of a strategy do not look.
+        if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
+            raise ValueError(
+                f"model: got set_trainable on {variable.name}, expected none under a strategy,"
+                " where it has no effect. Replace the parameter, under the scope:"
+                " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
+            )
+
+
 def natural_parameters(
     model: GPModel, natural_gradient: Any
 ) -> list[tuple[gpflow.Parameter, gpflow.Parameter]]:

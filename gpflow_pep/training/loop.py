@@ -26,6 +26,7 @@ from ..ops.graph import needs_none, unconverted
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .outputs import bar, resumed, scalars
+from .replicas import Replicas
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
 REMEDY = (
@@ -77,6 +78,7 @@ def fit(
     log_dir: str | PathLike[str] | None = None,
     log_every: int = 10,
     progress: bool = True,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> FitRecord:
     """
     Train a model by minibatches::
@@ -106,8 +108,13 @@ def fit(
     :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step, metrics.
     :param log_every: Steps between scalars of the loss.
     :param progress: Whether to show a bar on stderr.
+    :param strategy: ``tf.distribute.MirroredStrategy`` or ``MultiWorkerMirroredStrategy``, under
+        whose ``scope()`` the model and the optimiser were made. Each replica takes its share of
+        the rows of every batch, and a step is that of one process with the whole batch. All
+        processes make the same call; the chief alone writes, and its metrics count.
     :raises ValueError: If an argument is not as said here; if the loss, a gradient or a metric
         becomes NaN or infinite, or the model refuses a batch. The message says at which step.
+    :raises RuntimeError: If another process of the strategy stopped.
     """
     counts = {
         "num_steps": num_steps,
@@ -122,9 +129,15 @@ def fit(
     loss, epochs = checks.loss_and_epochs(model, batches)
     by_nature = checks.natural_parameters(model, natural_gradient)
     variables = checks.variables_of_optimizer(model, by_nature)
-    optimizer.build(variables)
+    if strategy is not None:
+        checks.check_strategy(strategy, model, optimizer, batches, natural_gradient)
+    replicas = Replicas(strategy)
+    with replicas.scope():
+        optimizer.build(variables)
     state = _state(model)
-    best = [tf.Variable(v, trainable=False, shape=v.shape) for v in state if early_stopping]
+    best = [
+        tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state if early_stopping
+    ]
     history = History()
     checkpoint = tf.train.Checkpoint(
         model=model,
@@ -133,15 +146,24 @@ def fit(
         best=best,
         sums=batches.state if isinstance(batches, MinibatchLoss) else [],
     )
-    save = resumed(checkpoint, checkpoint_dir, history)
+    save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
+    if checkpoint_dir is not None:
+        replicas.resume_as_chief([*model.variables, *optimizer.variables, *best], history)
     spec = epochs(history.epoch).element_spec
     take_step = tf.function(
-        lambda batch: _step(lambda: loss(batch), optimizer, variables, natural_gradient, by_nature),
+        lambda batch: replicas.run(
+            lambda: _step(loss, batch, optimizer, variables, natural_gradient, by_nature, replicas)
+        ),
         input_signature=[spec],
         autograph=not needs_none(model),
     )
     stream = _stream(epochs, history)
-    with scalars(log_dir) as log, bar(progress, num_steps) as show:
+    chief_log_dir = log_dir if replicas.is_chief else None
+    with (
+        scalars(chief_log_dir) as log,
+        bar(progress and replicas.is_chief, num_steps) as show,
+        replicas.together(),
+    ):
         while history.num_steps < num_steps and not history.is_over(early_stopping):
             started = time.perf_counter()
             loss_value = _value(take_step, next(stream), history.num_steps + 1)
@@ -152,6 +174,7 @@ def fit(
                 log(step, {"loss": loss_value, "step_seconds": step_seconds})
             if evaluate is not None and step % evaluate_every == 0:
                 metrics = _evaluated(evaluate, model, state, step, early_stopping)
+                metrics = dict(zip(metrics, replicas.of_chief([*metrics.values()])))
                 history.evaluations.append(Evaluation(step, metrics))
                 log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
                 if early_stopping and history.best_step(early_stopping) == step:
@@ -189,30 +212,38 @@ def _stream(epochs: Epochs, history: History) -> Iterator[Any]:
 
 
 def _step(
-    loss: Callable[[], tf.Tensor],
+    loss: Callable[[Any], tf.Tensor],
+    batch: Any,
     optimizer: tf_keras.optimizers.Optimizer,
     variables: Sequence[tf.Variable],
     natural_gradient: gpflow.optimizers.NaturalGradient | None,
     by_nature: Sequence[tuple[gpflow.Parameter, gpflow.Parameter]],
+    replicas: Replicas,
 ) -> tf.Tensor:
     """One step on one batch; the loss before the optimiser's."""
-
-    def finite_loss() -> tf.Tensor:
-        return require_finite(loss(), "training loss", ADVICE)
-
     if natural_gradient is not None:
-        natural_gradient.minimize(finite_loss, list(by_nature))
+        natural_gradient.minimize(
+            lambda: require_finite(loss(batch), "training loss", ADVICE), list(by_nature)
+        )
+    share, weight = replicas.share(batch)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
-        value = finite_loss()
+        value = loss(share)
+        value *= tf.cast(weight, value.dtype)
     gradients = tape.gradient(value, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    # All replicas check the sums, and agree.
+    value, *gradients = replicas.total([value, *map(tf.convert_to_tensor, gradients)])
+    value = require_finite(value, "training loss", ADVICE)
     finite = [
-        require_finite(tf.convert_to_tensor(gradient), f"gradient of {variable.name}", ADVICE)
+        require_finite(gradient, f"gradient of {variable.name}", ADVICE)
         for gradient, variable in zip(gradients, variables)
     ]
     # All of them are checked before any variable changes.
-    with tf.control_dependencies(finite):
-        optimizer.apply_gradients([(tf.identity(g), v) for g, v in zip(finite, variables)])
+    with tf.control_dependencies([value, *finite]):
+        optimizer.apply_gradients(
+            [(tf.identity(g), v) for g, v in zip(finite, variables)],
+            skip_gradients_aggregation=True,
+        )
     return value
 
 

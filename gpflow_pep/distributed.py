@@ -1,0 +1,146 @@
+"""Full-batch models of which each process holds a shard of the rows.
+
+The energies of :class:`~gpflow_pep.models.PEPRegression` and :class:`~gpflow_pep.models.PEP` need
+the rows by sums only. So each process of a ``tf.distribute.MultiWorkerMirroredStrategy`` makes the
+same model of other rows, and TensorFlow's collective operations add the sums up: log Z, gradient
+and q(u) are those of one process with all rows, whose data no machine has to hold::
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
+    model = pep.models.PEPRegression(rows_of_this_process, kernel, Z)
+    loss = pep.distributed.sharded_training_loss(model, strategy)
+    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
+    with pep.distributed.sharded(strategy):
+        posterior = model.posterior()
+
+Training by minibatches is another matter, see the ``strategy`` of
+:func:`fit <gpflow_pep.training.loop.fit>`.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from .models.base import InternalDataModel
+from .ops import replicas
+from .ops.constant import constant
+from .ops.graph import unconverted
+
+
+@contextmanager
+def sharded(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """
+    Compute with the rows of all processes inside of it; outside, a model knows its own rows only.
+
+    All processes must do the same inside, in the same order: each waits for the others. Functions
+    compiled outside keep to the rows of their process, those compiled inside to the rows of all.
+    What needs sums over rows works: log Z, ``predict_f`` and its kin, ``posterior``,
+    ``compute_qu``, ``surrogate``, ``upper_bound``, ``update_sites``; also ``loo_log_density``,
+    which gives the values of the process's own rows. Sequential updates and minibatches do not. A
+    posterior may be used outside, too, as long as its cache is not updated there.
+
+    :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
+        process.
+    :raises ValueError: If there are several replicas in this process.
+    """
+    local = replicas.local_replicas(strategy)
+    if len(local) != 1:
+        raise ValueError(
+            f"strategy: got {type(strategy).__name__} with {len(local)} replicas in this process,"
+            " expected one, because a model holds one shard of the rows. Use"
+            " tf.distribute.MultiWorkerMirroredStrategy and start a process for each device, with"
+            " tf.config.set_visible_devices; devices of one process need no shards."
+        )
+    with replicas.reducing(strategy):
+        yield
+
+
+def sharded_training_loss(
+    model: InternalDataModel, strategy: tf.distribute.Strategy
+) -> Callable[[], tf.Tensor]:
+    """
+    Create the training loss of the rows of all processes.
+
+    It is what ``model.training_loss`` is for one process that has them all. Value and gradient are
+    the same numbers in all processes, so that each runs the same optimiser on the same numbers,
+    such as ``gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)``, and ends with
+    the same parameters. It is differentiable once, in the model's trainable variables.
+
+    :param model: A ``PEPRegression``, ``PEP`` or ``PEPClassification`` with the rows of this
+        process. All processes must have the same parameters; ``alpha`` for each row and ``blocks``
+        are of their own rows, a block whole in one process.
+    :param strategy: See :func:`sharded`.
+    :raises ValueError: If an argument is not as said here.
+    """
+    if not isinstance(model, InternalDataModel):
+        raise ValueError(
+            f"model: got {type(model).__name__}, expected PEPRegression, PEP or PEPClassification,"
+            " which hold their rows. Train models that take batches with"
+            " gpflow_pep.training.fit(strategy=...)."
+        )
+    with sharded(strategy):
+        _check_same_parameters(model)
+
+    def value_and_gradient() -> list[tf.Tensor]:
+        variables = model.trainable_variables
+        with sharded(strategy):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                # What follows from the sums is computed in each process: a share of it in each.
+                share = model.training_loss() / replicas.count()
+            gradient = tape.gradient(
+                share, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            totals = replicas.total([share, *map(tf.convert_to_tensor, gradient)])
+            return list(map(tf.stop_gradient, totals))
+
+    @unconverted
+    def loss() -> tf.Tensor:
+        eager = tf.executing_eagerly()
+        function = value_and_gradient if eager else _traced_apart(value_and_gradient)
+        value, *gradient = constant(function)
+
+        @tf.custom_gradient
+        def with_gradient(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+            return value, lambda upstream: [upstream * part for part in gradient]
+
+        return with_gradient(*map(tf.convert_to_tensor, model.trainable_variables))
+
+    return loss
+
+
+def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[tf.Tensor]]:
+    """
+    Trace a function in a thread of its own, which the tapes of this one do not see: where two of
+    them watch, TensorFlow prepares gradients of all loops, and compiling takes ten times as long.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        compiled = tf.function(function, autograph=False)
+        traced: Callable[[], list[tf.Tensor]] = thread.submit(
+            compiled.get_concrete_function
+        ).result()
+    return traced
+
+
+def _check_same_parameters(model: InternalDataModel) -> None:
+    """Other numbers in one process would end in other decisions, and all would wait for ever."""
+    numbers = [
+        tf.cast(tf.reshape(variable, [-1]), tf.float64) for variable in model.trainable_variables
+    ]
+    own = tf.concat([tf.zeros([0], tf.float64), *numbers], axis=0)
+    size = float(tf.size(own))
+    most, fewest = replicas.largest([tf.constant(size, tf.float64), tf.constant(-size, tf.float64)])
+    same = most + fewest == 0.0
+    if same:
+        (total,) = replicas.total([own])
+        mean = total / replicas.count()
+        tolerance = 1e-12 * tf.abs(mean)
+        same = replicas.everywhere(tf.reduce_all(tf.abs(own - mean) <= tolerance))
+    if not same:
+        raise ValueError(
+            "model: got other trainable parameters than those of another process, expected the"
+            " same. Start from the same numbers everywhere: the same inducing inputs, seeds and"
+            " initial values, none of them computed from this process's rows alone."
+        )

@@ -1,0 +1,116 @@
+"""Training on several devices or machines: what each replica does, and what all agree on."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..models.checks import require
+from ..ops.replicas import local_replicas
+from .history import History
+
+
+class Replicas:
+    """
+    The replicas of a ``tf.distribute`` strategy; without one, this process alone.
+
+    Each replica takes its share of the rows of a batch. A training loss is a mean over rows and
+    terms that are the same for all rows, so that the mean of the replicas' losses and gradients,
+    weighted by their rows, is that of the joint batch.
+
+    :param strategy: Mirrored or MultiWorkerMirrored, or None.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy | None) -> None:
+        self._strategy = strategy
+        local = [0] if strategy is None else local_replicas(strategy)
+        self._several_processes = strategy is not None and len(local) < self._count
+        self.is_chief = 0 in local
+        """Whether it is this process that writes."""
+
+    @property
+    def _count(self) -> int:
+        return 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Where variables are made that replicas mirror."""
+        return nullcontext() if self._strategy is None else self._strategy.scope()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Where this process waits for others, one of which may stop."""
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            if not self._several_processes:
+                raise
+            raise RuntimeError(
+                "strategy: got no answer from another process, expected that all of them train on."
+                " Its own message, or its host, says why it stopped. Start all of them again; with"
+                " checkpoint_dir the run resumes."
+            ) from error
+
+    def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """What a function gives that all replicas run, and that is the same for all."""
+        if self._strategy is None:
+            return function()
+        return self._strategy.experimental_local_results(self._strategy.run(function))[0]
+
+    def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
+        """Rows of a batch that belong to the replica that asks, and their fraction of all."""
+        if self._strategy is None:
+            return batch, 1.0
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        size = tf.shape(tf.nest.flatten(batch)[0])[0]
+        enough = require(
+            size >= self._count,
+            f"batches: got one of fewer rows than the {self._count} replicas, expected at least as"
+            " many. Make larger batches.",
+        )
+        with tf.control_dependencies(enough):
+            start, stop = (size * k // self._count for k in (number, number + 1))
+        own = tf.nest.map_structure(lambda part: part[start:stop], batch)
+        return own, tf.cast(stop - start, tf.float64) / tf.cast(size, tf.float64)
+
+    def total(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums over replicas."""
+        if self._strategy is None:
+            return list(tensors)
+        return list(tf.distribute.get_replica_context().all_reduce("SUM", list(tensors)))
+
+    def of_chief(self, values: Sequence[Any]) -> list[Any]:
+        """The chief's numbers in all processes, whose own have the same shapes."""
+        if not self._several_processes:
+            return list(values)
+        # TensorFlow takes Python's floats for float32.
+        tensors = [
+            tf.convert_to_tensor(np.float64(value) if isinstance(value, float) else value)
+            for value in values
+        ]
+
+        def chosen() -> list[tf.Tensor]:
+            first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+            # One after another: a message has one type.
+            own = [tf.where(first, value, tf.zeros_like(value)) for value in tensors]
+            return [self.total([value])[0] for value in own]
+
+        def on_all() -> list[tf.Tensor]:
+            assert self._strategy is not None  # for mypy
+            results = self._strategy.run(chosen)
+            return [self._strategy.experimental_local_results(result)[0] for result in results]
+
+        results = [result.numpy() for result in tf.function(on_all, autograph=False)()]
+        return [result if result.shape else result.item() for result in results]
+
+    def resume_as_chief(self, variables: Sequence[tf.Variable], history: History) -> None:
+        """Give all processes what the chief read from its checkpoint."""
+        if not self._several_processes:
+            return
+        for variable, value in zip(variables, self.of_chief(variables), strict=True):
+            variable.assign(value)
+        own = np.frombuffer(history.serialize(), np.uint8).astype(np.int32)
+        (size,) = self.of_chief([len(own)])
+        (content,) = self.of_chief([np.resize(own, size)])
+        history.deserialize(content.astype(np.uint8).tobytes())

@@ -1,0 +1,195 @@
+"""
+Training that one process does alone, or several do together: what they come to, as named arrays.
+
+As a script, one of several processes under TF_CONFIG, or with ``mirrored`` one process with two
+devices. Writes the arrays to the file that it is told.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+import tf_keras
+
+import gpflow_pep as pep
+
+N, BATCH, STEPS = 40, 5, 8
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-2.0, 2.0, (N, 1))
+Y = np.sin(2.0 * X) + 0.3 * RNG.standard_normal(X.shape)
+LABELS = np.where(Y > 0.0, 1.0, 0.0)
+Z = np.linspace(-2.0, 2.0, 5)[:, None]
+BLOCKS = np.arange(N) // 3
+#: Rows of each of two processes; block 4 ends where the second begins.
+SHARDS = slice(0, 15), slice(15, N)
+
+Arrays = dict[str, Any]
+
+
+def index_of_worker() -> int:
+    return int(json.loads(os.environ["TF_CONFIG"])["task"]["index"])
+
+
+def log_density(model: Any) -> dict[str, float]:
+    return {"nlpd": -float(np.mean(model.predict_log_density((X, Y))))}
+
+
+def fitted(strategy: Any, checkpoint_dir: Path | None, evaluate: Any = log_density) -> Arrays:
+    """ARPEP by minibatches; with a directory, stopped and resumed on the way."""
+    for num_steps in (STEPS - 3, STEPS) if checkpoint_dir else (STEPS,):
+        with strategy.scope() if strategy else nullcontext():
+            kernel = gpflow.kernels.SquaredExponential()
+            kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)
+            model = pep.models.ARPEP(
+                kernel, gpflow.likelihoods.Gaussian(0.3), Z.copy(), num_data=N, alpha=0.5
+            )
+            schedule = tf_keras.optimizers.schedules.CosineDecay(0.05, STEPS)
+            optimizer = tf_keras.optimizers.Adam(schedule, clipnorm=5.0)
+        record = pep.training.fit(
+            model,
+            pep.training.shuffled_batches((X, Y), BATCH, seed=1),
+            num_steps=num_steps,
+            optimizer=optimizer,
+            evaluate=evaluate,
+            evaluate_every=2,
+            early_stopping=pep.training.EarlyStopping("nlpd", patience=STEPS),
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_every=STEPS,
+            log_dir=checkpoint_dir and checkpoint_dir / "log",
+            progress=False,
+            strategy=strategy,
+        )
+    return {
+        "losses": record.losses,
+        "metrics": [evaluation.metrics["nlpd"] for evaluation in record.evaluations],
+        "best_step": record.best_step,
+        **{f"variable{k}": v.numpy() for k, v in enumerate(model.trainable_variables)},
+    }
+
+
+def full_batch_models(rows: slice) -> Iterator[tuple[str, Any]]:
+    """Models of some rows, with parameters that do not depend on which."""
+
+    def kernel() -> Any:
+        kernel = gpflow.kernels.SquaredExponential()
+        # A term of the loss that is no sum over rows.
+        kernel.lengthscales.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
+        return kernel
+
+    data = X[rows], Y[rows]
+    alpha = np.linspace(0.0, 1.0, N)[rows]
+    chunked: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
+    yield "regression", pep.models.PEPRegression(data, kernel(), Z.copy(), alpha=alpha, **chunked)
+    yield (
+        "classification",
+        pep.models.PEPClassification(
+            (X[rows], LABELS[rows]),
+            kernel(),
+            gpflow.likelihoods.Bernoulli(),
+            Z.copy(),
+            tolerance=1e-9,
+        ),
+    )
+
+
+def together(strategy: Any) -> Any:
+    return pep.distributed.sharded(strategy) if strategy else nullcontext()
+
+
+def full_batch(strategy: Any) -> Arrays:
+    """Value and gradient at first, and after a few steps of L-BFGS; predictions then."""
+    rows = SHARDS[index_of_worker()] if strategy else slice(None)
+    found: Arrays = {}
+    for name, model in full_batch_models(rows):
+        variables = model.trainable_variables
+        loss = model.training_loss
+        if strategy:
+            loss = pep.distributed.sharded_training_loss(model, strategy)
+        with tf.GradientTape() as tape:
+            value = loss()
+        gradient = tape.gradient(value, variables)
+        result = gpflow.optimizers.Scipy().minimize(loss, variables, options={"maxiter": 5})
+        with together(strategy):
+            posterior = model.posterior()
+        found |= {
+            f"{name} value": value,
+            f"{name} gradient": np.concatenate([np.ravel(part) for part in gradient]),
+            f"{name} evaluations": result.nfev,
+            f"{name} best": result.fun,
+            f"{name} parameters": result.x,
+            f"{name} predictions": np.stack(posterior.predict_f(X[:4])),
+        }
+    blocks = pep.models.PEPRegression(
+        (X[rows], Y[rows]), gpflow.kernels.Matern32(), Z.copy(), blocks=BLOCKS[rows]
+    )
+    with together(strategy):
+        found |= {"blocks": blocks.pep_log_marginal_likelihood(), "bound": blocks.upper_bound()}
+    return found
+
+
+def refusals(strategy: Any) -> Arrays:
+    """What ValueErrors say to users whose processes do not suit each other, or the model."""
+    row, index = (X[:1], LABELS[:1]), index_of_worker()
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=1.0 + index)
+    other = pep.models.PEPRegression(row, kernel, Z.copy())
+    longer = pep.models.PEPRegression(row, gpflow.kernels.Matern12(), Z[: 2 + index].copy())
+    model = pep.models.PEP(row, gpflow.kernels.Matern12(), gpflow.likelihoods.Bernoulli(), Z.copy())
+    minibatches = model.minibatch_training_loss_closure(1, seed=0, compile=False)
+    calls = {
+        "parameters": lambda: pep.distributed.sharded_training_loss(other, strategy),
+        "shapes": lambda: pep.distributed.sharded_training_loss(longer, strategy),
+        "sequential": lambda: model.update_sites(sequential=True),
+        "minibatches": minibatches,
+    }
+    said = {}
+    for name, call in calls.items():
+        with together(strategy):
+            try:
+                call()
+            except ValueError as error:
+                said[f"refused {name}"] = str(error)
+    return said
+
+
+def leave(model: Any) -> dict[str, float]:
+    """An evaluation that the second of two processes does not live to see the end of."""
+    if index_of_worker() == 1:
+        os._exit(3)
+    return log_density(model)
+
+
+def main(kind: str, output: str) -> None:
+    if kind == "leaving":
+        fitted(tf.distribute.MultiWorkerMirroredStrategy(), None, evaluate=leave)
+        return
+    if kind == "mirrored":
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, two)
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        found = fitted(strategy, None)
+        try:
+            with pep.distributed.sharded(strategy):
+                pass
+        except ValueError as error:
+            found["refused replicas"] = str(error)
+    else:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        found = fitted(strategy, Path(output).with_suffix(".checkpoints"))
+        found |= full_batch(strategy)
+        found |= refusals(strategy)
+    np.savez(output, **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

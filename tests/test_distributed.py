@@ -1,0 +1,217 @@
+"""Several processes or devices come to the numbers of one process with all rows."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import distributed_worker as worker
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from distributed_worker import STEPS, N, X, Y, Z
+from helpers import assert_close
+
+import gpflow_pep as pep
+
+#: Seconds after which workers are taken for stuck.
+LIMIT = 300
+#: Relative difference of sums in another order.
+SAME = 1e-10
+
+
+def free_addresses(count: int) -> list[str]:
+    """On this machine; the ports are free as long as nobody else is quick."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def run(kind: str, configurations: list[Any], outputs: list[Path]) -> list[tuple[int, str]]:
+    """Exit code and messages of processes of the worker's script, one for each TF_CONFIG."""
+    processes: list[Any] = []
+    try:
+        for output, configuration in zip(outputs, configurations, strict=True):
+            set_variable = {"TF_CONFIG": json.dumps(configuration)} if configuration else {}
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, worker.__file__, kind, str(output)],
+                    cwd=Path(__file__).parent,
+                    env={**os.environ, **set_variable},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        said = [process.communicate(timeout=LIMIT)[0] for process in processes]
+        return [(process.returncode, text) for process, text in zip(processes, said)]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def results(kind: str, configurations: list[Any], directory: Path) -> list[Any]:
+    """What processes of the worker's script wrote."""
+    outputs = [directory / f"{kind}{k}.npz" for k in range(len(configurations))]
+    for code, said in run(kind, configurations, outputs):
+        assert code == 0, said
+    return [dict(np.load(output)) for output in outputs]
+
+
+def two_workers() -> list[dict[str, Any]]:
+    cluster = {"worker": free_addresses(2)}
+    return [{"cluster": cluster, "task": {"type": "worker", "index": k}} for k in range(2)]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="module")
+def workers(directory: Path) -> list[Any]:
+    """Of two processes; one pair serves all tests, because each takes seconds to start."""
+    return results("workers", two_workers(), directory)
+
+
+@pytest.fixture(scope="module")
+def fitted_alone() -> Any:
+    return worker.fitted(None, None)
+
+
+def assert_fitted(actual: Any, expected: Any) -> None:
+    assert actual["best_step"] == expected["best_step"]
+    for name in expected:
+        assert_close(actual[name], expected[name], rtol=SAME)
+
+
+def test_fit_of_two_processes_is_that_of_one(workers: list[Any], fitted_alone: Any) -> None:
+    """Step for step, with a schedule, clipped gradients, early stopping, stopped and resumed."""
+    for found in workers:
+        assert_fitted(found, fitted_alone)
+
+
+def test_chief_alone_writes(workers: list[Any], directory: Path) -> None:
+    """The other resumed without a checkpoint of its own."""
+    chiefs = directory / "workers0.checkpoints"
+    assert tf.train.latest_checkpoint(chiefs).endswith(f"-{STEPS}")
+    assert list((chiefs / "log").glob("events*"))
+    assert not (directory / "workers1.checkpoints").exists()
+
+
+def test_shards_add_up_to_all_rows(workers: list[Any]) -> None:
+    expected = worker.full_batch(None)
+    for found in workers:
+        for name, wanted in expected.items():
+            after_training = name.split()[-1] in ("best", "parameters", "predictions")
+            assert_close(found[name], wanted, rtol=1e-7 if after_training else SAME)
+    for name in expected:
+        np.testing.assert_array_equal(workers[0][name], workers[1][name])
+
+
+@pytest.mark.parametrize(
+    "name, parts",
+    [
+        ("parameters", ["model", "another process", "same"]),
+        ("shapes", ["model", "another process", "same"]),
+        ("sequential", ["sequential", "2 processes", "Leave"]),
+        ("minibatches", ["minibatch", "2 processes", "ARPEP"]),
+    ],
+)
+def test_refused_in_all_processes(workers: list[Any], name: str, parts: list[str]) -> None:
+    for found in workers:
+        for part in parts:
+            assert part in str(found[f"refused {name}"])
+
+
+def test_two_devices_of_one_process(directory: Path, fitted_alone: Any) -> None:
+    (found,) = results("mirrored", [None], directory)
+    assert_fitted(found, fitted_alone)
+    for part in ("strategy", "MirroredStrategy with 2 replicas", "MultiWorkerMirroredStrategy"):
+        assert part in str(found["refused replicas"])
+
+
+@pytest.mark.slow
+def test_process_that_is_gone_stops_the_other_with_a_message(tmp_path: Path) -> None:
+    left, gone = run("leaving", two_workers(), [tmp_path / "0", tmp_path / "1"])
+    assert gone[0] == 3
+    assert left[0] == 1
+    assert "RuntimeError: strategy: got no answer from another process" in left[1]
+
+
+def one_device() -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(["CPU:0"])
+
+
+def test_loss_of_one_shard_is_the_models() -> None:
+    kernel = gpflow.kernels.SquaredExponential()
+    model = pep.models.PEPRegression((X, Y), kernel, Z.copy(), noise_variance=0.2)
+    loss = pep.distributed.sharded_training_loss(model, one_device())
+    assert_close(loss(), model.training_loss(), rtol=SAME)
+
+
+def test_model_of_batches_has_no_shards() -> None:
+    model = pep.models.ARPEP(
+        gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N
+    )
+    with pytest.raises(ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."):
+        pep.distributed.sharded_training_loss(model, one_device())
+
+
+def svgp(num_data: int | None = N) -> gpflow.models.SVGP:
+    kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.3)
+    return gpflow.models.SVGP(kernel, likelihood, Z.copy(), num_data=num_data)
+
+
+def half_fixed() -> gpflow.models.SVGP:
+    model = svgp()
+    gpflow.set_trainable(model.kernel.variance, False)
+    return model
+
+
+def point_pep() -> "pep.models.PEP":
+    return pep.models.PEP((X, Y), gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy())
+
+
+@pytest.mark.parametrize(
+    "create, options, parts",
+    [
+        (svgp, {"strategy": tf.distribute.OneDeviceStrategy("CPU:0")}, ["OneDevice", "Mirrored"]),
+        (svgp, {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}, ["q_mu", "Leave"]),
+        (svgp, {"optimizer": tf_keras.optimizers.Adam()}, ["optimizer", "scope"]),
+        (lambda: svgp(None), {}, ["SVGP", "num_data=None", "Pass"]),
+        (half_fixed, {}, ["set_trainable", "no effect", "gpflow.Parameter"]),
+        (point_pep, {"minibatches": True}, ["minibatches of PEP", "sharded_training_loss"]),
+    ],
+)
+def test_fit_refuses(create: Any, options: dict[str, Any], parts: list[str]) -> None:
+    strategy = one_device()
+    with strategy.scope():
+        model, optimizer = create(), tf_keras.optimizers.Adam()
+    batches: Any = pep.training.shuffled_batches((X, Y), 5, seed=0)
+    if options.pop("minibatches", False):
+        batches = model.minibatch_training_loss_closure(5, seed=0)
+    arguments = {"optimizer": optimizer, "strategy": strategy, "progress": False, **options}
+    with pytest.raises(ValueError) as error:
+        pep.training.fit(model, batches, num_steps=1, **arguments)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_fit_refuses_a_model_made_outside() -> None:
+    with pytest.raises(ValueError, match=r"model: got one made outside .* strategy\.scope"):
+        pep.training.fit(
+            svgp(),
+            pep.training.shuffled_batches((X, Y), 5, seed=0),
+            num_steps=1,
+            optimizer=tf_keras.optimizers.Adam(),
+            strategy=one_device(),
+        )
