@@ -91,7 +91,7 @@ def choose(rule: str, data: Data, M: int, exact: gpflow.models.GPR, seed: int) -
     elif rule == "greedy_variance":
         chosen = selection.greedy_variance(data[0], M, kernel=exact.kernel)
     else:
-        noise = float(exact.likelihood.variance)
+        noise = float(exact.likelihood.variance.numpy())
         chosen = selection.greedy_variational(
             data, M, kernel=exact.kernel, noise_variance=noise, seed=seed
         )
