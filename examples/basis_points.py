@@ -29,6 +29,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 from data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of
 from gpflow.base import AnyNDArray
 from saspa import BLURS, average, full_ep, quality, train_kernel
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, help=f"2 or more to average over (default: {SPLITS})")
     parser.add_argument("--out", type=Path, default=Path("basis_points.png"))
     args = parser.parse_args()
+    tf.get_logger().setLevel("ERROR")  # every choice of points has a kernel of its own to compile
     results = {}
     for name in args.names:
         results[name] = experiment(args.data, name, args.splits or SPLITS[name])

@@ -239,6 +239,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=60, help="of L-BFGS on kin40k")
     parser.add_argument("--out", type=Path, default=Path("titsias.png"), help="boston's figure")
     args = parser.parse_args()
+    tf.get_logger().setLevel("ERROR")  # every choice of points has a kernel of its own to compile
     if args.name == "boston":
         boston(args.data, args.splits, args.out)
     else:
