@@ -48,6 +48,7 @@ FIXED_SIZES, TRAINED_SIZES, KIN40K_SIZES = (10, 25, 50, 100, 200), (20, 50, 100)
 ITERATIONS = 300
 RULES = ("random", "kmeans", "greedy_variance", "greedy_variational")
 Optimizer = Callable[[Any], Any]
+Sizes = tuple[int, ...]
 
 
 def kernel(num_inputs: int) -> gpflow.kernels.Kernel:
@@ -99,11 +100,11 @@ def choose(rule: str, data: Data, M: int, exact: gpflow.models.GPR, seed: int) -
 
 
 def fixed_hyperparameters(
-    problem: Problem, sizes: tuple[int, ...], seed: int, optimize: Optimizer
+    problem: Problem, exact: gpflow.models.GPR, sizes: Sizes, seed: int, optimize: Optimizer
 ) -> AnyNDArray:
     """Divergences, [rows of the table, sizes]: each rule at each power, trained, and the subset."""
     data, (Xnew, _) = problem
-    exact = exact_regression(data, optimize)
+    gpflow.set_trainable((exact.kernel, exact.likelihood), False)
     columns = []
     for M in sizes:
         column = []
@@ -114,7 +115,6 @@ def fixed_hyperparameters(
                 model.alpha.assign(alpha)
                 column.append(divergence(exact, model, Xnew))
         Z = choose("random", data, M, exact, seed)
-        gpflow.set_trainable((exact.kernel, exact.likelihood), False)
         model = PEPRegression(data, exact.kernel, Z, likelihood=exact.likelihood)
         for alpha in ALPHAS:
             model.inducing_variable.Z.assign(Z)
@@ -141,10 +141,9 @@ def start(problem: Problem, M: int, seed: int) -> PEPRegression:
 
 
 def all_optimised(
-    problem: Problem, sizes: tuple[int, ...], seed: int, optimize: Optimizer
+    problem: Problem, exact: gpflow.models.GPR, sizes: Sizes, seed: int, optimize: Optimizer
 ) -> AnyNDArray:
     """SMSE, SMLL and objective, [1 + sizes x powers, 3]; exact regression first."""
-    exact = exact_regression(problem.train, optimize)
     rows = [[*scores(exact, problem), float(exact.log_marginal_likelihood())]]
     for M in sizes:
         model = start(problem, M, seed)
@@ -160,12 +159,12 @@ def all_optimised(
 def boston(directory: Path, num_splits: int, out: Path) -> None:
     """Both tables, and the figure."""
     dataset = read(directory, "boston")
+    problems = [random_split(dataset, TEST_FRACTION, seed) for seed in range(num_splits)]
+    exact = [exact_regression(problem.train, lbfgs(ITERATIONS)) for problem in problems]
 
-    def over_splits(function: Any, sizes: tuple[int, ...]) -> tuple[AnyNDArray, AnyNDArray]:
+    def over_splits(function: Any, sizes: Sizes) -> tuple[AnyNDArray, AnyNDArray]:
         return average(
-            lambda seed: function(
-                random_split(dataset, TEST_FRACTION, seed), sizes, seed, lbfgs(ITERATIONS)
-            ),
+            lambda seed: function(problems[seed], exact[seed], sizes, seed, lbfgs(ITERATIONS)),
             num_splits,
         )
 

@@ -38,14 +38,16 @@ def test_basis_points(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_titsias(monkeypatch: pytest.MonkeyPatch) -> None:
     example = _load("titsias", monkeypatch)
     problem = example.Problem(PROBLEM.data, (PROBLEM.Xnew, np.sin(PROBLEM.Xnew[:, :1])))
-    values = example.fixed_hyperparameters(problem, (len(PROBLEM.X),), 0, example.lbfgs(5))
+    optimize = example.lbfgs(5)
+    exact = example.exact_regression(problem.train, optimize)
+    values = example.fixed_hyperparameters(problem, exact, (len(PROBLEM.X),), 0, optimize)
     assert values.shape == (3 * (len(example.RULES) + 1) + 1, 1)
     # What Titsias observes of SPGP: trained, it leaves the exact posterior that it started from.
     *others, spgp, subset = np.abs(values[:, 0])
     assert np.max([*others, subset]) < 1e-3 < spgp
-    exact, *sparse = example.all_optimised(problem, (4,), 0, example.lbfgs(5))
-    assert len(sparse) == 3 and np.all(np.isfinite([exact, *sparse]))
-    assert sparse[0][2] < exact[2]  # the bound
+    of_exact, *sparse = example.all_optimised(problem, exact, (4,), 0, optimize)
+    assert len(sparse) == 3 and np.all(np.isfinite([of_exact, *sparse]))
+    assert sparse[0][2] < of_exact[2]  # the bound
 
 
 def test_split_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
