@@ -90,9 +90,9 @@ def full_ep(data: Data, kernel: gpflow.kernels.Kernel, likelihood: Any) -> pep.m
     return pep.models.PEP(data, kernel, likelihood, data[0].copy(), alpha=1.0)
 
 
-def train_kernel(data: Data, likelihood: Any) -> gpflow.kernels.Kernel:
-    """Hyperparameters by the evidence of full expectation propagation."""
-    kernel = gpflow.kernels.SquaredExponential()
+def train_kernel(data: Data, likelihood: Any, lengthscale: float = 1.0) -> gpflow.kernels.Kernel:
+    """Hyperparameters by the evidence of full expectation propagation, from a lengthscale."""
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=lengthscale)
     model = full_ep(data, kernel, likelihood)
     gpflow.optimizers.Scipy().minimize(
         model.training_loss, kernel.trainable_variables, options={"maxiter": 20}

@@ -9,7 +9,7 @@ import pytest
 from gpflow.inducing_variables import InducingPoints
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, StudentT
 from helpers import Array, assert_close, regression_problem
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, MiniBatchKMeans
 
 import gpflow_pep as pep
 from gpflow_pep.selection import variance as variance_module
@@ -148,6 +148,10 @@ BAD_OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pep.selection.kmeans(X, 3, seed=0, covariances="round"),
         "covariances: got 'round'",
     ),
+    "minibatches": (
+        lambda: pep.selection.kmeans(X, 3, seed=0, minibatches="auto"),
+        "minibatches: got 'auto'",
+    ),
     "data": (
         lambda: pep.selection.ivm(X, 3, kernel=_kernel(), likelihood=Gaussian(), seed=0),
         "data: got ndarray, expected a pair",
@@ -186,6 +190,19 @@ def test_kmeans_is_that_of_scikit_learn() -> None:
     assert_close(diagonal, expected * np.eye(2))
     spherical = pep.selection.kmeans(X, 5, seed=3, covariances="spherical").covariance
     assert_close(spherical, np.trace(expected, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(2))
+
+
+def test_kmeans_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = MiniBatchKMeans(5, n_init=1, random_state=3).fit(X)
+    blurred = pep.selection.kmeans(X, 5, seed=3, covariances=True, minibatches=True)
+    assert np.array_equal(_points(blurred), clusters.cluster_centers_)
+    centre = clusters.cluster_centers_[0]
+    deviation = X[clusters.labels_ == 0] - centre
+    assert_close(blurred.covariance[0], deviation.T @ deviation / len(deviation))
+    monkeypatch.setattr(pep.selection.clusters, "MOST_DISTANCES", 5 * len(X) - 1)
+    assert np.array_equal(_points(pep.selection.kmeans(X, 5, seed=3)), clusters.cluster_centers_)
+    monkeypatch.setattr(pep.selection.clusters, "MOST_DISTANCES", 5 * len(X))
+    assert not np.array_equal(_points(pep.selection.kmeans(X, 5, seed=3)), _points(blurred))
 
 
 def _residual_variances(kernel: gpflow.kernels.Kernel, X: Array, Z: Array, added: float) -> Array:

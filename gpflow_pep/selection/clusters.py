@@ -5,27 +5,41 @@ from typing import Literal
 import numpy as np
 from gpflow.base import AnyNDArray, TensorData
 from gpflow.inducing_variables import InducingPoints
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from ..inducing_variables import BlurredInducingPoints
 from .rows import as_inputs, check_number, too_few_distinct
 
 Covariances = Literal["spherical", "diagonal", "full"]
 
+#: Distances between rows and centres, N M, above which the default is mini-batches: passes over all
+#: rows then take minutes.
+MOST_DISTANCES = 2**26
+#: Rows in a mini-batch.
+BATCH_SIZE = 2**13
+
 
 def kmeans(
-    X: TensorData, M: int, *, seed: int, covariances: bool | Covariances = False
+    X: TensorData,
+    M: int,
+    *,
+    seed: int,
+    covariances: bool | Covariances = False,
+    minibatches: bool | None = None,
 ) -> InducingPoints | BlurredInducingPoints:
     """
-    Take the centres of k-means clusters (scikit-learn's ``KMeans``).
+    Take the centres of k-means clusters, by scikit-learn's ``KMeans`` or ``MiniBatchKMeans``.
 
     :param X: Inputs, [N, D].
     :param M: How many clusters.
     :param seed: The same seed gives the same clusters.
-    :param covariances: ``True`` or "full": also the covariance of each cluster, for SASPA (Qi,
-        Abdel-Gawad & Minka 2010); "diagonal": its diagonal; "spherical": the mean of that.
+    :param covariances: ``True`` or "full": also the covariance of each cluster about its centre,
+        for SASPA (Qi, Abdel-Gawad & Minka 2010); "diagonal": its diagonal; "spherical": the mean of
+        that.
+    :param minibatches: Whether to move the centres by random batches of rows instead of passes over
+        all rows, far faster and a little worse. None: where N M exceeds :data:`MOST_DISTANCES`.
     :return: M centres; with covariances, blurred points.
-    :raises ValueError: If fewer than M rows differ.
+    :raises ValueError: If fewer than M rows differ, or an option is not as said here.
     """
     X = as_inputs(X)
     check_number(M, len(X))
@@ -34,10 +48,20 @@ def kmeans(
             f"covariances: got {covariances!r}, expected False, True, 'spherical', 'diagonal' or"
             " 'full'. Choose one of them."
         )
+    if minibatches not in (None, False, True):
+        raise ValueError(
+            f"minibatches: got {minibatches!r}, expected None, False or True. Leave it out."
+        )
     num_distinct = len(np.unique(X, axis=0))
     if num_distinct < M:
         raise too_few_distinct(M, num_distinct)
-    clusters = KMeans(M, n_init=1, random_state=seed).fit(X)
+    if minibatches is None:
+        minibatches = len(X) * M > MOST_DISTANCES
+    if minibatches:
+        method = MiniBatchKMeans(M, n_init=1, random_state=seed, batch_size=BATCH_SIZE)
+    else:
+        method = KMeans(M, n_init=1, random_state=seed)
+    clusters = method.fit(X)
     centres = clusters.cluster_centers_
     if not covariances:
         return InducingPoints(centres)
