@@ -117,6 +117,7 @@ def test_classification_from_csv_to_trained_model(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow  # `make demo` calls them too
 @pytest.mark.parametrize("example, target", [("breast-cancer", "diagnosis"), ("wine", "cultivar")])
 def test_examples_of_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, target: str

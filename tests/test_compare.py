@@ -163,7 +163,7 @@ def test_non_finite_loss_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the loss became nan, expected a finite number: try" in comparison.results[0].message
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("num_classes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_scores_of_classes_recomputed_from_the_predictions(num_classes: int) -> None:
     comparison = small_classification(num_classes)
     names, dataset = CLASSES[:num_classes], comparison.dataset

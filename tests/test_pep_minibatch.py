@@ -30,7 +30,11 @@ def _converged(name: str, power: str) -> Any:
 
 @pytest.mark.parametrize(
     "name, power",
-    [("probit", "alpha 0"), ("Student-t", "alpha per row"), ("RobustMax", "alpha per row")],
+    [
+        ("probit", "alpha 0"),
+        ("Student-t", "alpha per row"),
+        pytest.param("RobustMax", "alpha per row", marks=pytest.mark.slow),
+    ],
 )
 def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
     """At the fixed point sites stay where they are, and the batches' mean is the full batch."""

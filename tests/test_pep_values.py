@@ -141,7 +141,7 @@ def test_one_power_for_all_rows() -> None:
         assert_close(model.pep_log_marginal_likelihood(), expected)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 4, 1000])
+@pytest.mark.parametrize("chunk_size", [pytest.param(1, marks=pytest.mark.slow), 4, 1000])
 def test_chunks_do_not_change_anything(chunk_size: int) -> None:
     whole = compiled("probit").model
     model = CASES["probit"].model(alpha=ALPHAS["alpha per row"], chunk_size=chunk_size)

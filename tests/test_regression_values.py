@@ -223,7 +223,7 @@ def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
     "name, chunk_size, jit_compile",
     [
         ("alpha per row", 3, False),
-        ("alpha per row", 3, True),
+        pytest.param("alpha per row", 3, True, marks=pytest.mark.slow),
         ("everything", None, False),
         ("everything", None, True),
     ],

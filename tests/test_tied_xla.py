@@ -10,10 +10,8 @@ from tied_cases import MODELS, create, data_of, random_start
     "model_name, name",
     [
         *((model_name, "Gaussian") for model_name in MODELS),
-        # XLA takes long over RobustMax, whose part is the same in all of them.
-        ("ARPEP", "RobustMax"),
-        pytest.param("RPAPEP", "RobustMax", marks=pytest.mark.slow),
-        pytest.param("APEP", "RobustMax", marks=pytest.mark.slow),
+        # XLA takes long over RobustMax.
+        *(pytest.param(model_name, "RobustMax", marks=pytest.mark.slow) for model_name in MODELS),
     ],
 )
 def test_xla_compiles_value_and_gradient(model_name: str, name: str) -> None:
