@@ -21,6 +21,19 @@ class Problem(NamedTuple):
     test: Data
 
 
+class Labelled(NamedTuple):
+    """Inputs, and labels from 0 as a column; to train on, and held out."""
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    X_test: AnyNDArray
+    Y_test: AnyNDArray
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.Y.max()) + 1
+
+
 def read(directory: Path, name: str) -> Dataset:
     """``NAME.csv.gz`` of the directory, whose target is the column ``y``."""
     path = directory / f"{name}.csv.gz"
@@ -47,6 +60,13 @@ def standardised(dataset: Dataset, split: Split) -> Problem:
         else Standardiser.fit(dataset.Y[split.train]).transform(dataset.Y)
     )
     return Problem(*((X[rows], Y[rows]) for rows in split))
+
+
+def labelled(X: AnyNDArray, labels: AnyNDArray, rows: tuple[AnyNDArray, AnyNDArray]) -> Labelled:
+    """Numbers of rows to train on and of rows held out; inputs standardised by the former."""
+    train, test = rows
+    X, Y = Standardiser.fit(X[train]).transform(X), labels[:, None]
+    return Labelled(X[train], Y[train], X[test], Y[test])
 
 
 def rows_of(data: Data, Z: AnyNDArray) -> Data:

@@ -35,10 +35,11 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from data_sets import Labelled, labelled
 from gpflow.base import AnyNDArray
 
 from gpflow_pep import models, selection
-from gpflow_pep.datasets import Standardiser, train_test_split
+from gpflow_pep.datasets import train_test_split
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import fit, shuffled_batches
@@ -50,19 +51,6 @@ FLIGHTS_HELD_OUT = 10_000
 EVALUATIONS = 20
 VB = "VB"
 RUNS = (VB, "ARPEP:0.5", "ARPEP:1", "RPAPEP:0.5", "RPAPEP:1", "APEP:0.5", "APEP:1", "APEP:0")
-
-
-class Problem(NamedTuple):
-    """Inputs, and labels from 0 as a column; test rows in random order."""
-
-    X: AnyNDArray
-    Y: AnyNDArray
-    X_test: AnyNDArray
-    Y_test: AnyNDArray
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.Y.max()) + 1
 
 
 class Evaluated(NamedTuple):
@@ -79,7 +67,7 @@ class Evaluated(NamedTuple):
 class Subject(NamedTuple):
     """A problem, and how to train on it."""
 
-    load: Callable[[Path], Problem]
+    load: Callable[[Path], Labelled]
     steps: int
     rate: float
     each_input: bool
@@ -91,32 +79,29 @@ def shuffled(rows: AnyNDArray) -> AnyNDArray:
     return np.random.default_rng(SEED).permutation(rows)
 
 
-def split(X: AnyNDArray, labels: AnyNDArray, fraction: float) -> Problem:
+def split(X: AnyNDArray, labels: AnyNDArray, fraction: float) -> Labelled:
     """Hold out rows at random, and standardise."""
     train, test = train_test_split(len(X), fraction, SEED, labels)
-    test = shuffled(test)
-    inputs = Standardiser.fit(X[train])
-    Y = labels[:, None]
-    return Problem(inputs.transform(X[train]), Y[train], inputs.transform(X[test]), Y[test])
+    return labelled(X, labels, (train, shuffled(test)))
 
 
-def mnist(directory: Path) -> Problem:
+def mnist(directory: Path) -> Labelled:
     """Pixels from 0 to 1, and digits."""
     with np.load(directory / "mnist.npz") as file:
         X, X_test = (file[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
         Y, Y_test = file["y_train"][:, None], file["y_test"][:, None]
     order = shuffled(np.arange(len(X_test)))
-    return Problem(X, Y, X_test[order], Y_test[order])
+    return Labelled(X, Y, X_test[order], Y_test[order])
 
 
-def airline(directory: Path) -> Problem:
+def airline(directory: Path) -> Labelled:
     """Eight numbers about a flight; whether it came on time, late or early."""
     with np.load(directory / "airline_nyc13.npz") as file:
         X, labels = file["X"].astype(float), file["y"]
     return split(X, labels, FLIGHTS_HELD_OUT / len(X))
 
 
-def generated(directory: Path) -> Problem:
+def generated(directory: Path) -> Labelled:
     """Three classes in the plane that overlap."""
     rng = np.random.default_rng(SEED)
     X = rng.uniform(-3.0, 3.0, (4000, 2))
@@ -131,7 +116,7 @@ SUBJECTS = {
 }
 
 
-def load(name: str, directory: str | None) -> Problem:
+def load(name: str, directory: str | None) -> Labelled:
     """The data of a subject, in GPflow's float."""
     if name != "generated" and directory is None:
         sys.exit(
@@ -139,17 +124,17 @@ def load(name: str, directory: str | None) -> Problem:
             " with --data or in GPFLOW_PEP_DATA, or ask for no data set."
         )
     problem = SUBJECTS[name].load(Path(directory or "."))
-    return Problem(*(part.astype(gpflow.default_float()) for part in problem))
+    return Labelled(*(part.astype(gpflow.default_float()) for part in problem))
 
 
-def centres(problem: Problem, num_inducing: int) -> AnyNDArray:
+def centres(problem: Labelled, num_inducing: int) -> AnyNDArray:
     """Inducing inputs that all runs start from."""
     rows = shuffled(np.arange(len(problem.X)))[:NUM_FOR_CENTRES]
     return selection.kmeans(problem.X[rows], num_inducing, seed=SEED).Z.numpy()
 
 
 def create(
-    run: str, problem: Problem, Z: AnyNDArray, subject: Subject, train_epsilon: bool = False
+    run: str, problem: Labelled, Z: AnyNDArray, subject: Subject, train_epsilon: bool = False
 ) -> Any:
     """The model of a run, "VB" or "METHOD:ALPHA"."""
     D = problem.X.shape[1]
@@ -197,7 +182,7 @@ def scorer(model: Any) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]
 
 
 def train(
-    run: str, model: Any, problem: Problem, steps: int, batch_size: int, rate: float
+    run: str, model: Any, problem: Labelled, steps: int, batch_size: int, rate: float
 ) -> list[Evaluated]:
     """Scores along the run on some test rows, and at its end on all of them."""
     scores = scorer(model)

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -26,33 +26,21 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from data_sets import Labelled, labelled
 from gpflow.base import AnyNDArray
-from sklearn.cluster import KMeans
 from sklearn.datasets import make_moons
 
-from gpflow_pep.datasets import Standardiser, read_csv, train_test_split
+from gpflow_pep.datasets import read_csv, train_test_split
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
+from gpflow_pep.selection import kmeans
 from gpflow_pep.training import fit, shuffled_batches
 
 SEED = 0
 GENERATED = "generated"
 
 
-class Problem(NamedTuple):
-    """Standardised inputs and labels from 0, split."""
-
-    X: AnyNDArray
-    Y: AnyNDArray
-    X_test: AnyNDArray
-    Y_test: AnyNDArray
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.Y.max()) + 1
-
-
-def load(name: str, directory: str | None) -> Problem:
+def load(name: str, directory: str | None) -> Labelled:
     """A data set of the directory, or two half moons that overlap; a fifth is held out."""
     if name == GENERATED:
         X, labels = make_moons(1500, noise=0.35, random_state=SEED)
@@ -65,12 +53,11 @@ def load(name: str, directory: str | None) -> Problem:
     else:
         dataset = read_csv(Path(directory) / f"{name}.csv.gz", "y", "classification")
         X, Y = dataset.X, dataset.Y
-    train, test = train_test_split(len(X), 0.2, SEED, Y[:, 0])
-    inputs = Standardiser.fit(X[train])
-    return Problem(inputs.transform(X[train]), Y[train], inputs.transform(X[test]), Y[test])
+    labels = Y[:, 0]
+    return labelled(X, labels, train_test_split(len(X), 0.2, SEED, labels))
 
 
-def parts(problem: Problem, num_inducing: int) -> tuple[Any, Any, AnyNDArray]:
+def parts(problem: Labelled, num_inducing: int) -> tuple[Any, Any, AnyNDArray]:
     """Kernel, likelihood and inducing inputs that all start from."""
     num_inputs = problem.X.shape[1]
     scales = np.full(num_inputs, np.sqrt(num_inputs))
@@ -79,11 +66,11 @@ def parts(problem: Problem, num_inducing: int) -> tuple[Any, Any, AnyNDArray]:
     return (
         gpflow.kernels.SquaredExponential(lengthscales=scales),
         gpflow.likelihoods.Bernoulli() if C == 2 else several,
-        KMeans(num_inducing, n_init=1, random_state=SEED).fit(problem.X).cluster_centers_,
+        kmeans(problem.X, num_inducing, seed=SEED).Z.numpy(),
     )
 
 
-def scores(model: Any, problem: Problem) -> dict[str, float]:
+def scores(model: Any, problem: Labelled) -> dict[str, float]:
     """Error rate and mean negative log density of the held-out rows."""
 
     @tf.function(autograph=False)
@@ -102,14 +89,14 @@ def adam(num_steps: int, rate: float) -> tf_keras.optimizers.Optimizer:
     return tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, num_steps))
 
 
-def pep(problem: Problem, options: argparse.Namespace) -> PEPClassification:
+def pep(problem: Labelled, options: argparse.Namespace) -> PEPClassification:
     """PEP before training."""
     data = tf.constant(problem.X), tf.constant(problem.Y)
     built = parts(problem, options.inducing)
     return PEPClassification(data, *built, alpha=options.alpha, tolerance=1e-4)
 
 
-def pep_full_batch(problem: Problem, options: argparse.Namespace) -> Any:
+def pep_full_batch(problem: Labelled, options: argparse.Namespace) -> Any:
     """PEP by L-BFGS on all rows."""
     model = pep(problem, options)
     num_rows = len(problem.X)
@@ -121,7 +108,7 @@ def pep_full_batch(problem: Problem, options: argparse.Namespace) -> Any:
     return model
 
 
-def pep_minibatch(problem: Problem, options: argparse.Namespace) -> Any:
+def pep_minibatch(problem: Labelled, options: argparse.Namespace) -> Any:
     """PEP by Adam, the sites of a batch at a time."""
     model = pep(problem, options)
     batches = model.minibatch_training_loss_closure(options.batch_size, seed=SEED)
@@ -130,7 +117,7 @@ def pep_minibatch(problem: Problem, options: argparse.Namespace) -> Any:
     return model
 
 
-def arpep_minibatch(problem: Problem, options: argparse.Namespace) -> Any:
+def arpep_minibatch(problem: Labelled, options: argparse.Namespace) -> Any:
     """ARPEP by Adam."""
     num_latent = 1 if problem.num_classes == 2 else problem.num_classes
     model = ARPEP(
@@ -145,7 +132,7 @@ def arpep_minibatch(problem: Problem, options: argparse.Namespace) -> Any:
     return model
 
 
-METHODS: dict[str, Callable[[Problem, argparse.Namespace], Any]] = {
+METHODS: dict[str, Callable[[Labelled, argparse.Namespace], Any]] = {
     "PEP, full batch": pep_full_batch,
     "PEP, minibatch": pep_minibatch,
     "ARPEP, minibatch": arpep_minibatch,

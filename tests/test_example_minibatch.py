@@ -2,15 +2,13 @@
 
 import argparse
 import gzip
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from helpers import load_example
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "minibatch.py"
 OPTIONS = argparse.Namespace(
     inducing=6, alpha=0.5, batch_size=20, iterations=15, steps=60, rate=0.05
 )
@@ -18,12 +16,7 @@ OPTIONS = argparse.Namespace(
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("minibatch_example", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where AutoGraph looks for sources
-    spec.loader.exec_module(module)
-    return module
+    return load_example("minibatch.py")
 
 
 @pytest.fixture

@@ -1,27 +1,19 @@
 """The example of a user's own inducing variable: its covariances, and that models take it."""
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import gpflow
 import numpy as np
 import pytest
 from gpflow.covariances import Kuf, Kuu
-from helpers import assert_close
+from helpers import assert_close, load_example
 
 import gpflow_pep as pep
-
-SCRIPT = Path(__file__).parents[1] / "examples" / "interdomain.py"
 
 
 @pytest.fixture(scope="module")
 def interdomain() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("interdomain", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("interdomain.py")
 
 
 def test_covariances_are_those_of_differences(interdomain: ModuleType) -> None:

@@ -1,7 +1,6 @@
 """The large-scale experiments in small: what they load, train, score, write and draw."""
 
 import csv
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,26 +8,17 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-def script(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, EXAMPLES / path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from helpers import load_example
 
 
 @pytest.fixture(scope="module")
 def large_scale() -> ModuleType:
-    return script("large_scale.py")
+    return load_example("large_scale.py")
 
 
 @pytest.fixture(scope="module")
 def small(large_scale: ModuleType) -> Any:
-    return large_scale.Problem(*(part[:60] for part in large_scale.load("generated", None)))
+    return large_scale.Labelled(*(part[:60] for part in large_scale.load("generated", None)))
 
 
 def test_a_run(large_scale: ModuleType, small: Any, tmp_path: Path) -> None:
@@ -95,7 +85,7 @@ def test_data_of_the_papers(
 
 
 def test_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    stream = script("benchmarks/stream.py")
+    stream = load_example("benchmarks/stream.py")
     batches = [(X.numpy(), Y.numpy()) for X, Y in stream.stream(3, 50)]
     assert [X.shape for X, _ in batches] == [(50, 5)] * 3
     assert len(np.unique(np.concatenate([X for X, _ in batches]), axis=0)) == 150

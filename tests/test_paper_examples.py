@@ -1,32 +1,20 @@
 """Examples that redo figures of the papers: with a basis point at every row all is exact."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import gpflow
 import numpy as np
 import pytest
-from helpers import assert_close, regression_problem
+from helpers import assert_close, load_example, regression_problem
 
 from gpflow_pep.datasets import Dataset
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 PROBLEM = regression_problem(num_data=14)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
 
 
-def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(EXAMPLES)  # examples share pieces
-    spec = importlib.util.spec_from_file_location(f"{name}_example", EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_basis_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    example = _load("basis_points", monkeypatch)
+def test_basis_points() -> None:
+    example = load_example("basis_points.py")
     Ynew = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])[:, None]
     problem = example.Problem((PROBLEM.X, LABELS), (PROBLEM.Xnew, Ynew))
     kernel, likelihood = PROBLEM.kernel(), gpflow.likelihoods.Bernoulli()
@@ -35,8 +23,8 @@ def test_basis_points(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_close(result, np.broadcast_to(result[0], result.shape), 1e-4, scale=1.0)
 
 
-def test_titsias(monkeypatch: pytest.MonkeyPatch) -> None:
-    example = _load("titsias", monkeypatch)
+def test_titsias() -> None:
+    example = load_example("titsias.py")
     problem = example.Problem(PROBLEM.data, (PROBLEM.Xnew, np.sin(PROBLEM.Xnew[:, :1])))
     optimize = example.lbfgs(5)
     exact = example.exact_regression(problem.train, optimize)
@@ -50,8 +38,8 @@ def test_titsias(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sparse[0][2] < of_exact[2]  # the bound
 
 
-def test_split_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    example = _load("data_sets", monkeypatch)
+def test_split_and_rows() -> None:
+    example = load_example("data_sets.py")
     dataset = Dataset(PROBLEM.X, PROBLEM.Y, ("a", "b"), "y")
     problem = example.random_split(dataset, 0.3, 0)
     (X, Y), (Xnew, _) = problem

@@ -1,6 +1,5 @@
 """SASPA in one call: which model and points it makes, and the example's tables."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,25 +8,19 @@ import gpflow
 import numpy as np
 import pytest
 from gpflow.kernels import SquaredExponential
-from helpers import assert_close, regression_problem
+from helpers import assert_close, load_example, regression_problem
 
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.recipes import saspa
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 PROBLEM = regression_problem(num_data=15)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(EXAMPLES)  # it takes the filter of another example
-    spec = importlib.util.spec_from_file_location("saspa_example", EXAMPLES / "saspa.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def example() -> ModuleType:
+    return load_example("saspa.py")
 
 
 @pytest.mark.parametrize("covariances", ["full", "spherical", False])

@@ -1,23 +1,17 @@
 """The values that Titsias (2009), section 4, reports for Snelson's data, by the example script."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import gpflow
 import numpy as np
 import pytest
-
-SCRIPT = Path(__file__).parents[1] / "examples" / "snelson.py"
+from helpers import load_example
 
 
 @pytest.fixture(scope="module")
 def snelson() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("snelson", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("snelson.py")
 
 
 @pytest.mark.slow

@@ -1,26 +1,18 @@
 """The streaming example: its filter is one sequential pass, and its table tells the truth."""
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import gpflow
 import numpy as np
 import pytest
-from helpers import assert_close
+from helpers import assert_close, load_example
 
 import gpflow_pep as pep
-
-SCRIPT = Path(__file__).parents[1] / "examples" / "streaming.py"
 
 
 @pytest.fixture(scope="module")
 def streaming() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("streaming", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_example("streaming.py")
 
 
 def test_batch_after_batch_is_one_sequential_pass(streaming: ModuleType) -> None:

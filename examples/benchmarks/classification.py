@@ -24,9 +24,9 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from sklearn.cluster import KMeans
 
 from gpflow_pep.models import PEP
+from gpflow_pep.selection import kmeans
 
 DATA_SETS = ("banana", "pima", "ionosphere", "spambase")
 NATS = 0.5
@@ -135,7 +135,7 @@ def report(name: str, run: Run, goal: float, reference: float) -> float:
 def compare(directory: Path, name: str, num_inducing: int, limit: float) -> None:
     """The table of one data set."""
     X, Y = read(directory, name)
-    Z = KMeans(num_inducing, n_init=1, random_state=0).fit(X).cluster_centers_
+    Z = kmeans(X, num_inducing, seed=0).Z.numpy()
     data = tf.constant(X), tf.constant(Y)
     print(f"\n{name}: N = {len(X)}, D = {X.shape[1]}, M = {num_inducing}")
     heads = ("first s", "goal s", "/ SVGP", "evals", "of", "end s", "best loss", "sweeps")

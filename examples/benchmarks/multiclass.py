@@ -25,10 +25,10 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from classification import TOLERANCE, kernel, lbfgs, read
-from sklearn.cluster import KMeans
 from sklearn.model_selection import train_test_split
 
 from gpflow_pep.models import PEPClassification
+from gpflow_pep.selection import kmeans
 from gpflow_pep.tilted import log_power_expectation
 
 #: Fraction of rows that train, and the paper's NLPD.
@@ -84,7 +84,7 @@ def split(X: np.ndarray, Y: np.ndarray, train_size: float, seed: int) -> Problem
 def parts(problem: Problem) -> tuple[Any, Any, Any]:
     """Kernel, likelihood and inducing variables that all start from."""
     num_classes, num_inducing = int(problem.Y.max()) + 1, round(0.05 * len(problem.Y))
-    Z = KMeans(num_inducing, n_init=1, random_state=0).fit(problem.X).cluster_centers_
+    Z = kmeans(problem.X, num_inducing, seed=0).Z.numpy()
     kernels = [kernel(problem.X.shape[1]) for _ in range(num_classes)]
     points = [gpflow.inducing_variables.InducingPoints(Z.copy()) for _ in range(num_classes)]
     return (

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import Shape, check_shapes
+from check_shapes import check_shapes
 from gpflow import Parameter
-from gpflow.base import TensorLike, TensorType
 from gpflow.config import default_float
-from gpflow.covariances import Kuf, Kuu
-from gpflow.inducing_variables import InducingVariables
+from gpflow.covariances import Kuu
 from gpflow.kernels import Kernel
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 
+from .wrapper import InducingVariablesWrapper
 
-class NoisyInducingVariables(InducingVariables):
+
+class NoisyInducingVariables(InducingVariablesWrapper):
     r"""
     Other inducing variables u with noise, :math:`\lambda = u + \epsilon`,
     :math:`\epsilon \sim N(0, v I)`.
@@ -45,30 +45,19 @@ class NoisyInducingVariables(InducingVariables):
         variance: float = 1.0,
         name: str | None = None,
     ) -> None:
-        super().__init__(name=name)
         v: Any = np.asarray(variance)
         if v.shape != () or not np.isfinite(v) or v < 0.0:
             raise ValueError(
                 f"variance: got {variance!r}, expected a number of at least 0, the variance of the"
                 " noise. Pass one for all inducing variables."
             )
-        self.inducing_variable = inducingpoint_wrapper(inducing_variable)
+        super().__init__(inducingpoint_wrapper(inducing_variable), name)
         self.deviation = Parameter(np.sqrt(v), dtype=default_float())
 
     @property
     def variance(self) -> tf.Tensor:
         """v, [], the variance of the noise."""
         return tf.square(self.deviation)
-
-    @property
-    def num_inducing(self) -> tf.Tensor:
-        """See :class:`gpflow.inducing_variables.InducingVariables`."""
-        return self.inducing_variable.num_inducing
-
-    @property
-    def shape(self) -> Shape:
-        """See :class:`gpflow.inducing_variables.InducingVariables`."""
-        return self.inducing_variable.shape
 
 
 @Kuu.register(NoisyInducingVariables, Kernel)
@@ -81,15 +70,3 @@ def _Kuu_noisy(
 ) -> tf.Tensor:
     K = Kuu(inducing_variable.inducing_variable, kernel, jitter=jitter)
     return K + inducing_variable.variance * tf.eye(tf.shape(K)[0], dtype=K.dtype)
-
-
-@Kuf.register(NoisyInducingVariables, Kernel, TensorLike)
-@check_shapes(
-    "inducing_variable: [M, D, 1]",
-    "Xnew: [batch..., N, D]",
-    "return: [M, batch..., N]",
-)
-def _Kuf_noisy(
-    inducing_variable: NoisyInducingVariables, kernel: Kernel, Xnew: TensorType
-) -> tf.Tensor:
-    return Kuf(inducing_variable.inducing_variable, kernel, Xnew)

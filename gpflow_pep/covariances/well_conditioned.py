@@ -1,17 +1,16 @@
 """Inducing variables whose prior covariance can always be factorised."""
 
 import tensorflow as tf
-from check_shapes import Shape, check_shapes
-from gpflow.base import TensorLike, TensorType
+from check_shapes import check_shapes
 from gpflow.config import default_jitter
-from gpflow.covariances import Kuf, Kuu
-from gpflow.inducing_variables import InducingVariables
+from gpflow.covariances import Kuu
 from gpflow.kernels import Kernel
 
 from ..ops.linalg import jitter_needed
+from .wrapper import InducingVariablesWrapper
 
 
-class WellConditioned(InducingVariables):
+class WellConditioned(InducingVariablesWrapper):
     """
     Other inducing variables, with as much jitter added to ``Kuu`` as its Cholesky factor needs.
 
@@ -20,20 +19,6 @@ class WellConditioned(InducingVariables):
 
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
     """
-
-    def __init__(self, inducing_variable: InducingVariables) -> None:
-        super().__init__()
-        self.inducing_variable = inducing_variable
-
-    @property
-    def num_inducing(self) -> tf.Tensor:
-        """See :class:`gpflow.inducing_variables.InducingVariables`."""
-        return self.inducing_variable.num_inducing
-
-    @property
-    def shape(self) -> Shape:
-        """See :class:`gpflow.inducing_variables.InducingVariables`."""
-        return self.inducing_variable.shape
 
 
 @Kuu.register(WellConditioned, Kernel)
@@ -49,15 +34,3 @@ def _Kuu_well_conditioned(
     # GPflow's wrappers of several outputs ask for none here, and add the default themselves.
     to_come = max(default_jitter() - jitter, 0.0)
     return K + jitter_needed(K + to_come * eye) * eye
-
-
-@Kuf.register(WellConditioned, Kernel, TensorLike)
-@check_shapes(
-    "inducing_variable: [M, D, broadcast P]",
-    "Xnew: [batch..., N, D]",
-    "return: [M, batch..., N]",
-)
-def _Kuf_well_conditioned(
-    inducing_variable: WellConditioned, kernel: Kernel, Xnew: TensorType
-) -> tf.Tensor:
-    return Kuf(inducing_variable.inducing_variable, kernel, Xnew)
