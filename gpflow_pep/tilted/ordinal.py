@@ -5,9 +5,9 @@ from gpflow.likelihoods import Ordinal
 
 from ..ops.gaussian import normal_cdf
 from ..ops.quadrature import no_tilt
-from .bernoulli import squeezed_probit_core
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
+from .probit import squeezed_probit_core
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
