@@ -251,6 +251,35 @@ def test_the_tilted_variance_is_positive() -> None:
         assert np.min(ratio) > 0.0
 
 
+@pytest.mark.parametrize("epsilon", [0.2, 1e-3, 1e-6])
+def test_the_two_rules_of_the_probit_agree_where_they_meet(epsilon: float) -> None:
+    likelihood = pep.likelihoods.NoisyLabelBernoulli(epsilon)
+    mean = np.linspace(-9.0, 9.0, 61)[:, None]
+    narrow, wide = (
+        pep.tilted.tilted_derivatives(
+            likelihood, mean, mean, np.full_like(mean, s**2), np.ones_like(mean), 0.3
+        )
+        for s in (0.7 - 1e-13, 0.7 + 1e-13)
+    )
+    for one, other in zip(narrow, wide):
+        assert_close(one, other, rtol=2e-8, scale=1.0)
+
+
+class _Half(gpflow.likelihoods.Bernoulli):
+    """A likelihood of a user's own that derives from one of GPflow's."""
+
+
+@pep.tilted.scalar_factor.register(_Half)
+def _half(likelihood: _Half, X: Any, Y: Any, alpha: Any) -> Any:
+    return pep.tilted.generic.ScalarFactor(lambda f: np.log(0.5) + 0.0 * f, [])
+
+
+def test_a_factor_of_ones_own_class_is_used() -> None:
+    one = np.ones((2, 1))
+    value = pep.tilted.log_power_expectation(_Half(tf.sigmoid), one, one, one, one, 0.3)
+    assert_close(value, [np.log(0.5)] * 2, rtol=1e-14)
+
+
 class _Unknown(gpflow.likelihoods.ScalarLikelihood):
     def _scalar_log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         return -tf.abs(Y - F)

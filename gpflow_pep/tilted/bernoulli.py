@@ -8,8 +8,8 @@ from gpflow.likelihoods.utils import inv_probit
 from ..ops.gaussian import normal_cdf
 from ..ops.power import expm1_ratio, log1p_ratio
 from ..ops.quadrature import Core
-from .dispatch import implementations
-from .generic import ScalarFactor, integrate
+from .dispatch import implementations, scalar_factor
+from .generic import ScalarFactor, scalar_log_power_expectation
 from .probit import squeezed_probit_log_power_expectation
 from .signs import signs
 
@@ -61,7 +61,10 @@ def _stable_log(p: tf.Tensor) -> tf.Tensor:
     return tf.math.log(tf.maximum(p, np.finfo(p.dtype.as_numpy_dtype).tiny))
 
 
-def _link_factor(likelihood: Bernoulli, Y: tf.Tensor) -> ScalarFactor:
+@scalar_factor.register(Bernoulli)
+def _bernoulli_link(
+    likelihood: Bernoulli, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+) -> ScalarFactor:
     core = Core(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))
     if any(likelihood.invlink is link for link in _LOGITS):
         sign = signs(Y)
@@ -83,10 +86,10 @@ def _bernoulli(
     Y: tf.Tensor,
     alpha: tf.Tensor,
 ) -> tf.Tensor:
-    power = alpha[:, None]
-    if likelihood.invlink is inv_probit:
-        epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
-        terms = squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, power, _PROBIT_NODES)
-    else:
-        terms = integrate(_link_factor(likelihood, Y), Fmu, Fvar, power)
+    if likelihood.invlink is not inv_probit:
+        return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+    epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
+    terms = squeezed_probit_log_power_expectation(
+        Fmu, Fvar, Y, epsilon, alpha[:, None], _PROBIT_NODES
+    )
     return tf.reduce_sum(terms, axis=-1)

@@ -88,7 +88,7 @@ def _rounding(like: tf.Tensor) -> Any:
 
 
 @implementations.register(ScalarLikelihood)
-def _scalar_log_power_expectation(
+def scalar_log_power_expectation(
     likelihood: ScalarLikelihood,
     X: tf.Tensor,
     Fmu: tf.Tensor,
@@ -96,6 +96,7 @@ def _scalar_log_power_expectation(
     Y: tf.Tensor,
     alpha: tf.Tensor,
 ) -> tf.Tensor:
+    """The sum over columns of what :func:`integrate` gives for the factor of the likelihood."""
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
     return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)
