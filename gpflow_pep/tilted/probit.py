@@ -86,24 +86,24 @@ def squeezed_probit_log_power_expectation(
     """
     mean = signs(Y) * mean
     m, s = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
-    slope = 1.0 - 2.0 * epsilon
-    reference = tf.stop_gradient(epsilon + slope * normal_cdf(m))
+    half_slope = 0.5 - epsilon
+    reference = tf.stop_gradient(epsilon + 2.0 * half_slope * normal_cdf(m))
     power = tf.maximum(alpha, _SMALLEST_POWER)
 
-    def g(cdf: tf.Tensor) -> tf.Tensor:
-        log_ratio = tf.math.log(epsilon / reference + (slope / reference) * cdf)
+    def g(erfc: tf.Tensor) -> tf.Tensor:
+        log_ratio = tf.math.log(epsilon / reference + (half_slope / reference) * erfc)
         return tf.math.expm1(power * log_ratio) / power
 
     low = g(tf.zeros_like(m))
-    b = g(tf.ones_like(m)) - low
+    b = g(2.0 * tf.ones_like(m)) - low
     narrow = s < _NARROW
     a = tf.where(narrow, -b * normal_cdf(m), low)
     start = tf.math.ndtri(epsilon) - _BELOW_FLOOR
     middle = tf.where(narrow, tf.zeros_like(m), 0.5 * (start + _ABOVE_ZERO) - m)
     reach = tf.where(narrow, REACH * s, 0.5 * (_ABOVE_ZERO - start) * tf.ones_like(m))
     offset = tf.stop_gradient(middle + reach * _even_nodes(num_nodes, m.dtype))
-    cdf = normal_cdf(m + offset)
-    bump = _integrate(g(cdf) - (a + b * cdf), offset, reach, mean, variance)
+    erfc = tf.math.erfc((m + offset) * -np.sqrt(0.5))  # 2 Phi
+    bump = _integrate(g(erfc) - (a + 0.5 * b * erfc), offset, reach, mean, variance)
     excess = a + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + bump
     return tf.math.log(reference) + log1p_ratio(excess, alpha)
 
@@ -138,21 +138,22 @@ def _integrate(
     density = tf.stop_gradient(reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v))
 
     @tf.custom_gradient
-    def integral(
-        values: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
+    def total(
+        weighted: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
     ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
         def gradient(upstream: tf.Tensor) -> "tuple[tf.Tensor, ...]":
-            once = values * offset
+            once = weighted * offset
             zeroth, first, second = (
-                integral(part, mean, variance) for part in (values, once, once * offset)
+                total(part, mean, variance) for part in (weighted, once, once * offset)
             )
             # The offsets are from the constant mean; the difference, 0, has a derivative.
             moved = mean - m
             by_mean = (first - moved * zeroth) / variance
             square = second - moved * (2.0 * first - moved * zeroth)
             by_variance = 0.5 * (square / variance - zeroth) / variance
-            return upstream * density * weights, upstream * by_mean, upstream * by_variance
+            by_weighted = upstream * density * tf.ones_like(weighted)
+            return by_weighted, upstream * by_mean, upstream * by_variance
 
-        return density * tf.reduce_sum(weights * values, axis=0), gradient
+        return density * tf.reduce_sum(weighted, axis=0), gradient
 
-    return integral(values, mean, variance)
+    return total(tf.stop_gradient(weights) * values, mean, variance)
