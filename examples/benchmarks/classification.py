@@ -177,8 +177,9 @@ def report(label: str, run: Run, goals: tuple[float, float], best: Run) -> None:
     of_best, of_early = (seconds_to(best, goal) for goal in (best.loss.min() + NATS, goals[1]))
     evaluations = len(run.loss)
     print(
-        f"{label:28}{run.compile:8.1f}{early:8.1f}{early / of_early:7.2f}"
-        f"{own:8.1f}{own / of_best:7.2f}{run.seconds[-1]:8.1f}{evaluations:7d}"
+        f"{label:28}{run.compile:8.1f}"
+        + (f"{'-':>8}{'-':>7}" if np.isnan(goals[1]) else f"{early:8.1f}{early / of_early:7.2f}")
+        + f"{own:8.1f}{own / of_best:7.2f}{run.seconds[-1]:8.1f}{evaluations:7d}"
         f"{1e3 * run.seconds[-1] / evaluations:6.0f}{run.loss.min():10.2f}{run.sweeps:8.1f}",
         flush=True,
     )
