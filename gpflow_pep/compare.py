@@ -17,6 +17,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.inducing_variables import InducingPoints
+from threadpoolctl import threadpool_limits
 
 from . import selection
 from .datasets import Dataset, Split, Standardiser, train_test_split
@@ -200,12 +201,14 @@ def _train(
     evaluate = optimiser.eval_func(loss, variables, tf_fun_args={})
     evaluate(optimiser.initial_parameters(variables))
     start = time.perf_counter()
-    outcome = optimiser.minimize(
-        loss,
-        variables,
-        step_callback=lambda iteration, *_: step(iteration + 1),
-        options={"maxiter": max_iterations, "ftol": TOLERANCE},
-    )
+    # Threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
+    with threadpool_limits(1, user_api="blas"):
+        outcome = optimiser.minimize(
+            loss,
+            variables,
+            step_callback=lambda iteration, *_: step(iteration + 1),
+            options={"maxiter": max_iterations, "ftol": TOLERANCE},
+        )
     seconds = time.perf_counter() - start
     if not np.isfinite(outcome.fun):
         raise ArithmeticError(
