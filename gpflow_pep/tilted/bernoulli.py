@@ -10,8 +10,7 @@ from ..ops.power import expm1_ratio, log1p_ratio
 from ..ops.quadrature import Core
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor, scalar_log_power_expectation
-from .probit import squeezed_probit_log_power_expectation
-from .signs import signs
+from .probit import signs, squeezed_probit_log_power_expectation
 
 #: Enough for the squeeze of GPflow.
 _PROBIT_NODES = 48

@@ -49,8 +49,8 @@ def log_power_expectation(
 
     whose limit for :math:`\alpha \to 0` is the variational expectation
     :math:`E[\log p(y_n | f)]`, and which at :math:`\alpha = 1` is the log predictive density
-    (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments, the likelihood's
-    parameters and alpha.
+    (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments and the likelihood's
+    parameters, and in alpha where that is not close to 0.
 
     :param likelihood: A GPflow likelihood, or one whose type is registered.
     :param X: The inputs, for likelihoods that depend on them.

@@ -17,7 +17,6 @@ from check_shapes import check_shapes
 from ..ops.gaussian import normal_cdf
 from ..ops.power import log1p_ratio
 from ..ops.quadrature import REACH, Core
-from .signs import signs
 
 #: A Gaussian of smaller standard deviation than this is narrow.
 _NARROW = 0.7
@@ -25,6 +24,11 @@ _NARROW = 0.7
 _BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
 #: Stands for a power of 0, at which the power's own derivative is not defined here.
 _SMALLEST_POWER = 1e-30
+
+
+def signs(Y: tf.Tensor) -> tf.Tensor:
+    """+1 where the label is 1, else -1, as GPflow reads labels."""
+    return tf.where(tf.equal(Y, 1.0), tf.ones_like(Y), -tf.ones_like(Y))
 
 
 def squeezed_probit_core(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Core:
