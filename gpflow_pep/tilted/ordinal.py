@@ -4,10 +4,9 @@ import tensorflow as tf
 from gpflow.likelihoods import Ordinal
 
 from ..ops.gaussian import normal_cdf
-from ..ops.quadrature import no_tilt
+from ..ops.quadrature import Core, no_tilt
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
-from .probit import squeezed_probit_core
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
@@ -15,6 +14,25 @@ _FAR_EDGE = 1e10
 _SQUEEZED = 2e-3
 #: GPflow adds this number to the probability of each bin; it has no name there.
 _FLOOR = 1e-6
+
+
+def _edge_core(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Core:
+    r"""
+    The core of :math:`\log(\epsilon + \Phi((f - a) / w))`.
+
+    It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
+    complex singularities whose distance shrinks slowly with the floor.
+
+    :param edge: a.
+    :param width: w, negative where p decreases in f.
+    :param floor: :math:`\epsilon`.
+    """
+    meeting = tf.math.ndtri(floor)
+    return Core(
+        centre=edge + 0.5 * width * meeting,
+        resolution=tf.abs(width) * 0.6,
+        extent=tf.abs(width) * (1.0 - 0.5 * meeting),
+    )
 
 
 @scalar_factor.register(Ordinal)
@@ -43,8 +61,8 @@ def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
     return ScalarFactor(
         log_prob=lambda f: tf.math.log(bin_probability(f, sigma)),
         cores=[
-            squeezed_probit_core(rising, rises * sigma, floor),
-            squeezed_probit_core(falling, falls * sigma, floor),
+            _edge_core(rising, rises * sigma, floor),
+            _edge_core(falling, falls * sigma, floor),
         ],
         mode=no_tilt,
         mean_prob=lambda mean, variance: bin_probability(mean, tf.sqrt(sigma**2 + variance)),

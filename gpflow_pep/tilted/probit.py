@@ -16,7 +16,7 @@ from check_shapes import check_shapes
 
 from ..ops.gaussian import normal_cdf
 from ..ops.power import log1p_ratio
-from ..ops.quadrature import REACH, Core
+from ..ops.quadrature import REACH
 
 #: A Gaussian of smaller standard deviation than this is narrow.
 _NARROW = 0.7
@@ -29,25 +29,6 @@ _SMALLEST_POWER = 1e-30
 def signs(Y: tf.Tensor) -> tf.Tensor:
     """+1 where the label is 1, else -1, as GPflow reads labels."""
     return tf.where(tf.equal(Y, 1.0), tf.ones_like(Y), -tf.ones_like(Y))
-
-
-def squeezed_probit_core(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Core:
-    r"""
-    The core of :math:`\log(\epsilon + \Phi((f - a) / w))`.
-
-    It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
-    complex singularities whose distance shrinks slowly with the floor.
-
-    :param edge: a.
-    :param width: w, negative where p decreases in f.
-    :param floor: :math:`\epsilon`.
-    """
-    meeting = tf.math.ndtri(floor)
-    return Core(
-        centre=edge + 0.5 * width * meeting,
-        resolution=tf.abs(width) * 0.6,
-        extent=tf.abs(width) * (1.0 - 0.5 * meeting),
-    )
 
 
 @tf.autograph.experimental.do_not_convert
