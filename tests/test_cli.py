@@ -86,6 +86,7 @@ def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
     assert all(path.exists() for path in named)
 
 
+@pytest.mark.slow  # `make demo` goes the same way
 def test_classification_from_csv_to_trained_model(tmp_path: Path) -> None:
     dataset, out = small_classes(3), tmp_path / "out"
     table = pd.DataFrame(dataset.X, columns=dataset.feature_names)

@@ -63,6 +63,7 @@ def test_eager_gradient_is_the_compiled_one() -> None:
         assert_close(actual, of_graph, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_latent_functions_of_their_own() -> None:
     case = CASES["RobustMax"]
     kernels = [case.problem.kernel() for _ in range(NUM_CLASSES)]

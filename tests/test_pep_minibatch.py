@@ -32,7 +32,7 @@ def _converged(name: str, power: str) -> Any:
     "name, power",
     [
         ("probit", "alpha 0"),
-        ("Student-t", "alpha per row"),
+        pytest.param("Student-t", "alpha per row", marks=pytest.mark.slow),
         pytest.param("RobustMax", "alpha per row", marks=pytest.mark.slow),
     ],
 )

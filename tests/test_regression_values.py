@@ -225,7 +225,8 @@ def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
         ("alpha per row", 3, False),
         pytest.param("alpha per row", 3, True, marks=pytest.mark.slow),
         ("everything", None, False),
-        ("everything", None, True),
+        ("alpha per row", None, True),
+        pytest.param("everything", None, True, marks=pytest.mark.slow),
     ],
 )
 def test_compiled(name: str, chunk_size: int | None, jit_compile: bool) -> None:

@@ -177,6 +177,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_resumes_after_it_was_killed(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)],
