@@ -30,7 +30,7 @@ def pytest_collection_finish() -> None:
     Collect garbage less often: tracing makes so many objects that it took a tenth of the time.
     """
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(50_000, 20, 10)
 
 
 @pytest.fixture

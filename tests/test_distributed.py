@@ -20,6 +20,9 @@ from helpers import assert_close
 
 import gpflow_pep as pep
 
+#: One process for all of them: what they share is worked out once.
+pytestmark = pytest.mark.xdist_group("workers")
+
 #: Seconds after which workers are taken for stuck.
 LIMIT = 300
 #: Relative difference of sums in another order.
@@ -132,6 +135,7 @@ def test_refused_in_all_processes(workers: list[Any], name: str, parts: list[str
             assert part in str(found[f"refused {name}"])
 
 
+@pytest.mark.slow
 def test_two_devices_of_one_process(directory: Path, fitted_alone: Any) -> None:
     (found,) = results("mirrored", [None], directory)
     assert_fitted(found, fitted_alone)

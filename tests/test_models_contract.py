@@ -103,7 +103,7 @@ BY_CHUNKS = {
     "PEP by chunks": ModelCase(pep.models.PEP, _pep_by_chunks, _label_data),
 }
 #: All their code but some lines is that of another model here.
-NEARLY_ANOTHER = ("PEPClassification", "RPAPEP", "PEP by chunks")
+NEARLY_ANOTHER = ("PEPClassification", "APEP", "RPAPEP", *BY_CHUNKS)
 
 
 def _params(cases: dict[str, ModelCase]) -> list[Any]:
@@ -399,7 +399,12 @@ class TestDataInVariables:
         assert len(traces) == 1
 
 
-@pytest.mark.parametrize("shape", [[None, D], [None, None]])
+unknown_shapes = pytest.mark.parametrize(
+    "shape", [pytest.param([None, D], marks=pytest.mark.slow), [None, None]]
+)
+
+
+@unknown_shapes
 @pytest.mark.parametrize("full_cov", [False, True])
 def test_unknown_static_shapes(
     model: gpflow.models.GPModel, shape: list[int | None], full_cov: bool
@@ -413,7 +418,7 @@ def test_unknown_static_shapes(
             assert_close(actual, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("shape", [[None, D], [None, None]])
+@unknown_shapes
 def test_unknown_static_shapes_of_density(
     model: gpflow.models.GPModel, data: Data, shape: list[int | None]
 ) -> None:

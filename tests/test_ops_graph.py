@@ -51,7 +51,9 @@ def test_other_code_is_left_alone() -> None:
     assert converted_for((kernel, gpflow.functions.Constant()), _branch) is _branch
 
 
-@pytest.mark.parametrize("likelihood", [gpflow.likelihoods.Gaussian(), None])
+@pytest.mark.parametrize(
+    "likelihood", [gpflow.likelihoods.Gaussian(), pytest.param(None, marks=pytest.mark.slow)]
+)
 def test_models_take_kernels_and_means_that_branch_on_tensors(likelihood: Any) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((20, 1)), rng.integers(0, 2, (20, 1)).astype(float)

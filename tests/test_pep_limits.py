@@ -11,6 +11,9 @@ from reference import squared_exponential
 
 import gpflow_pep as pep
 
+#: One process for all of them: what they share is worked out once.
+pytestmark = pytest.mark.xdist_group("compiled models")
+
 NUM_QUADRATURE = 150
 #: Of the rule with so many points and of the natural-gradient iteration.
 SVGP_RTOL = {"probit": 1e-7, "logit": 1e-7, "Poisson": 1e-8, "Student-t": 1e-6, "RobustMax": 1e-7}
@@ -44,7 +47,13 @@ def _converged_svgp(name: str) -> gpflow.models.SVGP:
     raise ArithmeticError(f"{name}: the natural-gradient iteration did not converge")
 
 
-@pytest.mark.parametrize("name", SVGP_RTOL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("logit", "Student-t") else [])
+        for name in SVGP_RTOL
+    ],
+)
 def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
     case = CASES[name]
     svgp = _converged_svgp(name)

@@ -222,7 +222,7 @@ def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
 @pytest.mark.parametrize(
     "name, chunk_size, jit_compile",
     [
-        ("alpha per row", 3, False),
+        pytest.param("alpha per row", 3, False, marks=pytest.mark.slow),
         pytest.param("alpha per row", 3, True, marks=pytest.mark.slow),
         ("everything", None, False),
         ("alpha per row", None, True),

@@ -178,7 +178,14 @@ def test_float32_is_near_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Gaussian", "Bernoulli 1", "Poisson 3", "StudentT", "MultiClass", "SwitchedLikelihood"]
+    "name",
+    [
+        "Gaussian",
+        "Bernoulli 1",
+        "StudentT",
+        "SwitchedLikelihood",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Poisson 3", "MultiClass")),
+    ],
 )
 def test_compiles(name: str) -> None:
     case = CASES[name]
