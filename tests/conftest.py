@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -14,6 +15,17 @@ import numpy as np
 import pytest
 
 DATA_VARIABLE = "GPFLOW_PEP_DATA"
+#: Test files that share models compiled once, or a comparison, or processes.
+TOGETHER = {
+    "test_pep_values.py": "compiled models",
+    "test_pep_gradients.py": "compiled models",
+    "test_pep_limits.py": "compiled models",
+    "test_cli.py": "comparisons",
+    "test_compare.py": "comparisons",
+    "test_plotting.py": "comparisons",
+    "test_saving.py": "comparisons",
+    "test_distributed.py": "processes",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +43,21 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """
+    With several processes, keep tests in one that share what takes long to work out, and spread the
+    others. (The groups of xdist itself do nothing under pytest 9.2.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER.get(nodeid.partition("::")[0].rpartition("/")[2], nodeid)
+
+    return Together(config, log)
 
 
 @pytest.fixture

@@ -29,9 +29,6 @@ from gpflow_pep import cli, plotting
 from gpflow_pep.compare import Comparison, Progress
 from gpflow_pep.saving import load_model
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("comparisons")
-
 
 def write_small(path: Path) -> Path:
     dataset = small_dataset()

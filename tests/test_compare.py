@@ -27,9 +27,6 @@ from gpflow_pep.fitted import FittedClassifier, FittedRegression
 from gpflow_pep.fitted.regression import build_regression
 from gpflow_pep.models import PEPRegression
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("comparisons")
-
 
 def test_one_result_per_alpha_in_order() -> None:
     results = small_comparison().results

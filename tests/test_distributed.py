@@ -20,9 +20,6 @@ from helpers import assert_close
 
 import gpflow_pep as pep
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("workers")
-
 #: Seconds after which workers are taken for stuck.
 LIMIT = 300
 #: Relative difference of sums in another order.

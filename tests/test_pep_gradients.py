@@ -15,9 +15,6 @@ from pep_cases import ALPHAS, CASES, NUM_CLASSES, TIGHT, compiled, trainable_by_
 
 import gpflow_pep as pep
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("compiled models")
-
 RTOL = 1e-6
 #: What the likelihoods bring to be trained.
 OF_LIKELIHOOD = {

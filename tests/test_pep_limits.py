@@ -11,9 +11,6 @@ from reference import squared_exponential
 
 import gpflow_pep as pep
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("compiled models")
-
 NUM_QUADRATURE = 150
 #: Of the rule with so many points and of the natural-gradient iteration.
 SVGP_RTOL = {"probit": 1e-7, "logit": 1e-7, "Poisson": 1e-8, "Student-t": 1e-6, "RobustMax": 1e-7}

@@ -41,9 +41,6 @@ from reference import squared_exponential_prior
 
 import gpflow_pep as pep
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("compiled models")
-
 GOLDEN_RTOL = 1e-10
 NO_JITTER = 1e-16
 

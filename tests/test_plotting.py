@@ -15,9 +15,6 @@ from gpflow_pep.compare import Comparison
 
 pytest.importorskip("matplotlib")
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("comparisons")
-
 FIGURES = [plotting.metrics_figure, plotting.predictions_figure, plotting.fit_figure]
 
 

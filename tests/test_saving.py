@@ -19,9 +19,6 @@ from gpflow_pep.fitted import FittedClassifier, FittedModel, FittedRegression
 from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.saving import export_saved_model, load_model, save_model
 
-#: One process for all of them: what they share is worked out once.
-pytestmark = pytest.mark.xdist_group("comparisons")
-
 X_NEW = np.linspace(98.0, 108.0, 25)[:, None]
 
 
