@@ -32,7 +32,7 @@ setup: $(STAMP)  ## create .venv and install the package with all it needs (once
 test: $(STAMP)  ## run the tests, except the slow ones
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
-slow: $(STAMP)  ## run the tests that take minutes or gigabytes
+slow: $(STAMP)  ## run the tests that take long or gigabytes
 	$(BIN)/python -m pytest -m slow
 
 lint: $(STAMP)  ## check style and format with ruff

@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     """
-    Collect garbage less often: tracing makes so many objects that it took a tenth of the time.
+    Collect garbage less often: tracing makes many objects, and nearly all of them stay.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)

@@ -103,7 +103,7 @@ BY_CHUNKS = {
     "PEP by chunks": ModelCase(pep.models.PEP, _pep_by_chunks, _label_data),
 }
 #: All their code but some lines is that of another model here.
-NEARLY_ANOTHER = ("PEPClassification", "APEP", "RPAPEP", *BY_CHUNKS)
+NEARLY_ANOTHER = ("PEPClassification", "RPAPEP", *BY_CHUNKS)
 
 
 def _params(cases: dict[str, ModelCase]) -> list[Any]:

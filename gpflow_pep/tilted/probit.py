@@ -15,15 +15,13 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..ops.gaussian import normal_cdf
-from ..ops.power import log1p_ratio
+from ..ops.power import expm1_quotient, log1p_ratio
 from ..ops.quadrature import REACH
 
 #: A Gaussian of smaller standard deviation than this is narrow.
 _NARROW = 0.7
 #: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of its height.
 _BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
-#: Stands for a power of 0, at which the power's own derivative is not defined here.
-_SMALLEST_POWER = 1e-30
 
 
 def signs(Y: tf.Tensor) -> tf.Tensor:
@@ -73,11 +71,10 @@ def squeezed_probit_log_power_expectation(
     m, s = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
     half_slope = 0.5 - epsilon
     reference = tf.stop_gradient(epsilon + 2.0 * half_slope * normal_cdf(m))
-    power = tf.maximum(alpha, _SMALLEST_POWER)
 
     def g(erfc: tf.Tensor) -> tf.Tensor:
         log_ratio = tf.math.log(epsilon / reference + (half_slope / reference) * erfc)
-        return tf.math.expm1(power * log_ratio) / power
+        return expm1_quotient(log_ratio, alpha)
 
     low = g(tf.zeros_like(m))
     b = g(2.0 * tf.ones_like(m)) - low
