@@ -14,7 +14,7 @@ from gpflow.likelihoods import RobustMax, ScalarLikelihood
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive, to_default_float
 
-from .covariances import prior_factor, project
+from .covariances import project, whiten
 from .ops.gaussian import normal_cdf
 from .tilted import implementations
 from .tilted.bernoulli import step_log_power_expectation
@@ -193,7 +193,7 @@ class ResidualVariance(Function):
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> tf.Tensor:
         rows = tf.reshape(X, [-1, X.shape[-1]])
-        W = prior_factor(self.inducing_variable, self.kernel).W
-        d = project(W, self.inducing_variable, self.kernel, rows).D
+        W = whiten(self.inducing_variable, self.kernel).W
+        (d,) = project(W, self.inducing_variable, self.kernel, rows).D
         shape = tf.concat([tf.shape(X)[:-1], [1]], axis=0)
         return tf.reshape(self.variance + d, shape)

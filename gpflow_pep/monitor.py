@@ -31,10 +31,10 @@ from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
 from .fitted.classification import class_probabilities
+from .inference.fixed_point import FALLBACKS
 from .likelihoods import NoisyLabelBernoulli
-from .models.inference import SiteModel
+from .models import PEP
 from .training.outputs import bar
-from .updates import FALLBACKS
 
 
 class SitesToTensorBoard(ToTensorBoard):
@@ -42,16 +42,16 @@ class SitesToTensorBoard(ToTensorBoard):
     The record of the inner loop's newest run, as scalars ``sites/...``.
 
     They are ``residual``, ``num_sweeps``, ``num_rejected``, ``converged`` (1 or 0) and ``fallback``
-    (0 for none, else its place in :data:`gpflow_pep.updates.FALLBACKS`). Nothing is computed for
-    it.
+    (0 for none, else its place in :data:`gpflow_pep.inference.fixed_point.FALLBACKS`). Nothing is
+    computed for it.
 
     :param log_dir: Where to write.
     :param model: A model with sites.
     :raises ValueError: If the model has none.
     """
 
-    def __init__(self, log_dir: str, model: SiteModel) -> None:
-        if not isinstance(model, SiteModel):
+    def __init__(self, log_dir: str, model: PEP) -> None:
+        if not isinstance(model, PEP):
             raise ValueError(
                 f"model: got {type(model).__name__}, expected PEP or PEPClassification, whose sites"
                 " an inner loop brings to their fixed point. Leave this task out."

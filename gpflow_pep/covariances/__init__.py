@@ -1,21 +1,19 @@
 """Kernel and inducing variables turned into matrices."""
 
-from .blurred import BlurredInducingPoints, sum_of_products
-from .latents import Prior, independent_priors, well_conditioned
-from .noisy import NoisyInducingVariables
-from .projection import Projection, prior_factor, project, project_blocks
-from .well_conditioned import WellConditioned
+from .evaluate import Prior, Projection, project, project_blocks, whiten
+from .priors import check_columns, check_independent, check_inducing_variable, mixes_outputs
+from .well_conditioned import WellConditioned, well_conditioned
 
 __all__ = [
-    "BlurredInducingPoints",
-    "NoisyInducingVariables",
     "Prior",
     "Projection",
     "WellConditioned",
-    "independent_priors",
-    "prior_factor",
+    "check_columns",
+    "check_independent",
+    "check_inducing_variable",
+    "mixes_outputs",
     "project",
     "project_blocks",
-    "sum_of_products",
     "well_conditioned",
+    "whiten",
 ]

@@ -4,18 +4,26 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.config import default_jitter
 from gpflow.covariances import Kuu
-from gpflow.kernels import Kernel
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    FallbackSharedIndependentInducingVariables,
+    InducingVariables,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import Kernel, MultioutputKernel
 
+from ..inducing_variables import InducingVariablesWrapper
 from ..ops.linalg import jitter_needed
-from .wrapper import InducingVariablesWrapper
 
 
 class WellConditioned(InducingVariablesWrapper):
     """
     Other inducing variables, with as much jitter added to ``Kuu`` as its Cholesky factor needs.
 
-    That is none in all ordinary cases. Models factorise this ``Kuu``, and so do the GPflow
-    posteriors that they hand out: both see the same matrix, whatever happened.
+    That is none in all ordinary cases. It is what the GPflow posteriors that models hand out
+    factorise: the same matrix as the models do (:func:`~gpflow_pep.covariances.evaluate.whiten`),
+    whatever happened.
 
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
     """
@@ -34,3 +42,24 @@ def _Kuu_well_conditioned(
     # GPflow's wrappers of several outputs ask for none here, and add the default themselves.
     to_come = max(default_jitter() - jitter, 0.0)
     return K + jitter_needed(K + to_come * eye) * eye
+
+
+def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> InducingVariables:
+    """
+    Make inducing variables well-conditioned inside GPflow's multi-output wrappers.
+
+    :param inducing_variable: Of one output, or of several that are independent. Those of one output
+        under a kernel of several, which GPflow correlates, stay as they are.
+    :param kernel: The kernel.
+    """
+    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
+        return SeparateIndependentInducingVariables(
+            [WellConditioned(iv) for iv in inducing_variable.inducing_variable_list]
+        )
+    if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
+        return SharedIndependentInducingVariables(
+            WellConditioned(inducing_variable.inducing_variable)
+        )
+    if isinstance(kernel, MultioutputKernel):
+        return inducing_variable
+    return WellConditioned(inducing_variable)

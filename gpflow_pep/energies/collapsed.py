@@ -12,16 +12,25 @@ Bui, Yan & Turner (2017), sections 3.6 and 3.7, with the last term of 3.7 correc
 Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2}
 D_b \Sigma_b^{-1/2}|`, the last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
 :math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_ratio`, holds
-everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
+everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`. What some
+rows add to these is a :data:`Bound`, and another bound is another such function.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Gaussian
+from gpflow.mean_functions import MeanFunction
 
-from ..ops.linalg import factorise, gram, lower_matmul
+from ..covariances import evaluate, project, project_blocks
+from ..covariances.evaluate import users_code
+from ..inference.posterior import Natural, posterior_factor
+from ..ops.linalg import gram
 from ..ops.power import log1p_ratio
 
 
@@ -31,11 +40,8 @@ class RowSums(NamedTuple):
     :math:`\tilde r_b = C_b^{-1} r_b`.
     """
 
-    gram: tf.Tensor
-    r"""[M, M], :math:`\tilde A \tilde Aᵀ`."""
-
-    moment: tf.Tensor
-    r"""[M, P], :math:`\tilde A \tilde r`."""
+    natural: Natural
+    r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], and :math:`b = \tilde A \tilde r`, [P, M, 1]."""
 
     squares: tf.Tensor
     r"""[], :math:`|\tilde r|^2`, over outputs too."""
@@ -45,17 +51,79 @@ class RowSums(NamedTuple):
     D_b \Sigma_b^{-1/2}|`."""
 
 
-@tf.autograph.experimental.do_not_convert
+class RegressionPrior(NamedTuple):
+    """What the rows of a regression problem have in common, but for the inducing variables' W."""
+
+    kernel: Kernel
+    inducing_variable: InducingVariables
+    mean_function: MeanFunction
+    likelihood: Gaussian
+
+    def residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """[N, P], targets less the mean function."""
+        return Y - evaluate.mean(self.mean_function, X)
+
+    def noise(self, X: tf.Tensor) -> tf.Tensor:
+        """[N], noise variances."""
+        return tf.squeeze(_noise_variance(self.likelihood, X), axis=-1)
+
+
+@users_code
+def _noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
+    return likelihood.variance_at(X)
+
+
+#: What some rows add to the sums: ``(prior, rows, W [1, M, M]) -> RowSums``, differentiable in W
+#: and in the variables of the prior.
+Bound = Callable[[RegressionPrior, Any, tf.Tensor], RowSums]
+
+
+def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+    """
+    Sum over rows that are each a factor of their own.
+
+    :param prior: What they have in common.
+    :param rows: X [N, D], Y [N, P] and the power of each [N].
+    :param W: Inverse Cholesky factor of Kuu.
+    """
+    X, Y, alpha = rows
+    A, d = project(W, prior.inducing_variable, prior.kernel, X)
+    return single_row_sums(A, d[0], prior.noise(X), alpha, prior.residual(X, Y))
+
+
+def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+    """
+    Sum over blocks of rows, each block a factor.
+
+    :param prior: What they have in common.
+    :param rows: Which members of the blocks are rows, [B, S], X [B, S, D], Y [B, S, P] and the
+        power of each block [B].
+    :param W: Inverse Cholesky factor of Kuu.
+    """
+    member, X, Y, alpha = rows
+    A, D = project_blocks(W, prior.inducing_variable, prior.kernel, X)
+    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
+    noise = tf.reshape(prior.noise(flat_X), [num_blocks, size])
+    r = tf.reshape(prior.residual(flat_X, flat_Y), [num_blocks, size, Y.shape[-1]])
+    weight = tf.cast(member, X.dtype)
+    return block_sums(
+        A * tf.reshape(weight, [-1]),
+        D * weight[:, :, None] * weight[:, None, :],
+        tf.where(member, noise, tf.ones_like(noise)),
+        alpha,
+        r * weight[:, :, None],
+    )
+
+
 @check_shapes(
-    "A: [M, N]",
+    "A: [1, M, N]",
     "d: [N]",
     "noise: [N]",
     "alpha: [broadcast N]",
     "r: [N, P]",
-    "return.gram: [M, M]",
-    "return.moment: [M, P]",
-    "return.squares: []",
-    "return.logdet: []",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
 )
 def single_row_sums(
     A: tf.Tensor, d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
@@ -72,24 +140,20 @@ def single_row_sums(
     precision = 1.0 / (noise + alpha * d)  # C⁻² of a block of one row
     weighted = r * precision[:, None]
     return RowSums(
-        gram(A, precision),
-        tf.matmul(A, weighted),
+        Natural(gram(A, precision[None]), _by_output(tf.matmul(A[0], weighted))),
         tf.reduce_sum(r * weighted),
         tf.reduce_sum(tf.math.log(noise) + log1p_ratio(d / noise, alpha)),
     )
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "A: [M, N]",
+    "A: [1, M, N]",
     "D: [B, S, S]",
     "noise: [B, S]",
     "alpha: [broadcast B]",
     "r: [B, S, P]",
-    "return.gram: [M, M]",
-    "return.moment: [M, P]",
-    "return.squares: []",
-    "return.logdet: []",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
 )
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
@@ -106,52 +170,34 @@ def block_sums(
     :param r: Targets less the mean function.
     """
     num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
+    num_inducing, num_outputs = A.shape[1] or -1, r.shape[2] or -1
     alpha = alpha[..., None]  # [B, 1]
     C = tf.linalg.cholesky(alpha[..., None] * D + tf.linalg.diag(noise))  # [B, S, S]
-    blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
-    whitened = tf.reshape(tf.linalg.triangular_solve(C, blocks), [num_blocks * size, -1])
-    residual = tf.reshape(tf.linalg.triangular_solve(C, r), [num_blocks * size, -1])
+    blocks = tf.transpose(tf.reshape(A, [num_inducing, num_blocks, size]), [1, 2, 0])
+    rows = num_blocks * size
+    whitened = tf.reshape(tf.linalg.triangular_solve(C, blocks), [rows, num_inducing])
+    residual = tf.reshape(tf.linalg.triangular_solve(C, r), [rows, num_outputs])
     scale = tf.math.rsqrt(noise)
     eigenvalues = tf.linalg.eigvalsh(scale[:, :, None] * D * scale[:, None, :])
     eigenvalues = tf.maximum(eigenvalues, tf.zeros_like(eigenvalues))
     return RowSums(
-        gram(tf.transpose(whitened), tf.ones([], A.dtype)),
-        tf.matmul(whitened, residual, transpose_a=True),
+        Natural(
+            gram(tf.transpose(whitened)[None], tf.ones([1, 1], A.dtype)),
+            _by_output(tf.matmul(whitened, residual, transpose_a=True)),
+        ),
         tf.reduce_sum(tf.square(residual)),
         tf.reduce_sum(tf.math.log(noise) + log1p_ratio(eigenvalues, alpha)),
     )
 
 
-class _Evidence(NamedTuple):
-    logdet: tf.Tensor
-    """[], log-determinants of one output, without the term of 2 pi."""
-
-    quadratic: tf.Tensor
-    """[], quadratic form, summed over outputs."""
+def _by_output(moments: tf.Tensor) -> tf.Tensor:
+    """[P, M, 1] of [M, P]."""
+    return tf.transpose(moments)[..., None]
 
 
-def _evidence(sums: RowSums) -> _Evidence:
-    eye = tf.eye(tf.shape(sums.gram)[0], dtype=sums.gram.dtype)
-    factor = factorise(eye + sums.gram)  # B = I + Ã Ãᵀ
-    c = lower_matmul(factor.W, sums.moment)
-    logdet_B = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor.L)))
-    return _Evidence(sums.logdet + logdet_B, sums.squares - tf.reduce_sum(tf.square(c)))
-
-
-def _log_density(
-    logdet: tf.Tensor, quadratic: tf.Tensor, moment: tf.Tensor, num_rows: tf.Tensor
-) -> tf.Tensor:
-    num_outputs = tf.cast(tf.shape(moment)[1], logdet.dtype)
-    constant = tf.cast(num_rows, logdet.dtype) * tf.cast(np.log(2.0 * np.pi), logdet.dtype)
-    return -0.5 * (num_outputs * (constant + logdet) + quadratic)
-
-
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "sums.gram: [M, M]",
-    "sums.moment: [M, P]",
-    "sums.squares: []",
-    "sums.logdet: []",
+    "sums.natural.G: [1, M, M]",
+    "sums.natural.b: [P, M, 1]",
     "num_rows: []",
     "return: []",
 )
@@ -164,14 +210,12 @@ def log_marginal_likelihood(sums: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
     :param sums: Sums over all rows.
     :param num_rows: How many rows there are.
     """
-    evidence = _evidence(sums)
-    return _log_density(evidence.logdet, evidence.quadratic, sums.moment, num_rows)
+    return _log_density(sums, sums, num_rows)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "sums.gram: [M, M]",
-    "slack_sums.gram: [M, M]",
+    "sums.natural.G: [1, M, M]",
+    "slack_sums.natural.G: [1, M, M]",
     "num_rows: []",
     "return: []",
 )
@@ -187,5 +231,14 @@ def upper_bound(sums: RowSums, slack_sums: RowSums, num_rows: tf.Tensor) -> tf.T
     :param slack_sums: Sums over all rows with noise variances + c, D = 0.
     :param num_rows: How many rows there are.
     """
-    logdet, quadratic = _evidence(sums).logdet, _evidence(slack_sums).quadratic
-    return _log_density(logdet, quadratic, sums.moment, num_rows)
+    return _log_density(sums, slack_sums, num_rows)
+
+
+def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
+    """The logarithm of a Gaussian density, with determinant and quadratic form of these sums."""
+    q = posterior_factor(of_logdet.natural)
+    c = q.c if of_quadratic is of_logdet else posterior_factor(of_quadratic.natural).c
+    num_rows, num_outputs = (tf.cast(number, c.dtype) for number in (num_rows, tf.shape(c)[0]))
+    logdet = num_rows * np.log(2.0 * np.pi) + of_logdet.logdet + 2.0 * tf.reduce_sum(q.half_logdet)
+    quadratic = of_quadratic.squares - tf.reduce_sum(tf.square(c))
+    return -0.5 * (num_outputs * logdet + quadratic)

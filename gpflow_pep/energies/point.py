@@ -16,58 +16,124 @@ integral at the cavity. Nothing in it divides by :math:`\alpha` or by s.
 At a fixed point it is stationary in the sites, and in the marginals (m, s) too: the derivative of
 the second and third sum in the natural parameters of a marginal is 1 / alpha times the difference
 of the moments of tilted distribution and q, which is zero there. So the gradient in kernel,
-likelihood and inducing parameters is that of :func:`prior_terms` and of :math:`\ell_n` through the
+likelihood and inducing parameters is that of the first sum and of :math:`\ell_n` through the
 residual variance, mean function and likelihood, with sites and cavities held fixed: one pass over
-the rows that costs what regression costs.
+the rows that costs what regression costs. The sweep that ended the inner loop has computed
+:math:`\ell_n` with :math:`\partial \ell / \partial m = \delta_1` and
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` already.
 """
+
+from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..cavity import Cavity
-from ..ops.linalg import factorise, lower_matmul
+from ..covariances import evaluate
+from ..inference.fixed_point import FixedPoint
+from ..inference.posterior import Marginals, Natural, Sites, cavity, posterior_factor
+from ..inference.problem import SiteProblem, sites_of_rows
+from ..ops import chunks
 from ..ops.power import log1p_ratio
-from ..sites import Marginals, Sites
+from ..tilted import log_power_expectation
+
+#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
+#: product with the variance), A, and A times the sites' precisions.
+_KEPT_MATRICES = 4
 
 
-@tf.autograph.experimental.do_not_convert
+def energy(
+    problem: SiteProblem,
+    found: FixedPoint,
+    totals: Natural | None = None,
+    scale: float = 1.0,
+) -> tf.Tensor:
+    """
+    Compute the energy of some rows, see this module.
+
+    With totals, those of all rows take the place of what these rows add to the prior, whose terms
+    and derivatives then stand for ``scale`` times as many.
+
+    :param problem: The rows.
+    :param found: Their sites with what belongs to them, constant for differentiation.
+    :param totals: What all rows add to the prior; None: these are all.
+    :param scale: How many rows each of these stands for.
+    """
+    ell, delta1, delta2 = found.extra
+    power = problem.alpha[:, None]
+    by_variance = 0.5 * (delta2 + power * tf.square(delta1))
+    left = cavity(found.marginals, found.sites, power)
+    # A likelihood without parameters to train need not be asked again.
+    trained = bool(getattr(problem.likelihood, "trainable_variables", ()))
+
+    def of_chunk(piece: Any, W: tf.Tensor) -> tuple[Natural, tf.Tensor]:
+        X, (sites, delta1, by_variance, m, s, Y, alpha) = piece
+        A, D = problem.project(W, X)
+        d, mean = tf.transpose(D), evaluate.mean(problem.mean_function, X)
+        change = tf.reduce_sum(delta1 * mean + by_variance * d)
+        if trained:
+            moments = (tf.stop_gradient(m + mean), tf.stop_gradient(s + d))
+            change += tf.reduce_sum(
+                log_power_expectation(problem.likelihood, X, *moments, Y, alpha)
+            )
+        return sites_of_rows(A, sites), change
+
+    chunk_size, keep = problem.plan(_KEPT_MATRICES)
+    rows = found.sites, delta1, by_variance, left.m, left.s, problem.Y, problem.alpha
+    natural, change = chunks.sum_over_chunks(
+        of_chunk,
+        chunks.row_chunks((problem.X, rows), chunk_size),
+        (problem.W,),
+        keep=keep,
+        reduction=problem.reduction,
+    )
+    if totals is not None:
+        natural = Natural(
+            *(all_rows + scale * _zero(part) for all_rows, part in zip(totals, natural))
+        )
+    terms = tf.reduce_sum(ell) + site_terms(found.marginals, found.sites, left.e, power)
+    (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
+    return prior_terms(natural) + scale * (terms + _zero(change))
+
+
+def _zero(value: tf.Tensor) -> tf.Tensor:
+    """0 with the derivatives of the value."""
+    return value - tf.stop_gradient(value)
+
+
 @check_shapes(
-    "gram: [M, M]",
-    "moment: [M, 1]",
+    "natural.G: [broadcast L, M, M]",
+    "natural.b: [L, M, 1]",
     "return: []",
 )
-def prior_terms(gram: tf.Tensor, moment: tf.Tensor) -> tf.Tensor:
+def prior_terms(natural: Natural) -> tf.Tensor:
     r"""
-    Compute :math:`-\tfrac12 \log|I + G| + \tfrac12 bᵀ (I + G)^{-1} b` of one latent function.
+    Compute :math:`\sum_l -\tfrac12 \log|I + G_l| + \tfrac12 b_lᵀ (I + G_l)^{-1} b_l`.
 
-    :param gram: G, :math:`A \,\mathrm{diag}(\tau) Aᵀ`.
-    :param moment: b, :math:`A \nu`.
+    :param natural: :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A \nu`.
     """
-    factor = factorise(tf.eye(tf.shape(gram)[0], dtype=gram.dtype) + gram)
-    logdet = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor.L)))
-    return 0.5 * tf.reduce_sum(tf.square(lower_matmul(factor.W, moment))) - logdet
+    q = posterior_factor(natural)
+    logdets = q.half_logdet + tf.zeros_like(natural.b[:, 0, 0])
+    return 0.5 * tf.reduce_sum(tf.square(q.c)) - tf.reduce_sum(logdets)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "marginals.m: [N, L]",
-    "marginals.s: [N, L]",
+    "q.m: [N, L]",
+    "q.s: [N, L]",
     "sites.nu: [N, L]",
     "sites.tau: [N, L]",
-    "cavity.e: [N, L]",
+    "e: [N, L]",
     "alpha: [broadcast N, 1]",
     "return: []",
 )
-def site_terms(marginals: Marginals, sites: Sites, cavity: Cavity, alpha: tf.Tensor) -> tf.Tensor:
+def site_terms(q: Marginals, sites: Sites, e: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     """
     Compute the third sum of the energy, see this module.
 
-    :param marginals: Moments of h under q.
+    :param q: Moments of h under q.
     :param sites: The sites in q.
-    :param cavity: Their cavities, all proper.
+    :param e: Of their cavities, positive.
     :param alpha: The power of each row.
     """
-    m, s = marginals
-    nu, tau = sites
-    quadratic = (alpha * tf.square(nu) * s + tau * tf.square(m) - 2.0 * nu * m) / cavity.e
+    (m, s), (nu, tau) = q, sites
+    quadratic = (alpha * tf.square(nu) * s + tau * tf.square(m) - 2.0 * nu * m) / e
     return 0.5 * tf.reduce_sum(quadratic - log1p_ratio(-tau * s, alpha))

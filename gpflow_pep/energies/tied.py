@@ -23,9 +23,9 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.kullback_leiblers import gauss_kl
 
+from ..inference.prediction import WhitenedGaussian
 from ..ops.power import log1p_ratio
 from ..ops.tempered import normaliser, tempered
-from ..posterior import WhitenedGaussian
 
 
 class TiedEnergy(NamedTuple):
@@ -38,7 +38,6 @@ class TiedEnergy(NamedTuple):
     """[], all terms of the energy but the sum over rows."""
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "q.q_mu: [M, L]",
     "q.q_sqrt: [L, M, M]",
@@ -79,7 +78,6 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
     return TiedEnergy(WhitenedGaussian(tf.transpose(shrunk[:, :, 0]), root), rest)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "q.q_mu: [M, L]",
     "q.q_sqrt: [L, M, M]",
@@ -101,7 +99,6 @@ def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedE
     return TiedEnergy(q, -gauss_kl(*q))
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "q.q_mu: [M, L]",
     "q.q_sqrt: [L, M, M]",

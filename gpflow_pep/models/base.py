@@ -1,36 +1,103 @@
-"""What models have in common: everything that follows from q(v)."""
+"""What models that hold their data have in common."""
 
 import abc
-from typing import Any
 
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
-from gpflow.base import InputData, MeanAndVariance
+from gpflow.base import InputData, MeanAndVariance, TensorData
 from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.mean_functions import MeanFunction
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
-from gpflow.posteriors import BasePosterior, PrecomputeCacheType, create_posterior
+from gpflow.models.util import InducingVariablesLike
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
-from ..covariances import well_conditioned
-from ..ops import chunks, replicas
-from ..ops.graph import converted_for, unconverted
-from ..posterior import WhitenedGaussian, gpflow_posterior
-from ..surrogate import SurrogateRegression, surrogate_rows
-from . import checks
+from .. import checks
+from ..covariances import check_inducing_variable, whiten
+from ..covariances.evaluate import lean
+from ..inference.posterior import Natural
+from ..inference.prediction import (
+    WhitenedGaussian,
+    f_under,
+    gpflow_posterior,
+    unwhitened,
+    whitened_posterior,
+)
+from ..inference.surrogate import SurrogateRegression, surrogate_regression
+from ..ops.chunks import LOCAL, Reduction
+from .parameters import Power, never_trained
 
-#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
-#: product with the variance), A, and A times the rows' precisions.
-_KEPT_MATRICES = 4
+#: What to do where numbers are not finite or sites do not converge.
+ADVICE = (
+    "Likely causes are a hyperparameter that ran off to a huge or tiny value, data far from unit"
+    " scale, or targets that the likelihood cannot explain. Standardise the data, put priors on the"
+    " parameters, start from others, or lower alpha."
+)
 
 
-class PredictiveModel(GPModel):
-    """A model that predicts by q(v) of the whitened inducing variables."""
+class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
+    """
+    A model that holds its data and computes q(v) from them.
 
+    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\\ s.
+    :param kernel: The kernel.
+    :param likelihood: The likelihood.
+    :param inducing_variable: The inducing variables, or inducing inputs [M, D].
+    :param mean_function: Mean of f; zero by default.
+    :param num_latent_gps: How many latent functions there are.
+    :param alpha: The power, or powers.
+    :param chunk_size: The most rows that are worked on at a time; None: chosen.
+    :raises ValueError: If they do not fit together.
+    """
+
+    data: tuple[tf.Tensor, tf.Tensor]
     inducing_variable: InducingVariables
+    alpha: Power
+    reduction: Reduction = LOCAL
+    """Over processes, where each holds a shard of the rows: see
+    :mod:`gpflow_pep.training.distributed`."""
+
+    def __init__(
+        self,
+        data: tuple[tf.Tensor, tf.Tensor],
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariablesLike,
+        mean_function: MeanFunction | None,
+        num_latent_gps: int | None,
+        alpha: TensorData,
+        chunk_size: int | None,
+    ) -> None:
+        X = data[0]
+        variables = check_inducing_variable(inducing_variable, kernel, X)
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
+        self.data, self.num_data = data, X.shape[0]
+        self.inducing_variable = variables
+        checks.check_same_float(
+            X.dtype,
+            kernel=kernel,
+            likelihood=likelihood,
+            mean_function=self.mean_function,
+            inducing_variable=variables,
+        )
+        self.chunk_size = (
+            None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
+        )
+        self.alpha = Power(alpha)
 
     @abc.abstractmethod
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        """q(v) for the parameters and data as they are."""
+    def natural_of_v(self) -> Natural:
+        """Compute what the data add to the natural parameters of the prior of v."""
+
+    def pep_log_marginal_likelihood(self) -> tf.Tensor:
+        """
+        Compute the Power EP estimate of the log marginal likelihood, see the class.
+
+        :raises ValueError: If it is not finite; the message says what to try.
+        """
+        return self.maximum_log_likelihood_objective()
 
     def posterior(
         self,
@@ -50,6 +117,7 @@ class PredictiveModel(GPModel):
             precompute_cache,
         )
 
+    @lean
     @inherit_check_shapes
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -59,74 +127,31 @@ class PredictiveModel(GPModel):
 
         This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
         """
-        return self._f_under(self._posterior_of_v(), Xnew, full_cov, full_output_cov)
+        parts = self.kernel, self.inducing_variable, self.mean_function
+        return f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov)
 
-    def _f_under(
-        self,
-        q: WhitenedGaussian,
-        Xnew: InputData,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-    ) -> MeanAndVariance:
-        """Moments of f where v is distributed as q, by GPflow's conditionals."""
-        posterior = create_posterior(
-            self.kernel,
-            well_conditioned(self.inducing_variable, self.kernel),
-            *q,
-            whiten=True,
-            mean_function=self.mean_function,
-            precompute_cache=PrecomputeCacheType.NOCACHE,
-        )
-        return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
-
-
-class InternalDataModel(PredictiveModel, InternalDataTrainingLossMixin):
-    """A model that holds its data and computes q(v) from them."""
-
-    data: tuple[tf.Tensor, tf.Tensor]
-    _chunk_size: int | None
-
-    @abc.abstractmethod
-    def pep_log_marginal_likelihood(self) -> tf.Tensor:
-        """Compute the Power EP estimate of the log marginal likelihood."""
-
-    @abc.abstractmethod
-    def _natural_of_v(self) -> list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        """
-        Of each latent function the inverse Cholesky factor of Kuu and what the data add to the
-        prior of v: W [M, M], G [M, M] and b [M, 1].
-        """
-
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     def surrogate(self) -> SurrogateRegression:
         """
         Compute the regression problem whose exact posterior of u and evidence are this model's.
 
-        See :mod:`gpflow_pep.surrogate`. It takes as many inducing variables for each latent
-        function.
+        See :mod:`gpflow_pep.inference.surrogate`.
 
         :raises ValueError: If sites of negative precision leave a direction of u with less
             precision than the prior has: no observation with noise does that.
         """
-        rows = [surrogate_rows(*natural) for natural in self._natural_of_v()]
-        smallest = tf.reduce_min(tf.stack([row.smallest for row in rows]))
-        checks.require(
-            smallest > -1e-6,
-            "surrogate: got sites of negative precision that leave some direction less certain than"
-            " the prior, expected a likelihood whose sites all say something. Use a log-concave"
-            " likelihood.",
-        )
-        log_evidence = tf.add_n([row.log_evidence for row in rows])
-        return SurrogateRegression(
-            tf.stack([row.weights for row in rows]),
-            tf.stack([row.targets for row in rows]),
-            self.pep_log_marginal_likelihood() - log_evidence,
-        )
+        W = whiten(self.inducing_variable, self.kernel).W
+        log_z = self.pep_log_marginal_likelihood()
+        return surrogate_regression(W, self.natural_of_v(), log_z)
 
-    @inherit_check_shapes
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        """See :meth:`pep_log_marginal_likelihood`."""
-        return self.pep_log_marginal_likelihood()
+    @tf.autograph.experimental.do_not_convert
+    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
+
+        :return: mean, covariance
+        """
+        return unwhitened(whiten(self.inducing_variable, self.kernel).L, self._posterior_of_v())
 
     @property
     def q_mu(self) -> tf.Tensor:
@@ -138,38 +163,15 @@ class InternalDataModel(PredictiveModel, InternalDataTrainingLossMixin):
         """[L, M, M], lower triangular square root of the covariance of the whitened q(v)."""
         return self._posterior_of_v().q_sqrt
 
-    def _mean(self, X: tf.Tensor) -> tf.Tensor:
-        """The mean function."""
-        return converted_for((self.mean_function,), _call)(self.mean_function, X)
+    @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:
+        """See ``tf.Module``; alpha is none of them, whatever ``set_trainable`` says."""
+        return never_trained(super().trainable_variables, self.alpha)
 
-    def _num_rows(self) -> tf.Tensor:
-        return tf.shape(self.data[0])[0]
-
-    def _num_rows_everywhere(self) -> tf.Tensor:
-        """N, of all processes that hold a shard of the rows."""
-        (number,) = replicas.total([tf.cast(self._num_rows(), self.data[0].dtype)])
-        return number
-
-    def _known_num_rows(self) -> int | None:
-        """N where it is known before a graph runs."""
-        if tf.executing_eagerly():
-            return int(self._num_rows())
-        known: int | None = self.data[0].shape[0]
-        return known
-
-    def _num_inducing(self) -> int:
-        return (self.inducing_variable.shape or (None,))[0] or 1
-
-    def _rows_at_a_time(self) -> int:
-        return self._chunk_size or chunks.default_chunk_size(self._num_inducing())
-
-    def _fits_memory(self, copies: int = _KEPT_MATRICES) -> bool:
-        """Whether matrices of size M x N may be kept; never where a chunk size was asked for."""
-        X = self.data[0]
-        return self._chunk_size is None and chunks.fits_memory(
-            self._num_inducing(), X.shape[0], X.dtype.size, copies
+    @tf.autograph.experimental.do_not_convert
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        q = whitened_posterior(self.natural_of_v())
+        return WhitenedGaussian(
+            checks.require_finite(q.q_mu, "mean of q(u)", ADVICE),
+            checks.require_finite(q.q_sqrt, "covariance of q(u)", ADVICE),
         )
-
-
-def _call(function: Any, X: tf.Tensor) -> tf.Tensor:
-    return function(X)

@@ -1,5 +1,6 @@
 """Parameters that GPflow has no class for, and what the models say of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,35 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
+from ..inference.posterior import Sites
 from ..ops.power import is_power
-from ..sites import Sites
 
 
-class Power(Parameter):
+class ConvergenceWarning(UserWarning):
+    """The sites did not reach their fixed point."""
+
+
+class FixedParameter(Parameter):
+    """A parameter that is never trained: ``gpflow.set_trainable`` has no effect on it."""
+
+    def __init__(self, value: TensorData, **kwargs: Any) -> None:
+        super().__init__(value, **{**kwargs, "trainable": False})
+
+    trainable = False
+
+
+def never_trained(variables: Sequence[tf.Variable], *parts: tf.Module) -> tuple[tf.Variable, ...]:
+    """
+    Leave the variables of some parts out, whatever ``gpflow.set_trainable`` says of them.
+
+    :param variables: All that are trainable.
+    :param parts: Parameters or modules that are not.
+    """
+    fixed = {id(variable) for part in parts for variable in part.variables}
+    return tuple(variable for variable in variables if id(variable) not in fixed)
+
+
+class Power(FixedParameter):
     """
     The power :math:`\\alpha` of Power EP: one number, or one for each factor; not trained.
 
@@ -21,7 +46,7 @@ class Power(Parameter):
 
     def __init__(self, value: TensorData, **kwargs: Any) -> None:
         _check_power(value)
-        super().__init__(value, **{"trainable": False, **kwargs})
+        super().__init__(value, **kwargs)
 
     def assign(self, value: TensorData, *args: Any, **kwargs: Any) -> tf.Tensor:
         """See :meth:`gpflow.Parameter.assign`; values outside [0, 1] are refused."""
@@ -46,24 +71,17 @@ def _check_power(value: TensorData) -> None:
         )
 
 
-class ConvergenceWarning(UserWarning):
-    """The sites did not reach their fixed point."""
-
-
 class SiteParameters(Module):
-    """The cached sites of a model, not trained."""
+    """
+    The cached sites of a model, never trained.
+
+    :param sites: Where to start.
+    """
 
     def __init__(self, sites: Sites) -> None:
         super().__init__()
         shape = [None, sites.nu.shape[1]]
-        self.nu = Parameter(sites.nu, trainable=False, shape=shape, dtype=sites.nu.dtype)
-        self.tau = Parameter(sites.tau, trainable=False, shape=shape, dtype=sites.tau.dtype)
-
-    def assign(self, sites: Sites) -> None:
-        """Replace all sites; there may be another number of rows."""
-        self.nu.unconstrained_variable.assign(sites.nu)
-        self.tau.unconstrained_variable.assign(sites.tau)
-
-    def read(self) -> Sites:
-        """The sites as tensors."""
-        return Sites(tf.convert_to_tensor(self.nu), tf.convert_to_tensor(self.tau))
+        self.nu = FixedParameter(sites.nu, shape=shape, dtype=sites.nu.dtype)
+        self.tau = FixedParameter(sites.tau, shape=shape, dtype=sites.tau.dtype)
+        self.version = tf.Variable(0, trainable=False)
+        """How often all of them were replaced at once."""

@@ -1,5 +1,8 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
+import warnings
+from typing import Any
+
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import RegressionData, TensorData
@@ -8,25 +11,23 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
-from .. import cavity, tilted
-from ..covariances import prior_factor
+from .. import checks
+from ..covariances import check_independent, evaluate, whiten
+from ..energies import point
+from ..inference.fixed_point import FALLBACKS, FixedPoint, SiteUpdateInfo
+from ..inference.posterior import Natural, Sites, cavity, no_sites
+from ..inference.problem import SiteProblem, infer, natural_sums
+from ..inference.sequential import infer_sequentially
 from ..ops import chunks
-from ..ops.chunks import Rows
-from ..ops.graph import unconverted
-from ..sites import no_sites
-from ..sweep import (
-    project_latents,
-    residual_variance,
-)
-from ..updates import SiteUpdateInfo
-from . import checks
-from .inference import ADVICE
+from ..ops.linalg import report_once
+from ..tilted import check_num_latent, check_support, log_power_expectation
+from .base import ADVICE, InternalDataModel
 from .minibatch import MinibatchLoss
-from .parameters import Power, SiteParameters
-from .rows import ReplaceableRows
+from .parameters import ConvergenceWarning, SiteParameters, never_trained
+from .rows import replace_rows
 
 
-class PEP(ReplaceableRows):
+class PEP(InternalDataModel):
     r"""
     Sparse GP model with any likelihood by Power Expectation Propagation.
 
@@ -53,7 +54,11 @@ class PEP(ReplaceableRows):
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
-        deviations of q.
+        deviations of q. Raised to what the float can reach: 6e-5 in single precision.
+    :param fresh_sites: Whether each run starts from no sites instead of those of the last run. That
+        takes more sweeps, and makes log Z a function of the parameters alone where there are
+        several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
+        changed later.
     :raises ValueError: If an argument is not as said here.
     """
 
@@ -70,77 +75,61 @@ class PEP(ReplaceableRows):
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float = 1e-6,
+        fresh_sites: bool = False,
     ) -> None:
         X, Y = checks.check_data(data)
-        checks.check_support(likelihood, Y)
-        num_latent_gps = checks.check_num_latent(num_latent_gps, likelihood, Y)
-        super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
-        self.inducing_variable = checks.check_inducing_variable(inducing_variable, kernel, X)
-        self._priors()  # refuses what it cannot take apart
-        self.data = X, Y
-        self.num_data = X.shape[0]
-        checks.check_same_float(
-            X.dtype,
-            kernel=kernel,
-            likelihood=likelihood,
-            mean_function=self.mean_function,
-            inducing_variable=self.inducing_variable,
+        check_support(likelihood, Y)
+        num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
+        super().__init__(
+            (X, Y),
+            kernel,
+            likelihood,
+            inducing_variable,
+            mean_function,
+            num_latent_gps,
+            alpha,
+            chunk_size,
         )
-        self._chunk_size = checks.check_chunk_size(chunk_size)
-        self.alpha = Power(alpha)
-        checks.check_alpha(self.alpha, self._known_num_rows(), "row")
-        self.max_sweeps, self.tolerance = checks.check_loop(max_sweeps, tolerance)
-        self.sites = SiteParameters(no_sites(self._num_rows(), num_latent_gps, X.dtype))
+        check_independent(kernel, self.inducing_variable, num_latent_gps)
+        checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        self.max_sweeps, self.tolerance = checks.check_loop(max_sweeps, tolerance, X.dtype)
+        self.fresh_sites = fresh_sites
+        self.sites = SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
         self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
         self._rows_version = tf.Variable(0, trainable=False)
 
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: []",
     )
-    def pep_log_marginal_likelihood(self) -> tf.Tensor:
-        """
-        Compute the Power EP estimate of the log marginal likelihood at the sites' fixed point.
-
-        :raises ValueError: If it is not finite; the message says what to try.
-        """
-        factors = self._prior_factors()
-        sites, moments = self._infer(factors)
-        value = self._energy(factors, self._rows(), sites, moments)
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """See :meth:`pep_log_marginal_likelihood`."""
+        problem = self.site_problem()
+        value = point.energy(problem, self._infer(problem))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
-    @unconverted
-    @check_shapes(
-        "return[0]: [M, L]",
-        "return[1]: [L, M, M]",
-    )
-    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Compute mean and covariance of q(u) of each latent function.
+    @property
+    def last_inference(self) -> SiteUpdateInfo:
+        """The record of the newest run of the inner loop."""
+        sweeps, residual, converged, rejected, fallback = self._last_run.numpy()
+        return SiteUpdateInfo(
+            int(sweeps), float(residual), bool(converged), int(rejected), FALLBACKS[int(fallback)]
+        )
 
-        :return: mean, covariance
-        """
-        q_mu, q_sqrt = self._posterior_of_v()
-        means, covariances = [], []
-        for prior in self._priors():
-            L = prior_factor(prior.inducing_variable, prior.kernel).L
-            for latent in prior.latents:
-                root = tf.matmul(L, q_sqrt[latent])
-                means.append((latent, tf.matmul(L, q_mu[:, latent : latent + 1])))
-                covariances.append((latent, tf.matmul(root, root, transpose_b=True)))
-        in_order = [
-            [value for _, value in sorted(part, key=lambda x: x[0])]
-            for part in (means, covariances)
-        ]
-        return tf.concat(in_order[0], axis=1), tf.stack(in_order[1])
+    @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:
+        """See ``tf.Module``; alpha and the sites are none of them."""
+        found = super().trainable_variables
+        own = {id(self._last_run), id(self._rows_version)}
+        return never_trained([v for v in found if id(v) not in own], self.sites)
 
-    @unconverted
     def update_sites(
         self,
         max_sweeps: int | None = None,
         tolerance: float | None = None,
         damping: float | None = None,
         *,
+        fresh: bool = False,
         sequential: bool = False,
     ) -> SiteUpdateInfo:
         """
@@ -149,30 +138,44 @@ class PEP(ReplaceableRows):
         There is no need to call it before anything else; it serves to look, or to try other
         settings than the model's.
 
-        :param max_sweeps: The most sweeps; the model's by default.
+        :param max_sweeps: The most sweeps, without fallbacks; the model's by default, with them.
         :param tolerance: See the model; the model's by default.
         :param damping: The largest step, in (0, 1]; 1 by default.
+        :param fresh: Start from no sites instead of those that are there. Where there are several
+            fixed points, the one that is found then depends on the parameters alone.
         :param sequential: Update one row after another, as the papers do; each sweep is one pass,
             and one pass from no sites is assumed-density filtering. Slow, compiled at each
             call, in memory for M x N numbers, and for small data or few rows only: see
-            :mod:`gpflow_pep.sequential`.
+            :mod:`gpflow_pep.inference.sequential`.
         :raises ValueError: If an argument is outside its range.
         """
-        max_sweeps = self.max_sweeps if max_sweeps is None else max_sweeps
-        tolerance = self.tolerance if tolerance is None else tolerance
-        checks.check_loop(max_sweeps, tolerance)
         if damping is not None and not 0.0 < damping <= 1.0:
             raise ValueError(f"damping: got {damping}, expected a step in (0, 1]. 1 is undamped.")
+        sweeps, tolerance = checks.check_loop(
+            self.max_sweeps if max_sweeps is None else max_sweeps,
+            self.tolerance if tolerance is None else tolerance,
+            self.data[0].dtype,
+        )
+        limits: dict[str, Any] = {
+            "max_sweeps": sweeps,
+            "tolerance": tolerance,
+            "damping": damping or 1.0,
+        }
 
-        def infer() -> None:
-            self._infer(self._prior_factors(), max_sweeps, tolerance, damping or 1.0, sequential)
+        @tf.autograph.experimental.do_not_convert
+        def run() -> None:
+            problem = self.site_problem()
+            if sequential:
+                self._run(problem, fresh, infer_sequentially, **limits)
+            else:
+                self._run(problem, fresh, infer, fall_back=max_sweeps is None, **limits)
 
         if sequential:  # row after row is too slow outside a graph
-            checks.check_not_sharded("update_sites(sequential=True)", "Leave out sequential.")
-            tf.function(infer, autograph=False)()
+            self.require_all_rows("update_sites(sequential=True)", "Leave out sequential.")
+            tf.function(run, autograph=False)()
             self._warn_unless_converged()
         else:
-            infer()
+            run()
         return self.last_inference
 
     def minibatch_training_loss_closure(
@@ -203,7 +206,7 @@ class PEP(ReplaceableRows):
         """
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: [N]",
     )
@@ -216,27 +219,181 @@ class PEP(ReplaceableRows):
 
         :raises ValueError: If a row's cavity is improper then, or the result is not finite.
         """
-        factors = self._prior_factors()
-        sites, moments = self._infer(factors)
-        X, Y, _ = self._rows()
-        one = tf.ones([1, 1], X.dtype)
-        without = cavity.remove(moments, sites, one)
+        problem = self.site_problem()
+        found = self._infer(problem)
+        one = tf.ones([1, 1], problem.X.dtype)
+        without = cavity(found.marginals, found.sites, one)
         checks.require_finite(
             tf.where(without.e > 0.0, one, one / 0.0),
             "leave-one-out cavity variance",
             "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
         )
 
-        def log_density(rows: Rows) -> Rows:
-            X, Y, m, s = rows
-            variance = s + residual_variance(project_latents(self._priors(), factors, X))
-            mean = m + self._mean(X)
-            power = tf.ones([], X.dtype)
-            likelihood = self.likelihood
-            return (tilted.log_power_expectation(likelihood, X, mean, variance, Y, power),)
+        def log_density(piece: Any) -> tf.Tensor:
+            (X, (Y, m, s)), _ = piece
+            variance = s + tf.transpose(problem.project(problem.W, X).D)
+            mean = m + evaluate.mean(self.mean_function, X)
+            return log_power_expectation(self.likelihood, X, mean, variance, Y, one[0, 0])
 
-        rows = (X, Y, without.m, without.s)
-        (value,) = chunks.map_over_chunks(
-            log_density, chunks.row_chunks(rows, self._rows_at_a_time())
-        )
+        pieces = problem.pieces((problem.Y, without.m, without.s))
+        value = chunks.map_over_chunks(log_density, pieces)
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
+
+    def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
+        """
+        Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
+
+        Data that are ``tf.Variable`` are assigned, and compiled functions go on with the new rows.
+        Otherwise functions that were compiled before stop with a message.
+
+        :param new_data: X [N, D] and Y [N, P], as many columns as before.
+        :param alpha: Where there is a power for each row: the power of the rows that are new, a
+            number or one for each.
+        :raises ValueError: If an argument is not as said here.
+        """
+        self._replace(new_data, alpha, add=False)
+
+    def condition_on(self, extra_data: RegressionData, *, alpha: TensorData | None = None) -> None:
+        """
+        Train on more rows, which come after the others; see :meth:`update_data`.
+
+        :param extra_data: X and Y of the rows to add.
+        :param alpha: As in :meth:`update_data`.
+        :raises ValueError: If an argument is not as said here.
+        """
+        self._replace(extra_data, alpha, add=True)
+
+    @tf.autograph.experimental.do_not_convert
+    def natural_of_v(self) -> Natural:
+        """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
+        problem = self.site_problem()
+        return natural_sums(problem, self._infer(problem).sites)
+
+    def site_problem(self) -> SiteProblem:
+        """The rows and parameters as they are, as the functions of the inner loop take them."""
+        X, Y = map(tf.convert_to_tensor, self.data)
+        X = self._require_same_rows(X)
+        alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        return SiteProblem(
+            self.likelihood,
+            self.kernel,
+            self.inducing_variable,
+            self.mean_function,
+            whiten(self.inducing_variable, self.kernel).W,
+            X,
+            Y,
+            tf.broadcast_to(alpha, tf.shape(X)[:1]),
+            self.chunk_size,
+            self.reduction,
+        )
+
+    def read_sites(self) -> Sites:
+        """The cached sites; none where the data were replaced by another number of rows."""
+        cached = Sites(*map(tf.convert_to_tensor, (self.sites.nu, self.sites.tau)))
+        num_rows = tf.shape(self.data[0])[0]
+        fresh = no_sites(num_rows, self.num_latent_gps, cached.nu.dtype)
+        if cached.nu.shape[0] is not None and cached.nu.shape[0] == fresh.nu.shape[0]:
+            return cached
+        same = tf.equal(tf.shape(cached.nu)[0], num_rows)
+        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
+        return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))
+
+    def write_sites(self, sites: Sites) -> None:
+        """
+        Replace all cached sites.
+
+        :param sites: There may be another number of rows.
+        """
+        for parameter, value in zip((self.sites.nu, self.sites.tau), sites, strict=True):
+            parameter.unconstrained_variable.assign(value)
+        self.sites.version.assign_add(1)
+
+    def require_all_rows(self, what: str, remedy: str) -> None:
+        """
+        Refuse what has no meaning where each process holds a shard of the rows.
+
+        :param what: What was asked for.
+        :param remedy: What to do instead.
+        :raises ValueError: Inside of :func:`gpflow_pep.training.sharded`.
+        """
+        if self.reduction.count > 1:
+            raise ValueError(
+                f"{what}: got it where {self.reduction.count} processes hold a shard of the rows"
+                f" each, expected one process with all of them. {remedy}"
+            )
+
+    def _infer(self, problem: SiteProblem) -> FixedPoint:
+        limits = {"max_sweeps": self.max_sweeps, "tolerance": self.tolerance}
+        return self._run(problem, self.fresh_sites, infer, **limits)
+
+    def _run(self, problem: SiteProblem, fresh: bool, loop: Any, **options: Any) -> FixedPoint:
+        """Run the inner loop, and remember where it ended."""
+
+        def run() -> FixedPoint:
+            with tf.control_dependencies([problem.X]):  # its check of replaced rows comes first
+                initial = self.read_sites()
+            if fresh:
+                initial = Sites(*map(tf.zeros_like, initial))
+            return loop(problem, initial, **options)
+
+        found: FixedPoint = chunks.without_record(run)
+        self.write_sites(found.sites)
+        dtype = found.sites.nu.dtype
+        self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in found.info]))
+        self._warn_unless_converged(found.info)
+        return found
+
+    def _warn_unless_converged(self, info: SiteUpdateInfo | None = None) -> None:
+        said = f"expected below {self.tolerance:g}. {ADVICE}"
+        if tf.executing_eagerly():
+            info = self.last_inference
+            if not info.converged:
+                warnings.warn(
+                    f"The sites did not converge: residual {info.residual:.3g} after"
+                    f" {info.num_sweeps} sweeps, {said}",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+        elif info is not None:
+            report_once(
+                ~info.converged,
+                f"The sites did not converge, {said} Residual, sweeps: ",
+                [info.residual, info.num_sweeps],
+            )
+
+    def _require_same_rows(self, X: tf.Tensor) -> tf.Tensor:
+        """In a graph, which keeps the rows it was traced with: stop where they were replaced."""
+        if tf.executing_eagerly():
+            return X
+        with tf.init_scope():
+            traced = self._rows_version.value() if tf.executing_eagerly() else None
+        if traced is None:  # inside a graph that is no tf.function
+            return X
+        or_variables = ", or make the data tf.Variables of shape [None, D]"
+        same = checks.require(
+            tf.equal(self._rows_version, int(traced)),
+            "data: got a function that was compiled for rows, or powers of rows, that have been"
+            " replaced, expected one of the present ones. Compile it anew (with another"
+            " gpflow.optimizers.Scipy())"
+            f"{'' if isinstance(self.data[0], tf.Variable) else or_variables}.",
+        )
+        with tf.control_dependencies(same):
+            return tf.identity(X)
+
+    def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
+        given = tuple(map(tf.convert_to_tensor, checks.check_data(data)))
+        check_support(self.likelihood, given[1])
+        # All that may be refused comes first, so that a refusal leaves the model as it was.
+        new = replace_rows(self.data, self.alpha, given, alpha, add)
+        sites = new.carry_over(self.sites.nu.numpy()), new.carry_over(self.sites.tau.numpy())
+        if isinstance(self.data[0], tf.Variable):
+            for variable, value in zip(self.data, new.data, strict=True):
+                variable.assign(value)
+        else:
+            self.data = new.data
+            self._rows_version.assign_add(1)
+        if new.alpha is not None:
+            self.alpha = new.alpha
+            self._rows_version.assign_add(1)
+        self.num_data = self.data[0].shape[0]
+        self.write_sites(Sites(*map(tf.constant, sites)))

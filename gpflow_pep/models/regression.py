@@ -1,32 +1,26 @@
 """Sparse Gaussian process regression by Power EP, in closed form."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import RegressionData, TensorData
-from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
-from ..covariances import prior_factor, project, project_blocks
+from .. import checks
+from ..covariances import project, whiten
 from ..energies import collapsed
-from ..energies.collapsed import RowSums
+from ..energies.collapsed import Bound, RegressionPrior, RowSums
+from ..inference.posterior import Natural
 from ..ops import chunks
-from ..ops.chunks import Rows, Sums
-from ..ops.graph import converted_for, unconverted
-from ..posterior import WhitenedGaussian, whitened_posterior
-from . import checks
-from .base import InternalDataModel
-from .parameters import Power
+from .base import ADVICE, InternalDataModel
 
-_ADVICE = (
-    "Likely causes are a hyperparameter that ran off to a huge or tiny value, or data far from unit"
-    " scale. Standardise the data, put priors on the kernel's parameters, or start from others."
-)
+#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
+#: product with the variance), A, and A times the rows' precisions.
+_KEPT_MATRICES = 4
 
 
 class PEPRegression(InternalDataModel):
@@ -91,50 +85,38 @@ class PEPRegression(InternalDataModel):
     ) -> None:
         X, Y = checks.check_data(data)
         checks.check_single_output(kernel)
-        variables = checks.check_inducing_variable(inducing_variable, kernel, X)
         super().__init__(
+            (X, Y),
             kernel,
             _check_likelihood(likelihood, noise_variance),
+            inducing_variable,
             mean_function,
-            num_latent_gps=_check_num_latent(num_latent_gps, Y),
+            _check_num_latent(num_latent_gps, Y),
+            alpha,
+            chunk_size,
         )
-        self.data = X, Y
-        self.num_data = X.shape[0]
-        self.inducing_variable: InducingVariables = variables
-        checks.check_same_float(
-            X.dtype,
-            kernel=kernel,
-            likelihood=self.likelihood,
-            mean_function=self.mean_function,
-            inducing_variable=variables,
-        )
-        self._chunk_size = checks.check_chunk_size(chunk_size)
-        self._blocks = (
-            None
-            if blocks is None
-            else chunks.plan_blocks(
-                checks.check_blocks(blocks, self.num_data), self._rows_at_a_time()
-            )
-        )
-        self.alpha = Power(alpha)
-        self._check_alpha()
+        self._blocks: chunks.BlockPlan | None = None
+        if blocks is not None:
+            labels = checks.check_blocks(blocks, self.num_data)
+            self._blocks = chunks.plan_blocks(labels, self._plan().chunk_size)
+        self._powers()
 
-    @unconverted
+    @property
+    def has_blocks(self) -> bool:
+        """Whether rows come in blocks (PITC)."""
+        return self._blocks is not None
+
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: []",
     )
-    def pep_log_marginal_likelihood(self) -> tf.Tensor:
-        """
-        Compute the Power EP estimate of the log marginal likelihood, see the class.
-
-        :raises ValueError: If it is not finite; the message says what to try.
-        """
-        sums = self._sums()
-        value = collapsed.log_marginal_likelihood(sums, self._num_rows_everywhere())
-        return checks.require_finite(value, "log marginal likelihood", _ADVICE)
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        """See :meth:`pep_log_marginal_likelihood`."""
+        value = collapsed.log_marginal_likelihood(self._sums(), self._num_rows())
+        return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     # type-ignore is because of changed method signature:
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: []",
     )
@@ -145,14 +127,27 @@ class PEPRegression(InternalDataModel):
         As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several outputs each
         log-determinant counts once for each of them, so that it is a bound then too.
         """
-        no_slack = tf.zeros([], self.data[0].dtype)
-        trace, *sums = self._sum_rows(self._slack_sums, no_slack)
-        _, *slack_sums = self._sum_rows(self._slack_sums, trace)
-        num_rows = self._num_rows_everywhere()
-        bound = collapsed.upper_bound(RowSums(*sums), RowSums(*slack_sums), num_rows)
-        return checks.require_finite(bound, "upper bound", _ADVICE)
+        rows = map(tf.convert_to_tensor, self.data)
+        prior = self._prior()
 
-    @unconverted
+        def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
+            """The trace of the residual covariance, and sums with slack added to the noise."""
+            X, Y = rows
+            A, (d,) = project(W, self.inducing_variable, self.kernel, X)
+            none, noise = tf.zeros_like(d), prior.noise(X) + slack
+            sums = collapsed.single_row_sums(A, none, noise, none, prior.residual(X, Y))
+            return tf.reduce_sum(d), sums
+
+        W = whiten(self.inducing_variable, self.kernel).W
+        chunk_size, keep = self._plan()
+        pieces = chunks.row_chunks(tuple(rows), chunk_size)
+        options: dict[str, Any] = {"keep": keep, "reduction": self.reduction}
+        no_slack = tf.zeros([], W.dtype)
+        trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
+        _, with_slack = chunks.sum_over_chunks(slack_sums, pieces, (W, trace), **options)
+        bound = collapsed.upper_bound(sums, with_slack, self._num_rows())
+        return checks.require_finite(bound, "upper bound", ADVICE)
+
     @check_shapes(
         "return[0]: [M, P]",
         "return[1]: [M, M]",
@@ -163,103 +158,61 @@ class PEPRegression(InternalDataModel):
 
         :return: mean, covariance
         """
-        L = prior_factor(self.inducing_variable, self.kernel).L
-        q_mu, q_sqrt = self._posterior_of_v()
-        root = tf.matmul(L, q_sqrt[0])
-        return tf.matmul(L, q_mu), tf.matmul(root, root, transpose_b=True)
+        mean, covariances = super().compute_qu()
+        return mean, covariances[0]
 
-    @unconverted
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        sums = self._sums()
-        q = whitened_posterior(sums.gram, sums.moment)
-        return WhitenedGaussian(
-            checks.require_finite(q.q_mu, "mean of q(u)", _ADVICE),
-            checks.require_finite(q.q_sqrt, "covariance of q(u)", _ADVICE),
+    @tf.autograph.experimental.do_not_convert
+    def natural_of_v(self) -> Natural:
+        """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
+        return self._sums().natural
+
+    def _prior(self) -> RegressionPrior:
+        return RegressionPrior(
+            self.kernel, self.inducing_variable, self.mean_function, self.likelihood
         )
 
-    def _natural_of_v(self) -> list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-        sums = self._sums()
-        W = prior_factor(self.inducing_variable, self.kernel).W
-        columns = tf.split(sums.moment, self.data[1].shape[1], axis=1)
-        return [(W, sums.gram, column) for column in columns]
+    def _plan(self) -> chunks.Plan:
+        num_inducing = (self.inducing_variable.shape or (None,))[0]
+        return chunks.plan(self.chunk_size, num_inducing, self.data[0], _KEPT_MATRICES)
 
-    def _residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        return Y - self._mean(X)
-
-    def _noise(self, X: tf.Tensor) -> tf.Tensor:
-        variance = converted_for((self.likelihood,), _variance_at)(self.likelihood, X)
-        return tf.squeeze(variance, axis=-1)
+    def _num_rows(self) -> tf.Tensor:
+        X = self.data[0]
+        return self.reduction.total(tf.cast(tf.shape(X)[0], X.dtype))
 
     def _sums(self) -> RowSums:
-        self._check_alpha()
+        prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
+        bound: Bound = collapsed.blocks_of_rows if self._blocks else collapsed.single_rows
+        chunk_size, keep = self._plan()
+        return chunks.sum_over_chunks(
+            lambda rows, W: bound(prior, rows, W),
+            self._pieces(chunk_size),
+            (W,),
+            keep=keep,
+            reduction=self.reduction,
+        )
+
+    def _pieces(self, chunk_size: int) -> chunks.Chunks:
+        """The rows, as the bound takes them."""
+        X, Y = map(tf.convert_to_tensor, self.data)
+        alpha = self._powers()
         if self._blocks is None:
-            return RowSums(*self._sum_rows(self._row_sums))
-        return RowSums(*self._sum_blocks(self._block_sums))
-
-    def _sum_rows(self, function: Callable[..., Sums], *shared: tf.Tensor) -> Sums:
-        rows = [tf.convert_to_tensor(value) for value in self.data]
-        if self.alpha.shape.rank == 1 and self._blocks is None:
-            rows.append(tf.convert_to_tensor(self.alpha))
-        return self._sum(function, chunks.row_chunks(rows, self._rows_at_a_time()), shared)
-
-    def _sum_blocks(self, function: Callable[..., Sums]) -> Sums:
-        assert self._blocks is not None  # for mypy
-        X, Y = (tf.convert_to_tensor(value) for value in self.data)
+            rows = X, Y, tf.broadcast_to(alpha, tf.shape(X)[:1])
+            return chunks.row_chunks(rows, chunk_size)
         of_blocks = chunks.block_chunks(self._blocks)
-        alpha = tf.broadcast_to(self.alpha, [len(self._blocks.names)])
+        alpha = tf.broadcast_to(alpha, [len(self._blocks.names)])
 
         def take(k: Any) -> tuple[tf.Tensor, ...]:
             block, row = of_blocks.take(k)
             member = tf.maximum(row, 0)  # -1 where there is no row
             return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
 
-        return self._sum(function, chunks.Chunks(of_blocks.count, take), ())
+        return chunks.Chunks(of_blocks.count, take)
 
-    def _sum(
-        self, function: Callable[..., Sums], pieces: chunks.Chunks, shared: Sequence[tf.Tensor]
-    ) -> Sums:
-        W = prior_factor(self.inducing_variable, self.kernel).W
-        return chunks.sum_over_chunks(function, pieces, (W, *shared), keep=self._fits_memory())
-
-    def _row_sums(self, rows: Rows, W: tf.Tensor) -> RowSums:
-        X, Y, *own_alpha = rows
-        A, d = project(W, self.inducing_variable, self.kernel, X)
-        alpha = own_alpha[0] if own_alpha else tf.convert_to_tensor(self.alpha)
-        return collapsed.single_row_sums(A, d, self._noise(X), alpha, self._residual(X, Y))
-
-    def _slack_sums(self, rows: Rows, W: tf.Tensor, slack: tf.Tensor) -> Sums:
-        """Trace of the residual covariance, and sums with slack added to the noise."""
-        X, Y, *_ = rows
-        A, d = project(W, self.inducing_variable, self.kernel, X)
-        none = tf.zeros_like(d)
-        noise = self._noise(X) + slack
-        sums = collapsed.single_row_sums(A, none, noise, none, self._residual(X, Y))
-        return tf.reduce_sum(d), *sums
-
-    def _block_sums(self, rows: Rows, W: tf.Tensor) -> RowSums:
-        member, X, Y, alpha = rows
-        A, D = project_blocks(W, self.inducing_variable, self.kernel, X)
-        num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
-        flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-        noise = tf.reshape(self._noise(flat), [num_blocks, size])
-        r = tf.reshape(
-            self._residual(flat, tf.reshape(Y, [num_blocks * size, Y.shape[-1]])), tf.shape(Y)
-        )
-        weight = tf.cast(member, X.dtype)
-        return collapsed.block_sums(
-            A * tf.reshape(weight, [-1]),
-            D * weight[:, :, None] * weight[:, None, :],
-            tf.where(member, noise, tf.ones_like(noise)),
-            alpha,
-            r * weight[:, :, None],
-        )
-
-    def _check_alpha(self) -> None:
-        """alpha can be assigned and data replaced: check that they still belong together."""
-        if self._blocks is not None:
-            checks.check_alpha(self.alpha, len(self._blocks.names), "block")
-        else:
-            checks.check_alpha(self.alpha, self._known_num_rows(), "row")
+    def _powers(self) -> tf.Tensor:
+        """Alpha can be assigned and data replaced: check that they still belong together."""
+        if self._blocks is None:
+            return checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        return checks.check_alpha(self.alpha, len(self._blocks.names), "block")
 
 
 def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
@@ -286,7 +239,3 @@ def _check_num_latent(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
         f"num_latent_gps: got {num_latent_gps}, expected {num_outputs}, one for each column of Y."
         " Leave it out."
     )
-
-
-def _variance_at(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
-    return likelihood.variance_at(X)

@@ -12,34 +12,39 @@ from gpflow.config import default_float, default_jitter
 from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.likelihoods import Likelihood
+from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
+from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 from gpflow.utilities import triangular
 
-from ..covariances import well_conditioned
+from .. import checks
+from ..covariances import check_columns, check_inducing_variable, mixes_outputs, well_conditioned
+from ..covariances.evaluate import lean, users_code
 from ..energies import tied
 from ..energies.tied import TiedEnergy
-from ..ops.graph import converted_for, unconverted
+from ..inference.prediction import WhitenedGaussian, f_under, gpflow_posterior, unwhitened
 from ..ops.tempered import tempered
-from ..posterior import WhitenedGaussian
-from ..tilted import log_power_expectation
-from . import checks, tied_checks
-from .base import PredictiveModel
-from .inference import ADVICE
-from .parameters import Power
+from ..tilted import check_num_latent, check_support, log_power_expectation
+from ..tilted.gaussian import joint_log_power_expectation
+from .base import ADVICE
+from .parameters import Power, never_trained
 
 #: Standard deviation of the factors' product to start from: S = 0.8 I. Nearer to the prior the
 #: gradient vanishes, and Adam takes longer to narrow q.
 _INITIAL_DEVIATION = 2.0
 
 
-class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
+class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     r"""
     What APEP, ARPEP and RPAPEP have in common: everything but the energy and the form of q.
 
-    :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP`` takes.
+    :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP`` takes. Where q
+        correlates the latent functions of a row, the tilted integral is over all of them at once:
+        it is in closed form for a Gaussian likelihood, and at :math:`\alpha = 0`, where marginals
+        are enough, for any.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
     :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
         for the kernel.
@@ -56,6 +61,7 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
     """
 
     likelihood: Likelihood
+    inducing_variable: InducingVariables
     q_mu: Parameter
 
     def __init__(
@@ -73,9 +79,9 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
         whiten: bool = True,
     ) -> None:
         checks.check_likelihood(likelihood)
-        inducing_variable = checks.check_inducing_variable(inducing_variable, kernel, None)
+        inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = _size_of_u(inducing_variable, kernel)
-        mean, root = tied_checks.check_q(q_mu, q_sqrt, size, num_latent_gps)
+        mean, root = checks.check_q(q_mu, q_sqrt, size, num_latent_gps)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=mean.shape[1])
         self.inducing_variable = inducing_variable
         checks.check_same_float(
@@ -91,7 +97,7 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
                 f"alpha: got shape {tuple(self.alpha.shape)}, expected one number: the sites are"
                 " tied. Pass a number, or use gpflow_pep.models.PEP for a power for each row."
             )
-        self.num_data = tied_checks.check_num_data(num_data)
+        self.num_data = checks.check_num_data(num_data)
         self.whiten = whiten
         self.q_mu = Parameter(mean)
         self._create_root(root)
@@ -104,15 +110,10 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
     def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
         """The energy, one of :mod:`gpflow_pep.energies.tied`."""
 
-    @inherit_check_shapes
-    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
-        """See :meth:`pep_log_marginal_likelihood`."""
-        return self.pep_log_marginal_likelihood(data)
+    @abc.abstractmethod
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        """q(v) for the parameters as they are."""
 
-    @unconverted
-    @check_shapes(
-        "return: []",
-    )
     def pep_log_marginal_likelihood(self, data: RegressionData) -> tf.Tensor:
         """
         Estimate the Power EP estimate of the log marginal likelihood of all rows from a batch.
@@ -123,19 +124,74 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
         :param data: X [B, D] and Y [B, P] of the batch.
         :raises ValueError: If the batch does not suit the model, or the result is not finite.
         """
+        return self.maximum_log_likelihood_objective(data)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
+        """See :meth:`pep_log_marginal_likelihood`."""
         X, Y = _check_batch(data)
-        checks.check_support(self.likelihood, Y)
-        checks.check_columns(self.inducing_variable, X)
+        check_support(self.likelihood, Y)
+        check_columns(self.inducing_variable, X)
         num_data = tf.cast(self.num_data, X.dtype)
         alpha = tf.convert_to_tensor(self.alpha)
         energy = self._energy(self._posterior_of_v(), alpha, num_data)
-        parts = (self.kernel, self.inducing_variable, self.mean_function)
-        mean, variance = converted_for(parts, _f_under)(self, energy.cavity, X)
-        checks.check_num_latent(mean.shape[1], self.likelihood, Y)
-        ell = log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
-        value = energy.rest + scale * tf.reduce_sum(ell)
+        value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
+
+    def _tilted(
+        self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+    ) -> tf.Tensor:
+        """The tilted integral of each row under q, [B]."""
+        parts = self.kernel, self.inducing_variable, self.mean_function
+        joint = mixes_outputs(self.kernel, self.inducing_variable)
+        if joint and isinstance(self.likelihood, Gaussian):
+            mean, covariance = _f_under(*parts, q, X, True)
+            noise = self.likelihood.variance_at(X)
+            return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
+        mean, variance = _f_under(*parts, q, X, False)
+        check_num_latent(mean.shape[1], self.likelihood, Y)
+        independent = checks.require(
+            tf.equal(alpha, 0.0) if joint else tf.constant(True),
+            f"alpha: got a power above 0 with {type(self.kernel).__name__}, under which q"
+            f" correlates the latent functions of a row, and {type(self.likelihood).__name__};"
+            " expected a likelihood whose integral over all of them is known. Use alpha=0, a"
+            " Gaussian likelihood, or independent latent functions"
+            " (gpflow.kernels.SharedIndependent or SeparateIndependent with"
+            " gpflow.inducing_variables.SharedIndependentInducingVariables).",
+        )
+        with tf.control_dependencies(independent):
+            return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+    ) -> BasePosterior:
+        """
+        Create the GPflow posterior, for fast predictions.
+
+        :param precompute_cache: As in :meth:`gpflow.models.SVGP.posterior`.
+        :raises ValueError: If it is none of GPflow's.
+        """
+        return gpflow_posterior(
+            self._posterior_of_v,
+            self.kernel,
+            self.inducing_variable,
+            self.mean_function,
+            precompute_cache,
+        )
+
+    @lean
+    @inherit_check_shapes
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """See :meth:`gpflow.models.GPModel.predict_f`."""
+        parts = self.kernel, self.inducing_variable, self.mean_function
+        return f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov)
 
     @check_shapes(
         "return[0]: [M, L]",
@@ -147,16 +203,16 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
 
         :return: mean, covariance
         """
-        L = self._prior_root()
-        mean, root = self._posterior_of_v()
-        root = tf.matmul(L, root)
-        mean = tf.transpose(tf.matmul(L, tf.transpose(mean)[:, :, None])[:, :, 0])
-        return mean, tf.matmul(root, root, transpose_b=True)
+        return unwhitened(self._prior_root(), self._posterior_of_v())
+
+    @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:
+        """See ``tf.Module``; alpha is none of them, whatever ``set_trainable`` says."""
+        return never_trained(super().trainable_variables, self.alpha)
 
     def _prior_root(self) -> tf.Tensor:
-        """Cholesky factors of the prior covariance of u, [M, M] or [L, M, M]."""
-        covariance = converted_for((self.kernel, self.inducing_variable), _prior_covariance)
-        return tf.linalg.cholesky(covariance(self.inducing_variable, self.kernel))
+        """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
+        return tf.linalg.cholesky(_prior_covariance(self.inducing_variable, self.kernel))
 
     def _whitened(self, root: tf.Tensor) -> WhitenedGaussian:
         """The mean of q and some square root in the coordinates of v."""
@@ -171,8 +227,15 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
         return WhitenedGaussian(tf.transpose(mean), tf.linalg.triangular_solve(L, root))
 
 
-class _FreeModel(TiedModel):
-    """A tied model of which q is any Gaussian, as ``gpflow.models.SVGP`` holds it."""
+class ARPEP(TiedModel):
+    r"""
+    Sparse GP model by approximate reparameterised Power EP, for data in minibatches.
+
+    It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
+    integral under q: :func:`gpflow_pep.energies.tied.arpep`. Source: Villacampa-Calvo &
+    Hernández-Lobato (2020), section 3.3. ``q_mu`` and ``q_sqrt`` are parameters that
+    ``gpflow.optimizers.NaturalGradient`` takes. For the arguments see :class:`TiedModel`.
+    """
 
     q_sqrt: Parameter
 
@@ -185,22 +248,11 @@ class _FreeModel(TiedModel):
     def _posterior_of_v(self) -> WhitenedGaussian:
         return self._whitened(self.q_sqrt)
 
-
-class ARPEP(_FreeModel):
-    r"""
-    Sparse GP model by approximate reparameterised Power EP, for data in minibatches.
-
-    It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
-    integral under q: :func:`gpflow_pep.energies.tied.arpep`. Source: Villacampa-Calvo &
-    Hernández-Lobato (2020), section 3.3. ``q_mu`` and ``q_sqrt`` are parameters that
-    ``gpflow.optimizers.NaturalGradient`` takes. For the arguments see :class:`TiedModel`.
-    """
-
     def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
         return tied.arpep(q, alpha, num_data)
 
 
-class RPAPEP(_FreeModel):
+class RPAPEP(ARPEP):
     r"""
     Sparse GP model by refined prior approximate Power EP, for data in minibatches.
 
@@ -241,7 +293,7 @@ class APEP(TiedModel):
             site = _INITIAL_DEVIATION * tf.eye(size, None, [num_latent], default_float())
         else:
             root = self._whitened(q_sqrt).q_sqrt
-            tied_checks.check_narrower_than_prior(root)
+            _check_narrower_than_prior(root)
             # The precision of q less the prior's.
             site = tempered(root, -1.0, 0.0).root
         if not self.whiten:
@@ -271,17 +323,41 @@ def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
     return num_inducing
 
 
+@users_code
 def _prior_covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     variables = well_conditioned(inducing_variable, kernel)
     K = Kuu(variables, kernel, jitter=default_jitter())
-    if K.shape.rank == 4:  # outputs that GPflow correlates
-        size = tf.shape(K)[0] * tf.shape(K)[1]
-        return tf.reshape(K, [size, size])
-    return K
+    size = tf.shape(K)[-1] * (tf.shape(K)[0] if K.shape.rank == 4 else 1)
+    # Outputs that GPflow correlates come as [M, P, M, P].
+    return tf.reshape(K, [-1, size, size])
 
 
-def _f_under(model: TiedModel, q: WhitenedGaussian, X: InputData) -> MeanAndVariance:
-    return model._f_under(q, X)
+@users_code
+def _f_under(
+    kernel: Kernel,
+    inducing_variable: InducingVariables,
+    mean_function: MeanFunction,
+    q: WhitenedGaussian,
+    X: tf.Tensor,
+    joint: bool,
+) -> MeanAndVariance:
+    return f_under(q, kernel, inducing_variable, mean_function, X, full_output_cov=joint)
+
+
+def _check_narrower_than_prior(root: tf.Tensor) -> None:
+    """
+    Check that factors of positive precision times the prior can give a Gaussian.
+
+    :param root: Square roots of its covariances where the prior is N(0, I), [L, M, M].
+    :raises ValueError: If it is as wide as the prior in some direction, or wider.
+    """
+    largest = float(tf.reduce_max(tf.linalg.svd(root, compute_uv=False))) ** 2
+    if not largest < 1.0 - np.sqrt(np.finfo(root.dtype.as_numpy_dtype).eps):
+        raise ValueError(
+            f"q_sqrt: got {largest:.6g} times the prior's variance in some direction, expected less"
+            " than 1: q is the prior times Gaussian factors, which only narrow it. Leave q_sqrt out"
+            " to start near the prior, or use ARPEP or RPAPEP, which take any q."
+        )
 
 
 def _check_batch(data: Any) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,5 +1,9 @@
-"""Sums over chunks of rows, with a gradient that recomputes each chunk instead of keeping it."""
+"""
+Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it, and
+over processes that hold a shard of the rows each.
+"""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,8 +13,6 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 
-from . import replicas
-
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
 #: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
 CHUNK_ELEMENTS = 1_000_000
@@ -19,8 +21,60 @@ MIN_CHUNK = 256
 #: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
 MEMORY_BUDGET = 2**30
 
-Rows = tuple[tf.Tensor, ...]
-Sums = tuple[tf.Tensor, ...]
+#: Tensors, in any structure that ``tf.nest`` knows.
+Tensors = Any
+
+
+class Reduction:
+    """
+    How the sums of this process become those of all processes: by itself, they are those already.
+
+    :mod:`gpflow_pep.training.distributed` has the one for processes that hold a shard of the rows
+    each. All of them must then compute the same in the same order: whatever decides how a
+    computation goes on has to be reduced before.
+    """
+
+    count = 1
+    """How many processes hold a shard."""
+
+    def total(self, tensors: Tensors) -> Tensors:
+        """
+        Sum tensors over processes; all in one message.
+
+        The gradient is that of the sum over processes of what each computes from the totals: what
+        arrives from above is summed over processes too.
+
+        :param tensors: Of one float, with the same shapes in all processes.
+        """
+        return tensors
+
+    def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """
+        Find the largest over processes of each of some numbers; not for differentiation.
+
+        :param values: Numbers [] of one float, infinity included.
+        """
+        return values
+
+    def all(self, condition: tf.Tensor) -> tf.Tensor:
+        """
+        Find out whether a condition [] holds in all processes.
+
+        :param condition: A truth value.
+        """
+        return condition
+
+    def known_total(self, size: int | None) -> float:
+        """
+        Sum a number that is known before a graph runs; infinity where one is not.
+
+        :param size: The number of this process, or None where it is not known.
+        """
+        return math.inf if size is None else float(size)
+
+
+#: Of one process that has all rows.
+LOCAL = Reduction()
 
 
 class Chunks(NamedTuple):
@@ -29,61 +83,75 @@ class Chunks(NamedTuple):
     count: Any
     """How many chunks there are, at least 1: an int, or a tensor where it is not known before."""
 
-    take: Callable[[Any], Rows]
+    take: Callable[[Any], Tensors]
     """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
 
 
-def default_chunk_size(num_inducing: int) -> int:
-    """Rows per chunk such that M x chunk numbers fit the processor's cache."""
-    return max(MIN_CHUNK, CHUNK_ELEMENTS // max(1, num_inducing))
+def num_rows(X: tf.Tensor) -> Any:
+    """N of [N, D], as a number where it is known before a graph runs."""
+    return tf.shape(X)[0] if X.shape[0] is None or tf.executing_eagerly() else X.shape[0]
 
 
-def fits_memory(num_inducing: int, num_rows: int | None, itemsize: int, copies: int) -> bool:
+class Plan(NamedTuple):
+    """How to sum over rows."""
+
+    chunk_size: int
+    """The most rows at a time."""
+
+    keep: bool
+    """Whether all intermediate values may be kept; never where a chunk size was asked for."""
+
+
+def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int) -> Plan:
     """
-    Whether ``copies`` matrices of size M x N are within :data:`MEMORY_BUDGET`.
+    Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
 
-    :param num_rows: N, or None where it is not known; then they do not fit.
-    :param itemsize: Bytes per number.
+    :param chunk_size: The most rows that were asked for, or None.
+    :param num_inducing: M; it counts as 1 where it is not known.
+    :param X: All rows, [N, D]; where N is not known, nothing is kept.
+    :param copies: How many matrices of size M x N there are.
     """
-    if num_rows is None:
-        return False
-    return copies * itemsize * num_inducing * num_rows <= MEMORY_BUDGET
+    size, known = num_inducing or 1, X.shape[0]
+    fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
+    chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
+    return Plan(chunk_size or chosen, chunk_size is None and fits)
 
 
-def row_chunks(
-    rows: Sequence[tf.Tensor], chunk_size: int, columns: Sequence[tf.Tensor] = ()
-) -> Chunks:
+def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunks:
     """
-    Cut tensors along their first axis into chunks of nearly equal size.
+    Cut tensors into chunks of rows of nearly equal size.
 
-    :param rows: Tensors with the same number of rows N.
+    :param rows: Tensors with the same number of rows N, cut along their first axis.
     :param chunk_size: The most rows in a chunk.
-    :param columns: Matrices with N columns, cut along these; they come after the rows.
+    :param columns: None, or tensors cut along their last axis, of length N: ``take`` then gives
+        pairs of rows and columns.
     """
-    static = rows[0].shape[0]
-    num_rows = tf.shape(rows[0])[0] if static is None else static
-    if static is not None:
+    some = tf.nest.flatten(rows)[0]
+    total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
+    if isinstance(total, int):
         # Equal chunks: a small remainder would cost a graph of its own and run slowly.
-        chunk_size = -(-static // -(-static // chunk_size))
-    count = -(-num_rows // chunk_size)
-    first = num_rows - (count - 1) * chunk_size
+        chunk_size = -(-total // -(-total // chunk_size))
+    count = -(-total // chunk_size)
+    first = total - (count - 1) * chunk_size
 
-    def take(k: Any) -> Rows:
+    def take(k: Any) -> Tensors:
         # Chunk 0 takes the remainder. The others have a size that the compiler knows, for XLA.
-        if isinstance(k, int) and k == 0:
-            return (*(row[:first] for row in rows), *(column[:, :first] for column in columns))
-        start = first + (k - 1) * chunk_size
-        return (
-            *(
-                tf.slice(
-                    row,
-                    tf.concat([[start], tf.zeros(row.shape.rank - 1, tf.int32)], axis=0),
-                    [chunk_size, *([-1] * (row.shape.rank - 1))],
-                )
-                for row in rows
-            ),
-            *(tf.slice(column, [0, start], [-1, chunk_size]) for column in columns),
-        )
+        is_first = isinstance(k, int) and k == 0
+        start, size = (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
+
+        def cut(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+            if is_first:
+                return tensor[:size] if axis == 0 else tensor[..., :size]
+            zeros, full = [0] * (tensor.shape.rank - 1), [-1] * (tensor.shape.rank - 1)
+            begin, sizes = ([start, *zeros], [size, *full]) if axis == 0 else (
+                [*zeros, start], [*full, size]
+            )  # fmt: skip
+            return tf.slice(tensor, begin, sizes)
+
+        own = tf.nest.map_structure(lambda row: cut(row, 0), rows)
+        if columns is None:
+            return own
+        return own, tf.nest.map_structure(lambda column: cut(column, -1), columns)
 
     return Chunks(count, take)
 
@@ -158,43 +226,45 @@ def block_chunks(plan: BlockPlan) -> Chunks:
     row_start = tf.constant(plan.row_start, tf.int32)
     width = tf.constant(plan.width, tf.int32)
 
-    def take(k: Any) -> Rows:
+    def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
         block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
         return order[block_start[k] : block_start[k + 1]], block_rows
 
     return Chunks(len(plan.width), take)
 
 
-def _loop(function: Callable[..., Sums], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Sums:
+def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Tensors:
     total = function(chunks.take(0), *shared)
     if isinstance(chunks.count, int) and chunks.count == 1:
         return total
-    maximum = chunks.count - 1 if isinstance(chunks.count, int) else None
 
-    def add(k: tf.Tensor, *total: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def add(k: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
         terms = function(chunks.take(k), *shared)
-        return (k + 1, *(a + b for a, b in zip(total, terms)))
+        # The terms of other chunks may know less of their shape.
+        return k + 1, tf.nest.map_structure(
+            lambda a, b: a + tf.ensure_shape(b, a.shape), total, terms
+        )
 
-    result = tf.while_loop(
-        lambda k, *_: k < chunks.count,
+    _, total = tf.while_loop(
+        lambda k, _: k < chunks.count,
         add,
-        (tf.constant(1), *total),
-        maximum_iterations=maximum,
+        (tf.constant(1), total),
+        maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,  # one chunk at a time is the point
     )
-    return tuple(result[1:])
+    return total
 
 
 def sum_over_chunks(
-    function: Callable[..., Sums],
+    function: Callable[..., Tensors],
     chunks: Chunks,
     shared: Sequence[tf.Tensor],
     *,
     keep: bool,
-) -> Sums:
+    reduction: Reduction = LOCAL,
+) -> Tensors:
     r"""
-    Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk, and where
-    processes hold a shard of the rows each, see :mod:`gpflow_pep.ops.replicas`, over all of them.
+    Compute :math:`\sum_k f(\mathrm{rows}_k, \mathrm{shared})` with memory for one chunk.
 
     Differentiable, to any order, in ``shared`` and in the variables that ``function`` reads. With
     ``keep=False`` the gradient is another sum over chunks, in which each chunk's value is computed
@@ -202,67 +272,70 @@ def sum_over_chunks(
     ``keep=True`` automatic differentiation keeps every chunk's intermediate values. The rows are
     data: they are constants for differentiation (a gradient in them is None).
 
-    :param function: ``function(rows, *shared)`` gives a tuple of tensors whose shapes do not
-        depend on the chunk. Other tensors that it refers to count as constants.
+    :param function: ``function(rows, *shared)`` gives tensors, in any structure, whose shapes do
+        not depend on the chunk. Other tensors that it refers to count as constants.
     :param chunks: The rows, cut.
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
+    :param reduction: Over processes that hold a shard of the rows each.
     """
-    return replicas.total(_sum_own_chunks(function, chunks, shared, keep))
+    return reduction.total(_sum_own_chunks(function, chunks, shared, keep))
 
 
 def _sum_own_chunks(
-    function: Callable[..., Sums], chunks: Chunks, shared: Sequence[tf.Tensor], keep: bool
-) -> Sums:
+    function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor], keep: bool
+) -> Tensors:
     """The sum over the rows of this process."""
 
-    def on_chunk(rows: Rows, *shared: tf.Tensor) -> Sums:
-        return function(tuple(map(tf.stop_gradient, rows)), *shared)
+    def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
+        return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
 
     if keep or (isinstance(chunks.count, int) and chunks.count == 1):
         return _loop(on_chunk, chunks, shared)
+    structure: list[Tensors] = []
 
     @tf.custom_gradient
-    def recomputed(*shared: tf.Tensor) -> tuple[Sums, Callable[..., Any]]:
+    def recomputed(*shared: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            def of_chunk(rows: Rows, *args: tf.Tensor) -> Sums:
+            def of_chunk(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
                 shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(shared)
                     tape.watch(variables)
-                    value = on_chunk(rows, *shared)
-                return tuple(
-                    tape.gradient(
-                        value,
-                        [*shared, *variables],
-                        output_gradients=list(upstream),
-                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                    )
+                    value = tf.nest.flatten(on_chunk(rows, *shared))
+                by_all = tape.gradient(
+                    value,
+                    [*shared, *variables],
+                    output_gradients=list(upstream),
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
+                return list(map(tf.convert_to_tensor, by_all))
 
             gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False)
             return gradients[: len(shared)], list(gradients[len(shared) :])
 
         sums = _loop(on_chunk, chunks, shared)
-        num_sums = len(sums)
-        return sums, gradient
+        structure[:] = [sums]
+        num_sums = len(tf.nest.flatten(sums))
+        return tf.nest.flatten(sums), gradient
 
-    return tuple(recomputed(*shared))
+    return tf.nest.pack_sequence_as(structure[0], recomputed(*shared))
 
 
-def map_over_chunks(function: Callable[[Rows], Rows], chunks: Chunks) -> Rows:
+def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
     """
     Compute tensors with a value for each row, chunk after chunk; not for differentiation.
 
-    :param function: Gives tensors with as many rows as the chunk.
+    :param function: Gives tensors, in any structure, with as many rows as the chunk.
     :param chunks: The rows, cut by :func:`row_chunks`.
     """
-    head = function(chunks.take(0))
+    structure = function(chunks.take(0))
     if isinstance(chunks.count, int) and chunks.count == 1:
-        return head
+        return structure
+    head = tf.nest.flatten(structure)
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
-        values = function(chunks.take(k))
+        values = tf.nest.flatten(function(chunks.take(k)))
         return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
 
     arrays = [tf.TensorArray(value.dtype, size=chunks.count - 1) for value in head]
@@ -273,7 +346,29 @@ def map_over_chunks(function: Callable[[Rows], Rows], chunks: Chunks) -> Rows:
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,
     )
-    return tuple(
+    whole = [
         tf.concat([value, tf.reshape(array.stack(), [-1, *value.shape[1:]])], axis=0)
         for value, array in zip(head, arrays, strict=True)
-    )
+    ]
+    return tf.nest.pack_sequence_as(structure, whole)
+
+
+def without_record(function: Callable[[], Tensors]) -> Tensors:
+    """
+    Call a function whose results are constants for differentiation, without any record of how
+    they came about: what it computes on the way is freed at once, in eager mode too.
+
+    :param function: Gives tensors, in any structure.
+    """
+    structure: list[Tensors] = []
+
+    @tf.custom_gradient
+    def unrecorded(trigger: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        def gradient(*_: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            return None, [None] * len(variables)
+
+        structure[:] = [function()]
+        return [tf.identity(value) for value in tf.nest.flatten(structure[0])], gradient
+
+    values = unrecorded(tf.zeros([]))  # custom_gradient wants an argument
+    return tf.nest.pack_sequence_as(structure[0], list(map(tf.stop_gradient, values)))

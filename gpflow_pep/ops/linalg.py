@@ -9,7 +9,7 @@ known by symmetry: at many blocks that is half of the work.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -43,99 +43,95 @@ def _row_blocks(size: Any) -> list[tuple[Any, Any]]:
 
 
 def _num_rows(matrix: tf.Tensor) -> Any:
-    static = matrix.shape[0]
-    return tf.shape(matrix)[0] if static is None else static
+    static = matrix.shape[-2]
+    return tf.shape(matrix)[-2] if static is None else static
 
 
-@check_shapes(
-    "A: [M, N]",
-    "B: [M, N]",
-    "return: [M, M]",
-)
 def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """Lower triangle of ``A Bᵀ``; zero above it."""
     size = _num_rows(A)
     rows = []
     for start, stop in _row_blocks(size):
-        block = tf.matmul(A[start:stop], B[:stop], transpose_b=True)
-        rows.append(tf.pad(block, [[0, 0], [0, size - stop]]))
-    return tf.linalg.band_part(tf.concat(rows, axis=0), -1, 0)
+        block = tf.matmul(A[:, start:stop], B[:, :stop], transpose_b=True)
+        rows.append(tf.pad(block, [[0, 0], [0, 0], [0, size - stop]]))
+    return tf.linalg.band_part(tf.concat(rows, axis=-2), -1, 0)
 
 
-@check_shapes(
-    "W: [M, M]  # lower triangular",
-    "B: [M, N]",
-    "return: [M, N]",
-)
 def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """``Wᵀ B`` of a lower triangular ``W``."""
-    return tf.concat(
-        [
-            tf.matmul(W[start:, start:stop], B[start:], transpose_a=True)
-            for start, stop in _row_blocks(_num_rows(W))
-        ],
-        axis=0,
-    )
+    blocks = [
+        tf.matmul(W[:, start:, start:stop], B[:, start:], transpose_a=True)
+        for start, stop in _row_blocks(_num_rows(W))
+    ]
+    return tf.concat(blocks, axis=-2)
 
 
-@tf.autograph.experimental.do_not_convert
+def _sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
+    """Add up what reaches a matrix that all latent functions share."""
+    if shared.shape[0] == gradient.shape[0]:
+        return gradient
+    return tf.reduce_sum(gradient, axis=0, keepdims=True)
+
+
 @check_shapes(
-    "W: [M, M]  # lower triangular",
-    "B: [M, N]",
-    "return: [M, N]",
+    "W: [broadcast L, M, M]  # lower triangular",
+    "B: [broadcast L, M, N]",
+    "return: [L, M, N]",
 )
 def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """
-    Compute the product :math:`W B` of a lower triangular matrix with any matrix.
+    Compute the product :math:`W B` of lower triangular matrices with any matrices.
 
     What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
 
-    :param W: Lower triangular matrix.
-    :param B: Any matrix.
+    :param W: Lower triangular matrices; one, or one for each latent function.
+    :param B: Any matrices, likewise.
     """
 
     @tf.custom_gradient
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        blocks = [tf.matmul(W[a:b, :b], B[:b]) for a, b in _row_blocks(_num_rows(W))]
+        blocks = [tf.matmul(W[:, a:b, :b], B[:, :b]) for a, b in _row_blocks(_num_rows(W))]
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
+            by_W, by_B = _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
+            return _sum_like(by_W, W), _sum_like(by_B, B)
 
-        return tf.concat(blocks, axis=0), gradient
+        return tf.concat(blocks, axis=-2), gradient
 
     return product(W, B)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "A: [M, N]",
-    "weights: [broadcast N]",
-    "return: [M, M]",
+    "A: [broadcast L, M, N]",
+    "weights: [broadcast L, broadcast N]",
+    "return: [broadcast L, M, M]",
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute the symmetric product :math:`A \,\mathrm{diag}(w) Aᵀ`.
+    Compute the symmetric products :math:`A \,\mathrm{diag}(w) Aᵀ`.
 
-    :param A: Any matrix.
-    :param weights: w, of either sign; one number, or one for each column.
+    :param A: Any matrices; one, or one for each latent function.
+    :param weights: w, of either sign: one number, or one for each column.
     """
 
     @tf.custom_gradient
     def product(A: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        lower = _lower_of_product(A * weights, A)
-        full = lower + tf.transpose(lower) - tf.linalg.diag(tf.linalg.diag_part(lower))
+        lower = _lower_of_product(A * weights[:, None, :], A)
+        full = lower + tf.linalg.matrix_transpose(lower)
+        full = tf.linalg.set_diag(full, tf.linalg.diag_part(lower))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # One product instead of the two that automatic differentiation would need.
-            HA = tf.matmul(upstream + tf.transpose(upstream), A)
-            return HA * weights, 0.5 * tf.reduce_sum(A * HA, axis=0)
+            HA = tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), A)
+            by_weights = 0.5 * tf.reduce_sum(A * HA, axis=-2)
+            return _sum_like(HA * weights[:, None, :], A), _sum_like(by_weights, weights)
 
         return full, gradient
 
-    return product(A, tf.broadcast_to(tf.convert_to_tensor(weights, A.dtype), tf.shape(A)[1:]))
+    weights = tf.convert_to_tensor(weights, A.dtype)
+    return product(A, weights + tf.zeros_like(A[:1, 0]))
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "K: [batch..., M, M]",
     "return: [batch...]",
@@ -192,17 +188,32 @@ def _report_jitter(jitter: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     if tf.executing_eagerly():
         if bool(tf.reduce_any(jitter > 0)):
             warnings.warn(f"{message}{jitter.numpy()}, {scale.numpy()}", JitterWarning, 3)
-        return jitter
+    else:
+        report_once(tf.reduce_any(jitter > 0), message, [jitter, scale])
+    return jitter
+
+
+def report_once(condition: tf.Tensor, message: str, numbers: Sequence[tf.Tensor]) -> None:
+    """
+    Write a line to stderr from a compiled graph, the first time that a condition holds.
+
+    XLA has no way to print; there, it passes.
+
+    :param condition: A truth value.
+    :param message: What happened, and what to do.
+    :param numbers: What is printed at the end.
+    """
     if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        return jitter
-    return tf.cond(
-        tf.reduce_any(jitter > 0),
-        lambda: tf.raw_ops.Print(input=jitter, data=[jitter, scale], message=message, first_n=1),
-        lambda: jitter,
+        return
+    tf.cond(
+        condition,
+        lambda: tf.raw_ops.Print(
+            input=condition, data=list(numbers), message=message, first_n=1, summarize=-1
+        ),
+        lambda: condition,
     )
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "K: [batch..., M, M]",
     "return.L: [batch..., M, M]",

@@ -39,7 +39,6 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     return tf.where(near, half * series, tf.math.log1p(t_far) / t_far)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "x: [broadcast any...]",
     "alpha: [broadcast any...]",
@@ -90,7 +89,6 @@ def expm1_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
     return tf.where(near, x * series, tf.math.expm1(t_far) / alpha_far)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "x: [broadcast any...]",
     "alpha: [broadcast any...]",
@@ -111,7 +109,6 @@ def expm1_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
     return tf.math.expm1(power * x) / power
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "values: [Q, any...]",
     "weights: [Q, any...]",
@@ -159,7 +156,6 @@ def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -
     return tf.stop_gradient(origin) + log1p_ratio(excess, alpha)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "shift: [broadcast any...]",
     "alpha: [broadcast any...]",

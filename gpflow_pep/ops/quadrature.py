@@ -124,7 +124,6 @@ def _compose(cores: Sequence[Core], low: tf.Tensor, high: tf.Tensor) -> "list[_S
     return stretches
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "mean: [N, L]",
     "variance: [N, L]",

@@ -21,7 +21,6 @@ class Tempered(NamedTuple):
     :math:`b = 0`."""
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "root: [L, M, M]",
     "power: []",
@@ -92,7 +91,6 @@ class Normaliser(NamedTuple):
     r"""[L], :math:`mᵀ (I + b S)^{-1} m`."""
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "root: [L, M, M]",
     "mean: [L, M, 1]",

@@ -4,13 +4,15 @@ Choosing inducing variables: rows of the data, or clusters of them.
 Every function takes the data and the number M of inducing variables, gives the same for the same
 seed, and returns what a model takes for its ``inducing_variable``. M is between 1 and the number of
 rows that differ: none is chosen twice. Rows come in the order of their choice, so that the first
-of many are those that fewer would have been (not for :func:`kmeans`).
+of many are those that fewer would have been (not for :func:`kmeans`). :func:`saspa` makes a whole
+model with clusters as its basis points.
 """
 
 from .clusters import kmeans
 from .informative import ivm
 from .rows import random_subset
+from .saspa import saspa
 from .variance import greedy_variance
 from .variational import greedy_variational
 
-__all__ = ["greedy_variance", "greedy_variational", "ivm", "kmeans", "random_subset"]
+__all__ = ["greedy_variance", "greedy_variational", "ivm", "kmeans", "random_subset", "saspa"]

@@ -7,8 +7,9 @@ from gpflow.base import AnyNDArray, TensorData
 from gpflow.inducing_variables import InducingPoints
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
+from .. import checks
 from ..inducing_variables import BlurredInducingPoints
-from .rows import as_inputs, check_number, too_few_distinct
+from .rows import as_inputs, too_few_distinct
 
 Covariances = Literal["spherical", "diagonal", "full"]
 
@@ -42,7 +43,7 @@ def kmeans(
     :raises ValueError: If fewer than M rows differ, or an option is not as said here.
     """
     X = as_inputs(X)
-    check_number(M, len(X))
+    checks.check_number(M, len(X))
     if covariances not in (False, True, "spherical", "diagonal", "full"):
         raise ValueError(
             f"covariances: got {covariances!r}, expected False, True, 'spherical', 'diagonal' or"

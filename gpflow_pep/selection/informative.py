@@ -18,10 +18,10 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..models import checks
-from ..tilted import tilted_derivatives
-from .evaluate import Covariances
-from .rows import as_data, check_kernel, check_number, distinct_rows
+from .. import checks
+from ..tilted import check_num_latent, check_support, tilted_derivatives
+from .kernels import Covariances
+from .rows import as_data, distinct_rows
 
 #: Numbers in the candidates' covariances with the rows chosen (128 MiB in float64).
 CANDIDATE_ELEMENTS = 2**24
@@ -52,10 +52,10 @@ def ivm(
     :raises ValueError: If fewer than M rows differ, or there are several latent functions.
     """
     X, Y = as_data(data)
-    check_number(M, len(X))
-    check_kernel(kernel)
-    checks.check_support(likelihood, tf.constant(Y))
-    num_latent = checks.check_num_latent(None, likelihood, tf.constant(Y))
+    checks.check_number(M, len(X))
+    checks.check_single_output(kernel)
+    check_support(likelihood, tf.constant(Y))
+    num_latent = check_num_latent(None, likelihood, tf.constant(Y))
     if num_latent != 1:
         raise ValueError(
             f"likelihood: got {type(likelihood).__name__} with {num_latent} latent functions,"
@@ -63,7 +63,7 @@ def ivm(
         )
     if num_candidates is None:
         num_candidates = min(len(X), max(M, CANDIDATE_ELEMENTS // M))
-    check_number(num_candidates, len(X), "num_candidates")
+    checks.check_number(num_candidates, len(X), "num_candidates")
     order = np.random.default_rng(seed).permutation(len(X))
     rows = distinct_rows(X, order, M, limit=num_candidates)
     return InducingPoints(X[rows[_most_informative(X[rows], Y[rows], M, kernel, likelihood)]])

@@ -7,9 +7,8 @@ import numpy as np
 from gpflow.base import AnyNDArray, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingPoints
-from gpflow.kernels import Kernel
 
-from ..models import checks
+from .. import checks
 
 
 def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
@@ -23,7 +22,7 @@ def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
     :raises ValueError: If fewer than M rows differ.
     """
     X = as_inputs(X)
-    check_number(M, len(X))
+    checks.check_number(M, len(X))
     order = np.random.default_rng(seed).permutation(len(X))
     return InducingPoints(X[distinct_rows(X, order, M)])
 
@@ -57,32 +56,6 @@ def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
     dtype = default_float()
     X, Y = checks.check_data((np.asarray(data[0], dtype), np.asarray(data[1], dtype)))
     return X.numpy(), Y.numpy()
-
-
-def check_number(M: Any, num_rows: int, name: str = "M") -> None:
-    """
-    Check a number of rows to choose.
-
-    :raises ValueError: If it is not an integer between 1 and N.
-    """
-    if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= num_rows:
-        raise ValueError(
-            f"{name}: got {M!r}, expected an integer from 1 to {num_rows}, the number of rows."
-            " Choose another number."
-        )
-
-
-def check_kernel(kernel: Any) -> None:
-    """
-    Check that there is a kernel of one output.
-
-    :raises ValueError: If it is none.
-    """
-    if not isinstance(kernel, Kernel):
-        raise ValueError(
-            f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel. Pass one."
-        )
-    checks.check_single_output(kernel)
 
 
 def key(row: AnyNDArray) -> bytes:

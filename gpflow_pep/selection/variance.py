@@ -18,8 +18,9 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from scipy.linalg import solve_triangular
 
-from .evaluate import Covariances, chunks
-from .rows import as_inputs, check_kernel, check_number, key, too_few_distinct
+from .. import checks
+from .kernels import Covariances, chunks
+from .rows import as_inputs, key, too_few_distinct
 
 #: Numbers in the factor of the pool's rows (32 MiB in float64).
 POOL_ELEMENTS = 2**22
@@ -50,8 +51,8 @@ def greedy_variance(
     :raises ValueError: If there is no tolerance and fewer than M rows differ.
     """
     X = as_inputs(X)
-    check_number(M, len(X))
-    check_kernel(kernel)
+    checks.check_number(M, len(X))
+    checks.check_single_output(kernel)
     if tolerance is not None and not tolerance >= 0.0:
         raise ValueError(
             f"tolerance: got {tolerance!r}, expected None or a number from 0. A thousandth of the"

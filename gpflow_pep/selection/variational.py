@@ -28,9 +28,10 @@ from gpflow.config import default_jitter
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 
+from .. import checks
 from ..models import PEPRegression
-from .evaluate import Covariances, chunks
-from .rows import as_data, check_kernel, check_number, distinct_rows
+from .kernels import Covariances, chunks
+from .rows import as_data, distinct_rows
 
 #: Candidates, if that is more than twice as many as are chosen.
 MIN_CANDIDATES = 2000
@@ -68,12 +69,12 @@ def greedy_variational(
     :raises ValueError: If fewer than M rows differ.
     """
     X, Y = as_data(data)
-    check_number(M, len(X))
-    check_kernel(kernel)
-    check_number(rounds, M, "rounds")
+    checks.check_number(M, len(X))
+    checks.check_single_output(kernel)
+    checks.check_number(rounds, M, "rounds")
     if num_candidates is None:
         num_candidates = min(len(X), max(MIN_CANDIDATES, 2 * M))
-    check_number(num_candidates, len(X), "num_candidates")
+    checks.check_number(num_candidates, len(X), "num_candidates")
     if isinstance(training_steps, bool) or not isinstance(training_steps, (int, np.integer)):
         raise ValueError(
             f"training_steps: got {training_steps!r}, expected an integer from 0. Pass one."

@@ -15,19 +15,21 @@ from . import (
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
+from .support import check_num_latent, check_support
 
 __all__ = [
     "ScalarFactor",
     "TiltedDerivatives",
     "bernoulli",
     "beta",
+    "check_num_latent",
+    "check_support",
     "gaussian",
     "implementations",
     "log_power_expectation",
     "log_rate",
     "multiclass",
     "multilatent",
-    "noisy_label",
     "ordinal",
     "scalar_factor",
     "softmax",

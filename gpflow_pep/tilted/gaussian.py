@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.likelihoods import Gaussian, GaussianMC
 
 from ..ops.power import log1p_ratio
@@ -31,6 +32,44 @@ def gaussian_log_power_expectation(
         + log1p_ratio(variance / noise, alpha)
         + (y - mean) ** 2 / (noise + alpha * variance)
     )
+
+
+@check_shapes(
+    "mean: [N, P]",
+    "covariance: [N, P, P]",
+    "Y: [N, P]",
+    "noise: [N, broadcast P]",
+    "alpha: []",
+    "return: [N]",
+)
+def joint_log_power_expectation(
+    mean: tf.Tensor, covariance: tf.Tensor, Y: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
+    r"""
+    Compute the tilted integral of latent functions that are correlated,
+
+    .. math::
+
+       \frac{1}{\alpha} \log \int N(f; m, V) \prod_p N(y_p; f_p, \sigma_p^2)^\alpha df
+       = -\frac12 \Big[ \log|2\pi\Sigma|
+       + \frac{1}{\alpha} \log|I + \alpha \Sigma^{-1/2} V \Sigma^{-1/2}|
+       + (y - m)ᵀ (\Sigma + \alpha V)^{-1} (y - m) \Big]
+
+    with the diagonal matrix :math:`\Sigma` of the :math:`\sigma_p^2`.
+
+    :param mean: m of each row.
+    :param covariance: V of each row.
+    :param Y: The targets.
+    :param noise: :math:`\sigma_p^2`.
+    :param alpha: The power, in [0, 1].
+    """
+    noise += tf.zeros_like(mean)
+    root = tf.linalg.cholesky(alpha * covariance + tf.linalg.diag(noise))
+    residual = tf.linalg.triangular_solve(root, (Y - mean)[..., None])
+    scale = tf.math.rsqrt(noise)
+    relative = tf.linalg.eigvalsh(scale[:, :, None] * covariance * scale[:, None, :])
+    logdet = tf.math.log(2.0 * np.pi * noise) + log1p_ratio(tf.nn.relu(relative), alpha)
+    return -0.5 * (tf.reduce_sum(logdet, axis=-1) + tf.reduce_sum(residual**2, axis=[-2, -1]))
 
 
 @implementations.register(Gaussian)

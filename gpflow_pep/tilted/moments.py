@@ -7,7 +7,7 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..ops.graph import converted_for
+from ..covariances.evaluate import users_code
 from .dispatch import implementations
 
 
@@ -65,9 +65,10 @@ def log_power_expectation(
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(Fmu)[:1])
     X = tf.convert_to_tensor(X)
-    return converted_for((likelihood,), _dispatch)(likelihood, X, Fmu, Fvar, Y, alpha)
+    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha)
 
 
+@users_code
 def _dispatch(likelihood: Likelihood, *arguments: tf.Tensor) -> tf.Tensor:
     return implementations.dispatch_or_raise(type(likelihood))(likelihood, *arguments)
 

@@ -1,5 +1,6 @@
-"""Training by minibatches, with held-out evaluation, early stopping, checkpoints, TensorBoard."""
+"""Training: by minibatches, with evaluation and checkpoints; with rows spread over processes."""
 
+from .distributed import sharded, sharded_training_loss
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
 
@@ -9,5 +10,7 @@ __all__ = [
     "FitRecord",
     "best_evaluation",
     "fit",
+    "sharded",
+    "sharded_training_loss",
     "shuffled_batches",
 ]

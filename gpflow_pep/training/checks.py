@@ -9,9 +9,10 @@ import tf_keras
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
+from ..checks import check_positive
 from ..models.minibatch import MinibatchLoss
 from ..models.pep import PEP
-from ..ops.batches import Epochs, check_positive
+from ..ops.batches import Epochs
 from .history import EarlyStopping
 
 
@@ -54,7 +55,7 @@ def loss_and_epochs(
                 "batches: got the minibatch loss of another model, expected that of this one. Call"
                 " this model's minibatch_training_loss_closure."
             )
-        return batches.of, batches.epoch
+        return batches.of_batch, batches.epoch
     if not isinstance(model, ExternalDataTrainingLossMixin):
         remedy = (
             "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
@@ -90,7 +91,7 @@ def check_strategy(
         raise ValueError(
             "strategy: got one for minibatches of PEP, whose sites belong to one process; expected"
             " a model that takes its data with each call. Train ARPEP, APEP or RPAPEP, or PEP with"
-            " gpflow_pep.distributed.sharded_training_loss."
+            " gpflow_pep.training.sharded_training_loss."
         )
     if natural_gradient is not None:
         raise ValueError(

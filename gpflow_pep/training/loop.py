@@ -19,10 +19,11 @@ import tf_keras
 from gpflow.base import RegressionData
 from gpflow.models import GPModel
 
-from ..models.checks import require_finite
+from ..checks import check_positive, require_finite
+from ..covariances.evaluate import is_plain
+from ..models import PEP
 from ..models.minibatch import MinibatchLoss
-from ..ops.batches import Epochs, check_positive, shuffled_rows
-from ..ops.graph import needs_none, unconverted
+from ..ops.batches import Epochs, shuffled_rows
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .outputs import bar, resumed, scalars
@@ -56,7 +57,7 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
         )
     rows = shuffled_rows(len(X), batch_size, seed)
 
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     def gathered(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(X, index), tf.gather(Y, index)
 
@@ -155,7 +156,7 @@ def fit(
             lambda: _step(loss, batch, optimizer, variables, natural_gradient, by_nature, replicas)
         ),
         input_signature=[spec],
-        autograph=not needs_none(model),
+        autograph=not is_plain(model),
     )
     stream = _stream(epochs, history)
     chief_log_dir = log_dir if replicas.is_chief else None
@@ -286,6 +287,8 @@ def _evaluated(
 def _state(model: GPModel) -> list[tf.Variable]:
     """What training and predictions change: all parameters, and any other trainable variables."""
     found = [parameter.unconstrained_variable for parameter in model.parameters]
+    if isinstance(model, PEP):
+        found += model.sites.variables
     return list({id(v): v for v in (*found, *model.trainable_variables)}.values())
 
 

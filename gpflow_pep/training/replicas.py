@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..models.checks import require
-from ..ops.replicas import local_replicas
+from ..checks import require
+from .distributed import local_replicas
 from .history import History
 
 

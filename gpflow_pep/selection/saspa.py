@@ -1,4 +1,4 @@
-"""Models that a paper describes, with all its choices, in one call."""
+"""Basis points of a paper in a model, with all its choices, in one call."""
 
 from typing import Any
 
@@ -7,10 +7,9 @@ from gpflow.inducing_variables import InducingVariables, SharedIndependentInduci
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Gaussian, Likelihood
 
-from .models import PEP, PEPRegression
-from .models.checks import check_data
-from .selection import kmeans
-from .selection.clusters import Covariances
+from ..checks import check_data
+from ..models import PEP, PEPRegression
+from .clusters import Covariances, kmeans
 
 
 def saspa(
@@ -33,7 +32,7 @@ def saspa(
 
     :param data: X [N, D] and Y [N, P].
     :param kernel: One that blurred points know, see
-        :class:`~gpflow_pep.covariances.blurred.BlurredInducingPoints`. Latent functions that have
+        :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions that have
         kernels of their own share the points.
     :param likelihood: Any. With a Gaussian one and a kernel of one output the model is
         :class:`~gpflow_pep.models.PEPRegression`, in closed form; otherwise

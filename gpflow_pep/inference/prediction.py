@@ -1,11 +1,11 @@
-"""The approximate posterior of the inducing variables, and GPflow posteriors made from it."""
+"""Predictions: q(v) as GPflow holds it, and GPflow posteriors made from it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import MeanAndVariance, TensorType
+from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction
@@ -13,12 +13,12 @@ from gpflow.posteriors import (
     BasePosterior,
     PrecomputeCacheType,
     PrecomputedValue,
+    create_posterior,
     get_posterior_class,
 )
 
-from .covariances import well_conditioned
-from .ops.linalg import factorise, lower_matmul
-from .sites import Marginals
+from ..covariances import well_conditioned
+from .posterior import Natural, posterior_factor
 
 
 class WhitenedGaussian(NamedTuple):
@@ -31,76 +31,74 @@ class WhitenedGaussian(NamedTuple):
     """[L, M, M], lower triangular square roots of the covariances."""
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "gram: [M, M]",
-    "moment: [M, L]",
+    "natural.G: [broadcast L, M, M]",
+    "natural.b: [L, M, 1]",
     "return.q_mu: [M, L]",
     "return.q_sqrt: [L, M, M]",
 )
-def whitened_posterior(gram: tf.Tensor, moment: tf.Tensor) -> WhitenedGaussian:
-    r"""
+def whitened_posterior(natural: Natural) -> WhitenedGaussian:
+    """
     Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`.
 
-    :param gram: G, the precision that the data add to the prior's.
-    :param moment: b, the first natural parameter, one column for each latent function.
+    :param natural: What all rows add to the prior.
     """
-    # GPflow wants a lower triangular square root of B⁻¹. L⁻ᵀ of B = L Lᵀ is an upper one; that of
-    # B with rows and columns in reverse order, put in reverse order again, is a lower one.
-    B = tf.eye(tf.shape(gram)[0], dtype=gram.dtype) + gram
-    W = factorise(tf.reverse(B, [0, 1])).W
-    q_sqrt = tf.reverse(tf.transpose(W), [0, 1])
-    q_mu = tf.matmul(q_sqrt, tf.matmul(q_sqrt, moment, transpose_a=True))
-    num_latent = tf.shape(moment)[1]
-    return WhitenedGaussian(q_mu, tf.tile(q_sqrt[None], [num_latent, 1, 1]))
+    # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is an upper
+    # one; that of B with rows and columns in reverse order, put in reverse order again, is a lower
+    # one.
+    reverse = Natural(tf.reverse(natural.G, [-2, -1]), tf.reverse(natural.b, [-2]))
+    q = posterior_factor(reverse)
+    q_sqrt = tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])
+    q_mu = tf.transpose(tf.reverse(q.w, [-2])[..., 0])
+    return WhitenedGaussian(q_mu, q_sqrt + tf.zeros_like(natural.b))
 
 
-class PosteriorFactor(NamedTuple):
-    """q(v) of one latent function in the form that marginals need."""
-
-    W: tf.Tensor
-    """[M, M], inverse Cholesky factor of B: the covariance of v is :math:`Wᵀ W`."""
-
-    w: tf.Tensor
-    """[M, 1], mean of v."""
-
-
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
-    "gram: [M, M]",
-    "moment: [M, 1]",
-    "return.W: [M, M]",
-    "return.w: [M, 1]",
+    "L: [broadcast L, M, M]",
+    "q.q_mu: [M, L]",
+    "q.q_sqrt: [L, M, M]",
+    "return[0]: [M, L]",
+    "return[1]: [L, M, M]",
 )
-def posterior_factor(gram: tf.Tensor, moment: tf.Tensor) -> PosteriorFactor:
+def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Factorise :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`.
+    Compute mean and covariance of q(u), u = L v.
 
-    :param gram: G, the precision that the data add to the prior's; NaN comes out where B is not
-        positive definite.
-    :param moment: b, the first natural parameter.
+    :param L: Cholesky factors of the prior covariances.
+    :param q: q(v).
     """
-    W = factorise(tf.eye(tf.shape(gram)[0], dtype=gram.dtype) + gram).W
-    return PosteriorFactor(W, tf.matmul(W, lower_matmul(W, moment), transpose_a=True))
+    root = tf.matmul(L, q.q_sqrt)
+    mean = tf.matmul(L, tf.transpose(q.q_mu)[..., None])
+    return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
 
 
-@tf.autograph.experimental.do_not_convert
-@check_shapes(
-    "A: [M, N]",
-    "factor.W: [M, M]",
-    "factor.w: [M, 1]",
-    "return.m: [N, 1]",
-    "return.s: [N, 1]",
-)
-def marginals(A: tf.Tensor, factor: PosteriorFactor) -> Marginals:
+def f_under(
+    q: WhitenedGaussian,
+    kernel: Kernel,
+    inducing_variable: InducingVariables,
+    mean_function: MeanFunction | None,
+    Xnew: InputData,
+    full_cov: bool = False,
+    full_output_cov: bool = False,
+) -> MeanAndVariance:
     """
-    Compute the moments of :math:`h_n = A_nᵀ v` under q.
+    Compute the moments of f where v is distributed as q, by GPflow's conditionals.
 
-    :param A: The rows projected on the whitened inducing variables.
-    :param factor: q(v).
+    :param q: q(v).
+    :param kernel: The kernel.
+    :param inducing_variable: The inducing variables.
+    :param mean_function: The mean function.
+    :param Xnew: Where; and whether with covariances, see :meth:`gpflow.models.GPModel.predict_f`.
     """
-    s = tf.reduce_sum(tf.square(lower_matmul(factor.W, A)), axis=0)
-    return Marginals(tf.matmul(A, factor.w, transpose_a=True), s[:, None])
+    posterior = create_posterior(
+        kernel,
+        well_conditioned(inducing_variable, kernel),
+        *q,
+        whiten=True,
+        mean_function=mean_function,
+        precompute_cache=PrecomputeCacheType.NOCACHE,
+    )
+    return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
 
 
 def gpflow_posterior(

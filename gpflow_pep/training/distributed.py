@@ -7,32 +7,91 @@ and q(u) are those of one process with all rows, whose data no machine has to ho
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
     model = pep.models.PEPRegression(rows_of_this_process, kernel, Z)
-    loss = pep.distributed.sharded_training_loss(model, strategy)
+    loss = pep.training.sharded_training_loss(model, strategy)
     gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
-    with pep.distributed.sharded(strategy):
+    with pep.training.sharded(model, strategy):
         posterior = model.posterior()
 
 Training by minibatches is another matter, see the ``strategy`` of
 :func:`fit <gpflow_pep.training.loop.fit>`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
-from .models.base import InternalDataModel
-from .ops import replicas
-from .ops.constant import constant
-from .ops.graph import unconverted
+from ..models.base import InternalDataModel
+from ..ops.chunks import LOCAL, Reduction, Tensors, without_record
+
+
+def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
+    """
+    Find the numbers of the replicas in this process, among those of all processes.
+
+    :param strategy: A strategy, also inside a graph.
+    """
+    with tf.init_scope():
+        numbers = strategy.experimental_distribute_values_from_function(
+            lambda context: context.replica_id_in_sync_group
+        )
+        return list(map(int, strategy.experimental_local_results(numbers)))
+
+
+class Shards(Reduction):
+    """
+    The sums of all processes of a strategy, by its collective operations.
+
+    :param strategy: A strategy with one replica in each process.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy
+        self.count = int(strategy.num_replicas_in_sync)
+        (self._number,) = local_replicas(strategy)
+
+    def total(self, tensors: Tensors) -> Tensors:
+        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
+
+        @tf.custom_gradient
+        def summed(*tensors: tf.Tensor) -> tuple[Sequence[tf.Tensor], Callable[..., Any]]:
+            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+            sums = tf.split(
+                self._strategy.reduce("SUM", flat, axis=None), [tf.size(t) for t in tensors]
+            )
+            return [
+                tf.ensure_shape(tf.reshape(part, tf.shape(tensor)), tensor.shape)
+                for part, tensor in zip(sums, tensors, strict=True)
+            ], lambda *upstream: summed(*upstream)
+
+        values = list(map(tf.convert_to_tensor, tf.nest.flatten(tensors)))
+        return tf.nest.pack_sequence_as(tensors, list(summed(*values)))
+
+    def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
+        # A strategy has no maximum, but a sum: each process has a column of its own in it.
+        own = tf.one_hot(self._number, self.count, True, False, dtype=tf.bool)
+        column = tf.stack(values)[:, None]
+        table = self.total(tf.where(own, column, tf.zeros_like(column)))
+        return tf.unstack(tf.stop_gradient(tf.reduce_max(table, axis=1)), len(values))
+
+    def all(self, condition: tf.Tensor) -> tf.Tensor:
+        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
+        violations = self.total(tf.cast(~condition, tf.float32))
+        return tf.equal(tf.stop_gradient(violations), 0.0)
+
+    def known_total(self, size: int | None) -> float:
+        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
+        with tf.init_scope():
+            return float(self.total(tf.constant(super().known_total(size), tf.float64)))
 
 
 @contextmanager
-def sharded(strategy: tf.distribute.Strategy) -> Iterator[None]:
+def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Iterator[None]:
     """
-    Compute with the rows of all processes inside of it; outside, a model knows its own rows only.
+    Let a model compute with the rows of all processes; outside, it knows its own rows only.
 
     All processes must do the same inside, in the same order: each waits for the others. Functions
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
@@ -41,11 +100,12 @@ def sharded(strategy: tf.distribute.Strategy) -> Iterator[None]:
     which gives the values of the process's own rows. Sequential updates and minibatches do not. A
     posterior may be used outside, too, as long as its cache is not updated there.
 
+    :param model: The model of this process.
     :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
         process.
     :raises ValueError: If there are several replicas in this process.
     """
-    local = replicas.local_replicas(strategy)
+    local = local_replicas(strategy)
     if len(local) != 1:
         raise ValueError(
             f"strategy: got {type(strategy).__name__} with {len(local)} replicas in this process,"
@@ -53,8 +113,12 @@ def sharded(strategy: tf.distribute.Strategy) -> Iterator[None]:
             " tf.distribute.MultiWorkerMirroredStrategy and start a process for each device, with"
             " tf.config.set_visible_devices; devices of one process need no shards."
         )
-    with replicas.reducing(strategy):
+    before = model.reduction
+    model.reduction = Shards(strategy) if strategy.num_replicas_in_sync > 1 else LOCAL
+    try:
         yield
+    finally:
+        model.reduction = before
 
 
 def sharded_training_loss(
@@ -80,27 +144,27 @@ def sharded_training_loss(
             " which hold their rows. Train models that take batches with"
             " gpflow_pep.training.fit(strategy=...)."
         )
-    with sharded(strategy):
+    with sharded(model, strategy):
         _check_same_parameters(model)
 
     def value_and_gradient() -> list[tf.Tensor]:
         variables = model.trainable_variables
-        with sharded(strategy):
+        with sharded(model, strategy):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
                 # What follows from the sums is computed in each process: a share of it in each.
-                share = model.training_loss() / replicas.count()
+                share = model.training_loss() / model.reduction.count
             gradient = tape.gradient(
                 share, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
-            totals = replicas.total([share, *map(tf.convert_to_tensor, gradient)])
+            totals = model.reduction.total([share, *map(tf.convert_to_tensor, gradient)])
             return list(map(tf.stop_gradient, totals))
 
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     def loss() -> tf.Tensor:
         eager = tf.executing_eagerly()
         function = value_and_gradient if eager else _traced_apart(value_and_gradient)
-        value, *gradient = constant(function)
+        value, *gradient = without_record(function)
 
         @tf.custom_gradient
         def with_gradient(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
@@ -130,14 +194,14 @@ def _check_same_parameters(model: InternalDataModel) -> None:
         tf.cast(tf.reshape(variable, [-1]), tf.float64) for variable in model.trainable_variables
     ]
     own = tf.concat([tf.zeros([0], tf.float64), *numbers], axis=0)
-    size = float(tf.size(own))
-    most, fewest = replicas.largest([tf.constant(size, tf.float64), tf.constant(-size, tf.float64)])
+    size = tf.cast(tf.size(own), tf.float64)
+    most, fewest = model.reduction.largest([size, -size])
     same = most + fewest == 0.0
     if same:
-        (total,) = replicas.total([own])
-        mean = total / replicas.count()
+        total = model.reduction.total(own)
+        mean = total / model.reduction.count
         tolerance = 1e-12 * tf.abs(mean)
-        same = replicas.everywhere(tf.reduce_all(tf.abs(own - mean) <= tolerance))
+        same = model.reduction.all(tf.reduce_all(tf.abs(own - mean) <= tolerance))
     if not same:
         raise ValueError(
             "model: got other trainable parameters than those of another process, expected the"

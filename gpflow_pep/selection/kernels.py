@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from ..ops.graph import converted_for
+from ..covariances import evaluate
 
 #: Numbers in a matrix that is computed at a time (4 MiB in float64).
 CHUNK_ELEMENTS = 2**19
@@ -24,14 +24,13 @@ class Covariances:
     def __init__(self, kernel: Kernel, like: AnyNDArray) -> None:
         rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
 
-        # Autograph, where the kernel needs it, comes by converted_for.
         @tf.function(input_signature=[rows, rows], autograph=False)
         def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-            return tf.cast(converted_for((kernel,), _between)(kernel, X, X2), tf.float64)
+            return tf.cast(evaluate.covariance(kernel, X, X2), tf.float64)
 
         @tf.function(input_signature=[rows], autograph=False)
         def variances(X: tf.Tensor) -> tf.Tensor:
-            return tf.cast(converted_for((kernel,), _variances)(kernel, X), tf.float64)
+            return tf.cast(evaluate.variance(kernel, X), tf.float64)
 
         self._between, self._variances = between, variances
 
@@ -54,14 +53,6 @@ class Covariances:
                 " Check the kernel's parameters."
             )
         return values
-
-
-def _between(kernel: Kernel, X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
-    return kernel(X, X2)
-
-
-def _variances(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    return kernel(X, full_cov=False)
 
 
 def chunks(num_rows: int, width: int) -> Iterator[slice]:

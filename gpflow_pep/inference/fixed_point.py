@@ -13,18 +13,18 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
 Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`.
 
 The module knows nothing of Gaussian processes: a function of the sites gives everything. Where each
-process holds a shard of the rows, all of them take the same decisions: sums and maxima over sites
-are those of all processes, see :mod:`gpflow_pep.ops.replicas`.
+process holds a shard of the rows, all of them take the same decisions, by a
+:class:`~gpflow_pep.ops.chunks.Reduction` of sums and maxima.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from .ops import replicas
-from .sites import Marginals, Sites
+from ..ops.chunks import LOCAL, Reduction
+from .posterior import Marginals, Sites
 
 #: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
 #: sites, or from where the run is where that is close already. "limited", where it is not close
@@ -72,6 +72,9 @@ class Evaluation(NamedTuple):
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
 
+    extra: Any = ()
+    """What else the caller wants to have of the sites where the run ends: tensors."""
+
 
 class SiteUpdateInfo(NamedTuple):
     """A truthful record of a run of the inner loop."""
@@ -93,6 +96,20 @@ class SiteUpdateInfo(NamedTuple):
     """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
 
 
+class FixedPoint(NamedTuple):
+    """Where a run of the inner loop ended, constant for differentiation."""
+
+    sites: Sites
+
+    marginals: Marginals
+    """Moments of h under the q that has these sites."""
+
+    extra: Any
+    """See :class:`Evaluation`."""
+
+    info: SiteUpdateInfo
+
+
 class _State(NamedTuple):
     sweep: tf.Tensor
     phase: tf.Tensor
@@ -108,6 +125,8 @@ class _State(NamedTuple):
     """[2, N, L], nu and tau of the last sites that were accepted."""
     marginals: tf.Tensor
     """[2, N, L], m and s there."""
+    extra: Any
+    """Of the evaluation there."""
     F: tf.Tensor
     """[2, N, L], x* - x there, for the x* of the phase."""
     scaled: tf.Tensor
@@ -145,16 +164,12 @@ def residual(sites: Sites, evaluation: Evaluation) -> tf.Tensor:
     :param evaluation: What belongs to them.
     """
     F = tf.stack(evaluation.target) - tf.stack(sites)
-    return _largest(_scale(F, tf.stack(evaluation.marginals)))[0]
+    return tf.reduce_max(tf.abs(_scale(F, tf.stack(evaluation.marginals))))
 
 
-def _largest(*scaled: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    return replicas.largest([tf.reduce_max(tf.abs(part)) for part in scaled])
-
-
-def _total(*parts: tf.Tensor) -> list[tf.Tensor]:
+def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
     # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
-    return [tf.stop_gradient(part) for part in replicas.total(parts)]
+    return [tf.stop_gradient(part) for part in reduction.total(parts)]
 
 
 def _settled(state: _State, tolerance: float) -> tf.Tensor:
@@ -166,14 +181,15 @@ def _close(state: _State) -> tf.Tensor:
     return ~state.fresh & (state.largest < _CLOSE)
 
 
-def _accelerated_step(state: _State) -> tf.Tensor:
+def _accelerated_step(state: _State, reduction: Reduction) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
     rows = tf.reshape(_scale(state.dF, state.marginals), [tf.shape(state.dF)[0], -1])
-    (squares,) = _total(tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
+    (squares,) = _total(reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
     length = tf.sqrt(squares)
     known = tf.cast(length > 0.0, rows.dtype)
     rows /= tf.where(length > 0.0, length, tf.ones_like(length))
     products, moment = _total(
+        reduction,
         tf.matmul(rows, rows, transpose_b=True),
         tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1])),
     )
@@ -188,10 +204,10 @@ def _accelerates(state: _State) -> tf.Tensor:
     return (state.retry == 0) & state.remembers
 
 
-def _propose(state: _State) -> tf.Tensor:
+def _propose(state: _State, reduction: Reduction) -> tf.Tensor:
     shrink, factor = (tf.constant(column, state.x.dtype)[state.retry] for column in zip(*_RETRIES))
     damped = factor * tf.minimum(state.step, state.cap) * state.F
-    x = state.x + tf.where(_accelerates(state), _accelerated_step(state), damped)
+    x = state.x + tf.where(_accelerates(state), _accelerated_step(state, reduction), damped)
     nu, tau = x[0], x[1]
     return tf.stack([nu, tf.where(tau < 0.0, shrink * tau, tau)])
 
@@ -201,7 +217,9 @@ def _largest_step(state: _State, damping: float) -> tf.Tensor:
     return tf.where(state.phase == _DAMPED, damped, tf.constant(damping, state.x.dtype))
 
 
-def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float) -> _State:
+def _accept(
+    state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float, reduction: Reduction
+) -> _State:
     """The state after a proposal that was proper."""
     marginals = tf.stack(evaluation.marginals)
     unlimited = tf.stack(evaluation.target) - x
@@ -211,12 +229,14 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float)
     # A step is too long where the residual points back along the one it followed.
     along = tf.reduce_sum(scaled * state.scaled, axis=0)
     all_along, squares, size = _total(
+        reduction,
         tf.reduce_sum(along),
         tf.reduce_sum(tf.square(scaled)),
         tf.cast(tf.size(scaled), x.dtype),
     )
     norm = tf.sqrt(squares / size)
-    largest, residual = _largest(scaled, _scale(unlimited, marginals))
+    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, _scale(unlimited, marginals))]
+    largest, residual = reduction.largest(sizes)
     plain = ~state.fresh & ~_accelerates(state)
     turned = along < -0.5 * tf.reduce_sum(tf.square(state.scaled), axis=0)
     step = state.step * tf.where(
@@ -238,6 +258,7 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float)
         retry=tf.zeros_like(state.retry),
         x=x,
         marginals=marginals,
+        extra=evaluation.extra,
         F=F,
         scaled=scaled,
         norm=norm,
@@ -282,8 +303,8 @@ def _fall_back(state: _State) -> _State:
     )
 
 
-def _depth(x: tf.Tensor) -> int:
-    size = replicas.known_total(x.shape.num_elements())
+def _depth(x: tf.Tensor, reduction: Reduction) -> int:
+    size = reduction.known_total(x.shape.num_elements())
     return _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
 
 
@@ -295,7 +316,9 @@ def run_to_fixed_point(
     tolerance: float,
     damping: float = 1.0,
     fall_back: bool = True,
-) -> tuple[Sites, Marginals, SiteUpdateInfo]:
+    reduction: Reduction = LOCAL,
+    extra: Any = (),
+) -> FixedPoint:
     """
     Update all sites until they match the moments of the tilted distributions.
 
@@ -308,9 +331,11 @@ def run_to_fixed_point(
     :param tolerance: Converged when the residual, see :class:`SiteUpdateInfo`, is below it.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
+    :param reduction: Over processes that hold a shard of the sites each.
+    :param extra: What an evaluation has of that name, with any numbers.
     """
     x = tf.stack(initial)
-    memory = tf.zeros_like(tf.stack([x] * _depth(x)))
+    memory = tf.zeros_like(tf.stack([x] * _depth(x, reduction)))
     zero = tf.constant(0)
     start = _State(
         sweep=zero,
@@ -322,6 +347,7 @@ def run_to_fixed_point(
         # From no sites, with the initial ones as the first step to propose.
         x=tf.zeros_like(x),
         marginals=tf.zeros_like(x),
+        extra=extra,
         F=x,
         scaled=tf.zeros_like(x),
         norm=tf.zeros([], x.dtype),
@@ -338,35 +364,32 @@ def run_to_fixed_point(
     def exhausted(state: _State) -> tf.Tensor:
         return ~state.fresh & (state.phase_sweep >= max_sweeps) & ~_settled(state, tolerance)
 
-    def unfinished(*values: tf.Tensor) -> tf.Tensor:
-        state = _State(*values)
+    def unfinished(state: _State) -> tf.Tensor:
         return ~(_settled(state, tolerance) | exhausted(state))
 
-    def body(*values: tf.Tensor) -> _State:
-        state = _State(*values)
-        proposal = _propose(state)
+    def body(state: _State) -> tuple[_State]:
+        proposal = _propose(state, reduction)
         evaluation = evaluate(Sites(proposal[0], proposal[1]))
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
-        accepted = _accept(state, proposal, evaluation, damping)
+        accepted = _accept(state, proposal, evaluation, damping, reduction)
         state = _choose(evaluation.proper, accepted, _refuse(state))
         next_phase = exhausted(state) & (state.phase < last_phase)
         next_phase &= (state.phase < _DAMPED) | ~_close(state)
-        return _choose(next_phase, _fall_back(state), state)
+        return (_choose(next_phase, _fall_back(state), state),)
 
-    end = _State(
-        *tf.while_loop(
-            unfinished,
-            body,
-            start,
-            parallel_iterations=1,
-            maximum_iterations=(1 + last_phase) * (max_sweeps + len(_RETRIES)),
-        )
+    (end,) = tf.while_loop(
+        unfinished,
+        body,
+        (start,),
+        parallel_iterations=1,
+        maximum_iterations=(1 + last_phase) * (max_sweeps + len(_RETRIES)),
     )
     info = SiteUpdateInfo(
         end.sweep, end.residual, end.residual < tolerance, end.num_rejected, end.phase
     )
-    return Sites(end.x[0], end.x[1]), Marginals(end.marginals[0], end.marginals[1]), info
+    sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
+    return FixedPoint(sites, moments, end.extra, info)
 
 
 def _choose(condition: tf.Tensor, a: _State, b: _State) -> _State:
-    return _State(*(tf.where(condition, one, other) for one, other in zip(a, b, strict=True)))
+    return tf.nest.map_structure(lambda one, other: tf.where(condition, one, other), a, b)

@@ -1,0 +1,196 @@
+"""
+Covariances at some rows, and the rows seen through whitened inducing variables.
+
+Here is the one boundary to users' code: kernels, inducing variables and mean functions are called
+in this module and nowhere else, and likelihoods through :func:`users_code`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.config import default_jitter
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.mean_functions import MeanFunction
+
+from ..ops.linalg import factorise, jitter_needed, lower_matmul
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: Code in which AutoGraph has nothing to translate; to find that out costs seconds.
+_PLAIN = ("gpflow", "gpflow_pep", "tensorflow_probability")
+
+
+def is_plain(part: Any) -> bool:
+    """
+    Whether AutoGraph has nothing to translate in a part of a model, or in a whole one.
+
+    That is so where it is GPflow's or of this package, with all that it has.
+
+    :param part: Anything; the parts of a ``tf.Module`` are looked at as well.
+    """
+    parts = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
+    return all(type(one).__module__.partition(".")[0] in _PLAIN for one in parts)
+
+
+def users_code(function: Function) -> Function:
+    """
+    Decorate a function that calls code of users, which may have loops or conditions on tensors.
+
+    Everything else is traced without AutoGraph; here it comes back where an argument is no plain
+    part (see :func:`is_plain`).
+
+    :param function: A function at the top of a module.
+    """
+
+    @functools.wraps(function)
+    def boundary(*arguments: Any) -> Any:
+        parts = [part for part in arguments if isinstance(part, tf.Module) or callable(part)]
+        if tf.executing_eagerly() or all(map(is_plain, parts)):
+            return function(*arguments)
+        return tf.autograph.to_graph(function)(*arguments)
+
+    return boundary  # type: ignore[return-value]
+
+
+def lean(method: Function) -> Function:
+    """
+    Decorate a method of models that AutoGraph leaves alone where the whole model is plain.
+
+    :param method: One that calls GPflow's code, and in there the code of users.
+    """
+    unconverted = tf.autograph.experimental.do_not_convert(method)
+
+    @functools.wraps(method)
+    def chosen(self: Any, *arguments: Any, **options: Any) -> Any:
+        plain = not tf.executing_eagerly() and is_plain(self)
+        return (unconverted if plain else method)(self, *arguments, **options)
+
+    return chosen  # type: ignore[return-value]
+
+
+@users_code
+def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+    """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
+    return Kuu(inducing_variable, kernel, jitter=default_jitter())
+
+
+@users_code
+def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> tf.Tensor:
+    """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
+    return Kuf(inducing_variable, kernel, X)
+
+
+@users_code
+def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
+    """[N], or [L, N] of several latent functions: prior variances of f at some rows."""
+    if isinstance(kernel, MultioutputKernel):
+        return tf.transpose(kernel(X, full_cov=False, full_output_cov=False))
+    return kernel(X, full_cov=False)
+
+
+@users_code
+def covariance(kernel: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+    """[..., N, N2], prior covariances of f at some rows, for a kernel of one output."""
+    return kernel(X, X2)
+
+
+@users_code
+def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
+    """[N, L or 1], the mean function at some rows."""
+    return mean_function(X)
+
+
+class Prior(NamedTuple):
+    r"""
+    Prior covariances of u = L v, v ~ N(0, I), of latent functions that are independent a priori.
+
+    K is 1 where all latent functions share kernel and inducing variables, otherwise L: the axis
+    broadcasts against that of latent functions.
+    """
+
+    L: tf.Tensor
+    """[K, M, M], lower Cholesky factors of ``Kuu``."""
+
+    W: tf.Tensor
+    """[K, M, M], their inverses."""
+
+
+class Projection(NamedTuple):
+    """Prior of f at some rows given the whitened inducing variables."""
+
+    A: tf.Tensor
+    """[K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual."""
+
+    D: tf.Tensor
+    """Residual prior covariance given u. [K, N]: its diagonal :math:`d_n = k_{nn} - |A_n|^2`, at
+    least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""
+
+
+@check_shapes(
+    "return.L: [K, M, M]",
+    "return.W: [K, M, M]",
+)
+def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
+    """
+    Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
+
+    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
+    :param kernel: The kernel, of one output, or of several that are independent.
+    """
+    K = _by_latent(kuu(inducing_variable, kernel), 3)
+    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+    return Prior(*factorise(K + jitter_needed(K)[:, None, None] * eye))
+
+
+def _by_latent(covariances: tf.Tensor, rank: int) -> tf.Tensor:
+    return covariances[None] if covariances.shape.rank < rank else covariances
+
+
+@check_shapes(
+    "W: [K, M, M]",
+    "X: [N, D]",
+    "return.A: [K, M, N]",
+)
+def project(
+    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> Projection:
+    """
+    Project single rows on the whitened inducing variables.
+
+    :param W: Inverse Cholesky factors of ``Kuu``, see :func:`whiten`.
+    :param inducing_variable: The inducing variables u.
+    :param kernel: The kernel, of one output, or of several that are independent.
+    :param X: Inputs of the rows.
+    """
+    A = lower_matmul(W, _by_latent(kuf(inducing_variable, kernel, X), 3))
+    d = _by_latent(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
+    return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
+
+
+@check_shapes(
+    "W: [1, M, M]",
+    "X: [B, S, D]",
+    "return.A: [1, M, N]",
+    "return.D: [B, S, S]",
+)
+def project_blocks(
+    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+) -> Projection:
+    """
+    Project B blocks of S rows each on the whitened inducing variables; N = B S.
+
+    See :func:`project`; here the kernel is of one output, and the residual covariance is kept
+    inside the blocks (PITC).
+    """
+    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
+    A = lower_matmul(W, kuf(inducing_variable, kernel, flat)[None])
+    blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
+    D = covariance(kernel, X) - tf.matmul(blocks, blocks, transpose_b=True)
+    return Projection(A, D)

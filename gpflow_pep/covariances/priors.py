@@ -1,0 +1,144 @@
+"""Which kernels and inducing variables belong together."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import (
+    FallbackSeparateIndependentInducingVariables,
+    FallbackSharedIndependentInducingVariables,
+    InducingVariables,
+    MultioutputInducingVariables,
+)
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
+from gpflow.models.util import inducingpoint_wrapper
+
+from .. import checks
+from ..inducing_variables import BlurredInducingPoints, NoisyInducingVariables, sum_of_products
+
+
+def check_inducing_variable(
+    inducing_variable: Any, kernel: Kernel, X: tf.Tensor | None
+) -> InducingVariables:
+    """
+    Check inducing variables against the kernel and the data; wrap an array of points.
+
+    :param inducing_variable: GPflow inducing variables, or an array [M, D].
+    :param kernel: The kernel.
+    :param X: The training inputs, or None where they come later.
+    :raises ValueError: If there are none, if they have other columns than X, if those of several
+        latent functions are not as many for each, or if GPflow's dispatchers know no covariance of
+        these inducing variables under this kernel.
+    """
+    checks.check_kernel(kernel)
+    if not isinstance(inducing_variable, InducingVariables) and np.ndim(inducing_variable) != 2:
+        raise ValueError(
+            f"inducing_variable: got shape {np.shape(inducing_variable)}, expected two axes [M, D]."
+            " Give a matrix with one row for each inducing input."
+        )
+    inducing_variable = inducingpoint_wrapper(inducing_variable)
+    numbers = {int(one.num_inducing) for one in _of_one_output(inducing_variable)}
+    if len(numbers) > 1:
+        raise ValueError(
+            f"inducing_variable: got {', '.join(map(str, sorted(numbers)))} inducing variables for"
+            " different latent functions, expected as many for each: GPflow stacks them in one"
+            " tensor. Give each as many as the others."
+        )
+    if numbers == {0}:
+        raise ValueError(
+            "inducing_variable: got 0 inducing variables, expected at least 1. Give more rows."
+        )
+    if X is not None:
+        check_columns(inducing_variable, X)
+    types = type(inducing_variable), type(kernel)
+    if Kuu.dispatch(*types) is None or Kuf.dispatch(*types, tf.Tensor) is None:
+        raise ValueError(
+            f"inducing_variable and kernel: got {types[0].__name__} with {types[1].__name__}, for"
+            " which no covariance is registered with gpflow.covariances.Kuu and Kuf. Expected a"
+            " pair that GPflow knows. Use inducing points: they know every kernel."
+        )
+    parts = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
+    for one, part in itertools.product(_of_one_output(inducing_variable), parts):
+        if isinstance(one, NoisyInducingVariables):
+            check_inducing_variable(one.inducing_variable, part, X)
+        if isinstance(one, BlurredInducingPoints):
+            sum_of_products(part)  # refuses a kernel that has no closed form
+    return inducing_variable
+
+
+def _of_one_output(inducing_variable: InducingVariables) -> list[InducingVariables]:
+    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
+        return list(inducing_variable.inducing_variable_list)
+    if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
+        return [inducing_variable.inducing_variable]
+    return [inducing_variable]
+
+
+def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
+    """
+    Check that inducing inputs are in the space of the data.
+
+    :param inducing_variable: The inducing variables.
+    :param X: Inputs, [N, D].
+    :raises ValueError: If they have other columns than X.
+    """
+    num_columns = (*(inducing_variable.shape or ()), None, None)[1]
+    if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
+        raise ValueError(
+            f"inducing_variable: got {num_columns} column(s), expected {X.shape[1]}, as in X."
+            " Give inducing inputs in the space of X."
+        )
+
+
+def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
+    """
+    Whether q of these inducing variables correlates the latent functions of a kernel.
+
+    :param kernel: The kernel.
+    :param inducing_variable: Its inducing variables.
+    """
+    independent = isinstance(kernel, (SharedIndependent, SeparateIndependent))
+    several = isinstance(inducing_variable, MultioutputInducingVariables)
+    return isinstance(kernel, MultioutputKernel) and not (independent and several)
+
+
+def check_independent(
+    kernel: Kernel, inducing_variable: InducingVariables, num_latent: int
+) -> None:
+    """
+    Refuse latent functions that are not independent a priori, or not as many as there should be.
+
+    :param kernel: A kernel of one output, shared by all; ``SharedIndependent``; or
+        ``SeparateIndependent``.
+    :param inducing_variable: Inducing variables of one output, shared by all; or wrapped as shared
+        or separate independent ones.
+    :param num_latent: How many latent functions there are.
+    :raises ValueError: If the kernel mixes latent functions, or the numbers do not agree.
+    """
+    several = isinstance(kernel, MultioutputKernel)
+    if several and not isinstance(kernel, (SharedIndependent, SeparateIndependent)):
+        raise ValueError(
+            f"kernel: got {type(kernel).__name__}, which mixes latent functions; expected latent"
+            " functions that are independent a priori. Use gpflow.kernels.SharedIndependent or"
+            " SeparateIndependent."
+        )
+    if several != isinstance(inducing_variable, MultioutputInducingVariables):
+        raise ValueError(
+            f"kernel and inducing_variable: got {type(kernel).__name__} with"
+            f" {type(inducing_variable).__name__}, expected both of one output or both of several."
+            " Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
+            " gpflow.inducing_variables.SharedIndependentInducingVariables."
+        )
+    numbers = {}
+    if several:
+        numbers["kernel"] = int(kernel.num_latent_gps)
+    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
+        numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
+    for name, number in numbers.items():
+        if number != num_latent:
+            raise ValueError(
+                f"{name}: got {number} of one output each, expected {num_latent}, one for each"
+                " latent function. Give as many."
+            )

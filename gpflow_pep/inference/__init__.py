@@ -1,0 +1,1 @@
+"""Sites, the posterior that they make, and their fixed point."""

@@ -1,0 +1,134 @@
+r"""Sites updated one row after another, as the papers do it.
+
+Bui, Yan & Turner (2017), section 3.3; one pass from no sites is assumed-density filtering (Qi,
+Abdel-Gawad & Minka 2010). Each row sees the posterior that the row before left: with
+:math:`V = B^{-1}`, :math:`w = V b` and a row's projection a, a change of its site by
+:math:`(\delta_\nu, \delta_\tau)` makes
+
+.. math::
+
+    V \leftarrow V - \frac{\delta_\tau}{1 + \delta_\tau s} V a aᵀ V, \qquad
+    w \leftarrow w + \frac{\delta_\nu - \delta_\tau m}{1 + \delta_\tau s} V a.
+
+It takes a step of the graph for each row, and is here as a reference and for rows that come one
+after another; :mod:`gpflow_pep.inference.fixed_point` is what trains.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from ..covariances import Projection, evaluate
+from .fixed_point import Evaluation, FixedPoint, SiteUpdateInfo, residual
+from .posterior import Marginals, Natural, Sites, posterior_factor
+from .problem import SiteProblem, match_moments, sites_of_rows, sweep
+
+
+def sequential_pass(
+    problem: SiteProblem,
+    projection: Projection,
+    sites: Sites,
+    damping: float = 1.0,
+    others: Natural | None = None,
+) -> tuple[Sites, tf.Tensor]:
+    """
+    Update the site of each row in turn.
+
+    :param problem: The rows.
+    :param projection: All of them projected.
+    :param sites: Where to start; proper.
+    :param damping: The step, in (0, 1].
+    :param others: What other rows add to q, whose sites stay as they are.
+    :return: The sites, and how many rows were refused, because their cavity or the posterior would
+        have been improper; these keep their sites.
+    """
+    natural = sites_of_rows(projection.A, sites)
+    if others is not None:
+        natural = Natural(natural.G + others.G, natural.b + others.b)
+    q = posterior_factor(natural)
+    V = tf.matmul(q.W, q.W, transpose_a=True)
+
+    def update(
+        n: tf.Tensor, sites: Sites, refused: tf.Tensor, V: tf.Tensor, w: tf.Tensor
+    ) -> tuple[tf.Tensor, Sites, tf.Tensor, tf.Tensor, tf.Tensor]:
+        one = problem.batch([n])
+        row = Projection(*(part[..., n : n + 1] for part in projection))
+        Va = tf.matmul(V, row.A)  # [L, M, 1]
+        m = tf.matmul(row.A, w, transpose_a=True)[..., 0]  # [L, 1]
+        s = tf.matmul(row.A, Va, transpose_a=True)[..., 0]
+        moments = Marginals(tf.transpose(m), tf.transpose(s))
+        own = Sites(*(tf.gather(part, [n]) for part in sites))
+        mean = evaluate.mean(one.mean_function, one.X) + tf.zeros_like(own.nu)
+        matched = match_moments(one.likelihood, row, moments, one.X, mean, one.Y, one.alpha, own)
+        d_nu, d_tau = (damping * (new - old) for new, old in zip(matched.sites, own, strict=True))
+        shrink = 1.0 + d_tau * moments.s
+        proper = matched.proper[0] & tf.reduce_all(shrink > 0.0)
+        d_nu, d_tau = (tf.where(proper, part, tf.zeros_like(part)) for part in (d_nu, d_tau))
+        shrink = tf.where(proper, shrink, tf.ones_like(shrink))
+        of_V, of_w = (
+            tf.transpose(part / shrink)[..., None] for part in (d_tau, d_nu - d_tau * moments.m)
+        )
+        return (
+            n + 1,
+            Sites(
+                tf.tensor_scatter_nd_add(sites.nu, [[n]], d_nu),
+                tf.tensor_scatter_nd_add(sites.tau, [[n]], d_tau),
+            ),
+            refused + tf.cast(~proper, tf.int32),
+            V - of_V * tf.matmul(Va, Va, transpose_b=True),
+            w + of_w * Va,
+        )
+
+    num_rows = tf.shape(sites.nu)[0]
+    _, sites, refused, _, _ = tf.while_loop(
+        lambda n, *_: n < num_rows,
+        update,
+        (tf.constant(0), sites, tf.constant(0), V, q.w),
+        parallel_iterations=1,
+    )
+    return sites, refused
+
+
+def infer_sequentially(
+    problem: SiteProblem,
+    initial: Sites,
+    *,
+    max_sweeps: int,
+    tolerance: float,
+    damping: float = 1.0,
+) -> FixedPoint:
+    """
+    Repeat a pass over the rows until the sites match the moments of the tilted distributions.
+
+    The residual of the record is infinite where a cavity is improper in the end.
+
+    :param problem: The rows.
+    :param initial: Where to start; from no sites, where that is not proper.
+    :param max_sweeps: The most passes, at least 1.
+    :param tolerance: Converged when the residual, see
+        :class:`~gpflow_pep.inference.fixed_point.SiteUpdateInfo`, is below it.
+    :param damping: The step, in (0, 1].
+    """
+    projection = problem.project(problem.W, problem.X)
+    problem = problem._replace(kept=projection)
+    mean = tf.zeros_like(initial.nu) + evaluate.mean(problem.mean_function, problem.X)
+    before = sweep(problem, mean, initial)
+    start = Sites(*(tf.where(before.proper, part, tf.zeros_like(part)) for part in initial))
+    infinity = tf.constant(np.inf, start.nu.dtype)
+
+    def body(
+        passes: tf.Tensor, refused: tf.Tensor, error: tf.Tensor, sites: Sites, _: Evaluation
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Sites, Evaluation]:
+        sites, more = sequential_pass(problem, projection, sites, damping)
+        evaluation = sweep(problem, mean, sites)
+        # Beside an improper cavity there is no target to be near to.
+        error = tf.where(evaluation.proper, residual(sites, evaluation), infinity)
+        return passes + 1, refused + more, error, sites, evaluation
+
+    passes, refused, error, sites, end = tf.while_loop(
+        lambda passes, refused, error, *_: (passes < max_sweeps) & (error >= tolerance),
+        body,
+        (tf.constant(0), tf.constant(0), infinity, start, before),
+        parallel_iterations=1,
+    )
+    info = SiteUpdateInfo(passes, error, error < tolerance, refused, tf.constant(0))
+    return FixedPoint(sites, end.marginals, end.extra, info)

@@ -1,0 +1,76 @@
+r"""The exact regression problem whose posterior and evidence are those of Power EP.
+
+Bui, Yan & Turner (2017), appendix H, corrected. M surrogate observations of each latent function,
+:math:`\tilde y = W u + \epsilon` with :math:`\epsilon \sim N(0, I)`, where
+
+.. math::
+
+    Wᵀ W = S^{-1} - K_{uu}^{-1}, \qquad Wᵀ \tilde y = S^{-1} m
+
+(the paper prints the first difference the other way round). In the whitened coordinates
+:math:`u = L v` the right sides are G and b, what all sites add to the prior; with
+:math:`G = U \Lambda Uᵀ` that is :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
+:math:`\tilde y = \Lambda^{-1/2} Uᵀ b`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+
+from .. import checks
+from .posterior import Natural
+
+
+class SurrogateRegression(NamedTuple):
+    r"""Observations :math:`\tilde y = W u + \epsilon` with :math:`\epsilon \sim N(0, I)`."""
+
+    weights: tf.Tensor
+    """[L, M, M], W of each latent function. A row of zeros is an observation that says nothing."""
+
+    targets: tf.Tensor
+    r"""[L, M], :math:`\tilde y`."""
+
+    log_constant: tf.Tensor
+    r"""[], :math:`\log Z - \sum_l \log N(\tilde y_l; 0, W_l K_{uu,l} W_lᵀ + I)`. To have none,
+    multiply weights, targets and the noise's standard deviation by its exponential to the power
+    :math:`-1 / (L M)`: that changes the evidence, and not the posterior."""
+
+
+@check_shapes(
+    "W: [broadcast L, M, M]",
+    "natural.G: [broadcast L, M, M]",
+    "natural.b: [L, M, 1]",
+    "log_z: []",
+)
+def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> SurrogateRegression:
+    """
+    Take apart what the sites add to the prior into M observations of each latent function.
+
+    :param W: Inverse Cholesky factors of Kuu.
+    :param natural: What all sites add: G positive semi-definite, and b in its range.
+    :param log_z: The model's log Z.
+    :raises ValueError: If G is no sum of observations: no observation with noise leaves a direction
+        with less precision than the prior has.
+    """
+    values, vectors = tf.linalg.eigh(natural.G)
+    largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
+    checks.require(
+        tf.reduce_all(values > -1e-6 * tf.maximum(largest, tf.ones_like(largest))),
+        "surrogate: got sites of negative precision that leave some direction less certain than"
+        " the prior, expected a likelihood whose sites all say something. Use a log-concave"
+        " likelihood.",
+    )
+    rounding = np.finfo(values.dtype.as_numpy_dtype).eps * values.shape[-1]
+    known = values > rounding * largest
+    zeros = tf.zeros_like(values)
+    root = tf.sqrt(tf.where(known, values, zeros))
+    along = tf.matmul(vectors, natural.b, transpose_a=True)[..., 0]
+    targets = tf.where(known, along / tf.where(known, root, tf.ones_like(root)), zeros)
+    weights = tf.matmul(root[..., None] * tf.linalg.matrix_transpose(vectors), W)
+    variance = 1.0 + tf.where(known, values, zeros)
+    log_density = -0.5 * (tf.math.log(2.0 * np.pi * variance) + tf.square(targets) / variance)
+    return SurrogateRegression(
+        weights + tf.zeros_like(natural.b), targets, log_z - tf.reduce_sum(log_density)
+    )
