@@ -12,7 +12,7 @@ from helpers import assert_close, load_example, regression_problem
 
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
-from gpflow_pep.recipes import saspa
+from gpflow_pep.selection import saspa
 
 PROBLEM = regression_problem(num_data=15)
 LABELS = (PROBLEM.Y > 0.4).astype(float)

@@ -15,7 +15,7 @@ from tied_reference import Natural, to_decimals
 
 import gpflow_pep as pep
 from gpflow_pep.energies import tied
-from gpflow_pep.posterior import WhitenedGaussian
+from gpflow_pep.inference.prediction import WhitenedGaussian
 
 ROWS = [3, 4, 8]  # a batch
 

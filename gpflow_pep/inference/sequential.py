@@ -51,7 +51,7 @@ def sequential_pass(
         n: tf.Tensor, sites: Sites, refused: tf.Tensor, V: tf.Tensor, w: tf.Tensor
     ) -> tuple[tf.Tensor, Sites, tf.Tensor, tf.Tensor, tf.Tensor]:
         one = problem.batch([n])
-        row = Projection(*(part[..., n : n + 1] for part in projection))
+        row = Projection(*(tf.gather(part, [n], axis=-1) for part in projection))
         Va = tf.matmul(V, row.A)  # [L, M, 1]
         m = tf.matmul(row.A, w, transpose_a=True)[..., 0]  # [L, 1]
         s = tf.matmul(row.A, Va, transpose_a=True)[..., 0]

@@ -117,8 +117,8 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
             precompute_cache,
         )
 
-    @lean
     @inherit_check_shapes
+    @lean
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:

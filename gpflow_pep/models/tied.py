@@ -184,8 +184,8 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             precompute_cache,
         )
 
-    @lean
     @inherit_check_shapes
+    @lean
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:

@@ -292,7 +292,7 @@ def _sum_own_chunks(
 
     if keep or (isinstance(chunks.count, int) and chunks.count == 1):
         return _loop(on_chunk, chunks, shared)
-    structure: list[Tensors] = []
+    structure = list[Tensors]()
 
     @tf.custom_gradient
     def recomputed(*shared: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
@@ -319,7 +319,8 @@ def _sum_own_chunks(
         num_sums = len(tf.nest.flatten(sums))
         return tf.nest.flatten(sums), gradient
 
-    return tf.nest.pack_sequence_as(structure[0], recomputed(*shared))
+    values = recomputed(*shared)
+    return tf.nest.pack_sequence_as(structure[0], values)
 
 
 def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
@@ -360,7 +361,7 @@ def without_record(function: Callable[[], Tensors]) -> Tensors:
 
     :param function: Gives tensors, in any structure.
     """
-    structure: list[Tensors] = []
+    structure = list[Tensors]()
 
     @tf.custom_gradient
     def unrecorded(trigger: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import assert_close
 
 import gpflow_pep as pep
-from gpflow_pep.ops.graph import converted_for, unconverted
+from gpflow_pep.covariances.evaluate import is_plain, users_code
 
 
 class Branching(gpflow.kernels.SquaredExponential):
@@ -30,25 +30,34 @@ class BranchingMean(gpflow.functions.MeanFunction):
         return 0.3 * X[:, :1]
 
 
+@users_code
 def _branch(part: Any, x: tf.Tensor) -> tf.Tensor:
     if x > 0.0:
         return x
     return -x
 
 
-@pytest.mark.parametrize("part", [Branching(), gpflow.kernels.White() + Branching(), _branch])
+@pytest.mark.parametrize("part", [Branching(), gpflow.kernels.White() + Branching(), lambda x: x])
 def test_the_code_of_users_is_converted(part: Any) -> None:
     @tf.function
-    @unconverted
+    @tf.autograph.experimental.do_not_convert
     def absolute(x: tf.Tensor) -> tf.Tensor:
-        return converted_for((part,), _branch)(part, x)
+        return _branch(part, x)
 
     assert absolute(tf.constant(-3.0)) == 3.0
 
 
 def test_other_code_is_left_alone() -> None:
     kernel = gpflow.kernels.SquaredExponential() * gpflow.kernels.Linear()
-    assert converted_for((kernel, gpflow.functions.Constant()), _branch) is _branch
+    assert is_plain(kernel) and is_plain(gpflow.functions.Constant())
+    assert not is_plain(Branching() + kernel)
+
+    @tf.function(autograph=False)
+    def absolute(x: tf.Tensor) -> tf.Tensor:
+        return _branch(kernel, x)
+
+    with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        absolute(tf.constant(-3.0))
 
 
 @pytest.mark.parametrize(

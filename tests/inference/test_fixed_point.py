@@ -11,8 +11,13 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.sites import Marginals, Sites
-from gpflow_pep.updates import FALLBACKS, Evaluation, SiteUpdateInfo, run_to_fixed_point
+from gpflow_pep.inference.fixed_point import (
+    FALLBACKS,
+    Evaluation,
+    SiteUpdateInfo,
+    run_to_fixed_point,
+)
+from gpflow_pep.inference.posterior import Marginals, Sites
 
 N, L = 5, 2
 SHAPE = (N, L)
@@ -74,7 +79,7 @@ def _run(
     fall_back: bool = False,
 ) -> Run:
     function.asked.clear()
-    sites, marginals, info = run_to_fixed_point(
+    sites, marginals, _, info = run_to_fixed_point(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
         max_sweeps=max_sweeps,
@@ -145,7 +150,7 @@ def test_reaches_the_fixed_point(function: Map) -> None:
 
 @pytest.mark.parametrize("name", ["contraction", "improper beyond a wall"])
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
-    sites, _, info = tf.function(
+    sites, _, _, info = tf.function(
         lambda nu, tau: run_to_fixed_point(
             REACHED[name], Sites(nu, tau), max_sweeps=200, tolerance=TOLERANCE
         )
@@ -335,7 +340,7 @@ def test_single_precision() -> None:
         one = tf.ones_like(nu)
         return Evaluation(Marginals(0.0 * one, one), target, target, tf.constant(True))
 
-    sites, _, info = run_to_fixed_point(
+    sites, _, _, info = run_to_fixed_point(
         evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, tolerance=1e-4
     )
     assert sites.nu.dtype == tf.float32

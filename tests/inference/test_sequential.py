@@ -79,7 +79,7 @@ def test_improper_updates_are_refused_and_counted() -> None:
     record = model.update_sites(max_sweeps=10, sequential=True)
     assert record.num_rejected > 0 and record.num_sweeps == 10
     assert not record.converged and record.residual == np.inf
-    nu, tau = (part.numpy()[:, 0] for part in model.sites.read())
+    nu, tau = (part.numpy()[:, 0] for part in model.read_sites())
     assert np.all(np.isfinite(nu))
     precision = np.linalg.inv(kernel(X).numpy() + 1e-6 * np.eye(5)) + np.diag(tau)
     assert np.min(np.linalg.eigvalsh(precision)) > 0.0

@@ -1,6 +1,6 @@
 """Sums over chunks of rows: every row once, and gradients that do not depend on the chunks."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ class Terms:
         self.unused = tf.Variable(1.0, dtype=tf.float64)
         self.shared = tf.constant([0.2, 1.5], tf.float64)
 
-    def of_rows(self, rows: chunks.Rows, shared: tf.Tensor) -> chunks.Sums:
+    def of_rows(self, rows: list[tf.Tensor], shared: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         f = tf.sin(rows[0] * self.weight + shared)
         return tf.reduce_sum(f), tf.matmul(f, tf.exp(f), transpose_a=True)
 
@@ -129,8 +129,56 @@ def test_rows_are_constants(rng: np.random.Generator) -> None:
 
 
 def test_memory_and_chunk_size() -> None:
-    assert chunks.fits_memory(500, 20_000, 8, 4)
-    assert not chunks.fits_memory(500, 1_000_000, 8, 4)
-    assert not chunks.fits_memory(500, None, 8, 4)
-    assert chunks.default_chunk_size(500) == 2000
-    assert chunks.default_chunk_size(10**6) == chunks.MIN_CHUNK
+    few, many = (tf.zeros([n, 1], tf.float64) for n in (20_000, 1_000_000))
+    unknown = tf.Variable(few, shape=[None, 1])
+    assert chunks.plan(None, 500, few, 4) == (2000, True)
+    assert chunks.plan(None, 500, many, 4) == (2000, False)
+    assert chunks.plan(None, 500, unknown, 4) == (2000, False)
+    assert chunks.plan(None, 10**6, few, 4).chunk_size == chunks.MIN_CHUNK
+    assert chunks.plan(300, 500, few, 4) == (300, False)
+
+
+class Pair(NamedTuple):
+    """Any structure of tensors."""
+
+    once: tf.Tensor
+    twice: list[tf.Tensor]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_structures_of_tensors(keep: bool, rng: np.random.Generator) -> None:
+    X, A = tf.constant(rng.standard_normal((7, 2))), tf.constant(rng.standard_normal((3, 4, 7)))
+    pieces = chunks.row_chunks({"X": X}, 3, columns=(A,))
+
+    def of_chunk(piece: Any, factor: tf.Tensor) -> Pair:
+        rows, (columns,) = piece
+        return Pair(factor * tf.reduce_sum(rows["X"], 0), [tf.reduce_sum(columns, 2)])
+
+    factor = tf.constant(2.0, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(factor)
+        sums = chunks.sum_over_chunks(of_chunk, pieces, (factor,), keep=keep)
+        total = tf.reduce_sum(sums.once)
+    assert_close(sums.once, 2.0 * np.sum(X, axis=0), rtol=1e-14)
+    assert_close(sums.twice[0], np.sum(A, axis=2), rtol=1e-13)
+    assert_close(tape.gradient(total, factor), np.sum(X), rtol=1e-13)
+    mapped = chunks.map_over_chunks(lambda piece: Pair(piece[0]["X"], []), pieces)
+    assert_close(mapped.once, X)
+
+
+def test_chunks_that_know_less_of_their_shape() -> None:
+    """As blocks do, whose number and size are tensors."""
+    X = tf.reshape(tf.range(12.0), [6, 2])
+
+    @tf.function
+    def total() -> tf.Tensor:
+        start = tf.constant([0, 2, 5, 6])
+        pieces = chunks.Chunks(3, lambda k: (X[start[k] : start[k + 1]],))
+
+        def of_chunk(rows: Any) -> tf.Tensor:
+            flat = tf.reshape(rows[0], [tf.size(rows[0]) // 2, -1])
+            return tf.reduce_sum(flat, axis=0)
+
+        return chunks.sum_over_chunks(of_chunk, pieces, (), keep=False)
+
+    assert_close(total(), np.sum(X, axis=0), rtol=1e-7)

@@ -14,12 +14,12 @@ SIZES = [1, 7, 159, 160, 321, 500]
 
 @pytest.fixture
 def lower(rng: np.random.Generator, size: int) -> tf.Tensor:
-    return tf.constant(np.tril(rng.standard_normal((size, size))))
+    return tf.constant(np.tril(rng.standard_normal((1, size, size))))
 
 
 @pytest.fixture
 def wide(rng: np.random.Generator, size: int) -> tf.Tensor:
-    return tf.constant(rng.standard_normal((size, 13)))
+    return tf.constant(rng.standard_normal((1, size, 13)))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -44,31 +44,58 @@ def test_lower_matmul(lower: tf.Tensor, wide: tf.Tensor, jit: bool) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("num_weights", [(), (13,)])
+@pytest.mark.parametrize("num_weights", [(1, 1), (1, 13)])
 def test_gram(
     wide: tf.Tensor, size: int, num_weights: tuple[int, ...], rng: np.random.Generator
 ) -> None:
-    upstream = tf.constant(rng.standard_normal((size, size)))  # not symmetric
+    upstream = tf.constant(rng.standard_normal((1, size, size)))  # not symmetric
     weights = tf.constant(rng.standard_normal(num_weights))  # of either sign
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([wide, weights])
         value = gram(wide, weights)
         total = tf.reduce_sum(value * upstream)
-        expected = tf.matmul(wide * weights, wide, transpose_b=True)
+        expected = tf.matmul(wide * weights[:, None, :], wide, transpose_b=True)
         expected_total = tf.reduce_sum(expected * upstream)
     assert_close(value, expected, rtol=1e-13)
-    assert_close(value, tf.transpose(value), rtol=0.0)
+    assert_close(value, tf.linalg.matrix_transpose(value), rtol=0.0)
     for x in (wide, weights):
         assert_close(tape.gradient(total, x), tape.gradient(expected_total, x), rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [4, 200])
 def test_products_of_unknown_size(lower: tf.Tensor, wide: tf.Tensor) -> None:
-    spec = tf.TensorSpec([None, None], tf.float64)
+    spec = tf.TensorSpec([1, None, None], tf.float64)
     compiled = tf.function(lower_matmul, input_signature=[spec, spec])
     assert_close(compiled(lower, wide), tf.matmul(lower, wide), rtol=1e-13)
-    compiled = tf.function(lambda A: gram(A, 1.0), input_signature=[spec])
+    compiled = tf.function(lambda A: gram(A, tf.ones([1, 1], tf.float64)), input_signature=[spec])
     assert_close(compiled(wide), tf.matmul(wide, wide, transpose_b=True), rtol=1e-13)
+
+
+@pytest.mark.parametrize("shared", ["A", "other"])
+def test_one_matrix_for_all_latent_functions(shared: str, rng: np.random.Generator) -> None:
+    """What they share gets the sum of their gradients."""
+    L, M, N = 3, 5, 7
+    A = tf.constant(rng.standard_normal((1 if shared == "A" else L, M, N)))
+    W = tf.constant(np.tril(rng.standard_normal((1 if shared == "other" else L, M, M))))
+    weights = tf.constant(rng.standard_normal((1 if shared == "other" else L, N)))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([A, W, weights])
+        pairs = [
+            (lower_matmul(W, A), tf.matmul(W, A)),
+            (gram(A, weights), tf.einsum("lmn,ln,lkn->lmk", *_tiled(L, A, weights, A))),
+        ]
+        totals = [[tf.reduce_sum(tf.sin(value)) for value in pair] for pair in pairs]
+    for (value, expected), (total, wanted) in zip(pairs, totals):
+        assert_close(value, expected, rtol=1e-13)
+        for x in (A, W, weights):
+            gradient, other = (tape.gradient(y, x) for y in (total, wanted))
+            if other is not None:
+                lower = tf.linalg.band_part(other, -1, 0) if x is W else other
+                assert_close(gradient, lower, rtol=1e-12)
+
+
+def _tiled(L: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    return [tf.concat([x] * (L // x.shape[0]), axis=0) for x in tensors]
 
 
 def test_factorise_and_its_gradient(rng: np.random.Generator) -> None:
