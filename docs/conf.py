@@ -1,5 +1,7 @@
 """Configuration of the Sphinx documentation; build it with ``make docs``."""
 
+from pathlib import Path
+
 import gpflow_pep
 
 project = "gpflow_pep"
@@ -29,3 +31,12 @@ autosummary_imported_members = False
 
 html_theme = "furo"
 html_title = f"gpflow_pep {release}"
+
+# What the reference says of the rooms is what the package says of them.
+(Path(__file__).parent / "reference" / "rooms.inc").write_text(
+    "".join(
+        f"#. :mod:`gpflow_pep.{room}`: {what.replace('`', '``')};\n"
+        for room, what in gpflow_pep.ROOMS.items()
+    ),
+    encoding="utf-8",
+)

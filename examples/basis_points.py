@@ -36,7 +36,7 @@ from gpflow.base import AnyNDArray
 from saspa import BLURS, average, full_ep, quality, train_kernel
 
 import gpflow_pep as pep
-from gpflow_pep.recipes import saspa
+from gpflow_pep.selection import saspa
 
 SIZES = {"ionosphere": (5, 10, 20, 40, 80), "spambase": (10, 25, 50, 100)}
 SPLITS = {"ionosphere": 6, "spambase": 3}

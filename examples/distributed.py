@@ -29,8 +29,8 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
-from gpflow_pep.distributed import sharded, sharded_training_loss
 from gpflow_pep.models import PEPClassification, PEPRegression
+from gpflow_pep.training import sharded, sharded_training_loss
 
 NUM_PARTS = 60
 XNEW = np.array([[-1.0], [2.5]])
@@ -67,7 +67,7 @@ def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> 
         loss, model.trainable_variables, options={"maxiter": args.iterations}
     )
     seconds = time.perf_counter() - start
-    with nullcontext() if strategy is None else sharded(strategy):
+    with nullcontext() if strategy is None else sharded(model, strategy):
         posterior = model.posterior()
     mean, variance = (np.ravel(moment) for moment in posterior.predict_f(XNEW))
     return (

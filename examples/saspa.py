@@ -28,7 +28,7 @@ from gpflow.base import AnyNDArray
 from streaming import Filter
 
 import gpflow_pep as pep
-from gpflow_pep.recipes import saspa
+from gpflow_pep.selection import saspa
 
 ALPHAS = (0.0, 0.5, 1.0)
 BLURS: dict[str, Any] = {"points": False, "spherical": "spherical", "full": "full"}

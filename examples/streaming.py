@@ -25,13 +25,13 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
-from gpflow_pep.covariances import prior_factor, project
+from gpflow_pep.covariances import whiten
+from gpflow_pep.inference.posterior import Natural, no_sites
+from gpflow_pep.inference.prediction import whitened_posterior
+from gpflow_pep.inference.problem import sites_of_rows
+from gpflow_pep.inference.sequential import sequential_pass
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPClassification
-from gpflow_pep.posterior import whitened_posterior
-from gpflow_pep.sequential import sequential_pass
-from gpflow_pep.sites import no_sites
-from gpflow_pep.sweep import NaturalSums, natural_sums
 
 SEED = 0
 NUM_TEST = 1000
@@ -78,29 +78,28 @@ class Filter:
 
     def __init__(self, model: PEPClassification) -> None:
         self.model = model
-        self.W = prior_factor(model.inducing_variable, model.kernel).W
-        self.sums = NaturalSums([tf.zeros_like(self.W)], [tf.zeros_like(self.W[:, :1])])
+        W = whiten(model.inducing_variable, model.kernel).W
+        self.sums = Natural(tf.zeros_like(W), tf.zeros_like(W[..., :1]))
         self.num_refused = 0
         self._compiled = tf.function(self._one_pass, autograph=False)
 
     def update(self, rows: Rows) -> None:
         """Take some rows in, once and in their order."""
-        *sums, refused = self._compiled(*map(tf.constant, rows), *self.sums.flatten())
-        self.sums = NaturalSums.unflatten(tuple(sums))
+        self.sums, refused = self._compiled(*map(tf.constant, rows), self.sums)
         self.num_refused += int(refused)
 
-    def _one_pass(self, X: tf.Tensor, Y: tf.Tensor, *before: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        model = self.model
-        others = NaturalSums.unflatten(before)
-        projections = [project(self.W, model.inducing_variable, model.kernel, X)]
-        rows = X, model.mean_function(X), Y, tf.broadcast_to(model.alpha, tf.shape(X)[:1])
+    def _one_pass(self, X: tf.Tensor, Y: tf.Tensor, before: Natural) -> tuple[Natural, tf.Tensor]:
+        alpha = tf.broadcast_to(self.model.alpha, tf.shape(X)[:1])
+        problem = self.model.site_problem()._replace(X=X, Y=Y, alpha=alpha)
+        projection = problem.project(problem.W, X)
         none = no_sites(tf.shape(X)[0], 1, X.dtype)
-        sites, refused = sequential_pass(model.likelihood, projections, rows, none, others=others)
-        return (*natural_sums(projections, sites).plus(others).flatten(), refused)
+        sites, refused = sequential_pass(problem, projection, none, others=before)
+        own = sites_of_rows(projection.A, sites)
+        return tf.nest.map_structure(tf.add, before, own), refused
 
     def posterior(self) -> gpflow.models.SVGP:
         """GPflow's model that has this q(u), for predictions."""
-        q = whitened_posterior(self.sums.grams[0], self.sums.moments[0])
+        q = whitened_posterior(self.sums)
         model = self.model
         return gpflow.models.SVGP(
             model.kernel,

@@ -102,8 +102,8 @@ def full_batch_models(rows: slice) -> Iterator[tuple[str, Any]]:
     )
 
 
-def together(strategy: Any) -> Any:
-    return pep.distributed.sharded(strategy) if strategy else nullcontext()
+def together(model: Any, strategy: Any) -> Any:
+    return pep.training.sharded(model, strategy) if strategy else nullcontext()
 
 
 def full_batch(strategy: Any) -> Arrays:
@@ -114,12 +114,12 @@ def full_batch(strategy: Any) -> Arrays:
         variables = model.trainable_variables
         loss = model.training_loss
         if strategy:
-            loss = pep.distributed.sharded_training_loss(model, strategy)
+            loss = pep.training.sharded_training_loss(model, strategy)
         with tf.GradientTape() as tape:
             value = loss()
         gradient = tape.gradient(value, variables)
         result = gpflow.optimizers.Scipy().minimize(loss, variables, options={"maxiter": 5})
-        with together(strategy):
+        with together(model, strategy):
             posterior = model.posterior()
         found |= {
             f"{name} value": value,
@@ -132,7 +132,7 @@ def full_batch(strategy: Any) -> Arrays:
     blocks = pep.models.PEPRegression(
         (X[rows], Y[rows]), gpflow.kernels.Matern32(), Z.copy(), blocks=BLOCKS[rows]
     )
-    with together(strategy):
+    with together(blocks, strategy):
         found |= {"blocks": blocks.pep_log_marginal_likelihood(), "bound": blocks.upper_bound()}
     return found
 
@@ -146,14 +146,14 @@ def refusals(strategy: Any) -> Arrays:
     model = pep.models.PEP(row, gpflow.kernels.Matern12(), gpflow.likelihoods.Bernoulli(), Z.copy())
     minibatches = model.minibatch_training_loss_closure(1, seed=0, compile=False)
     calls = {
-        "parameters": lambda: pep.distributed.sharded_training_loss(other, strategy),
-        "shapes": lambda: pep.distributed.sharded_training_loss(longer, strategy),
+        "parameters": lambda: pep.training.sharded_training_loss(other, strategy),
+        "shapes": lambda: pep.training.sharded_training_loss(longer, strategy),
         "sequential": lambda: model.update_sites(sequential=True),
         "minibatches": minibatches,
     }
     said = {}
     for name, call in calls.items():
-        with together(strategy):
+        with together(model, strategy):
             try:
                 call()
             except ValueError as error:
@@ -179,7 +179,7 @@ def main(kind: str, output: str) -> None:
         strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
         found = fitted(strategy, None)
         try:
-            with pep.distributed.sharded(strategy):
+            with pep.training.sharded(None, strategy):
                 pass
         except ValueError as error:
             found["refused replicas"] = str(error)

@@ -10,6 +10,7 @@ import gpflow_pep
 
 PACKAGE = Path(__file__).parents[1] / "gpflow_pep"
 
+CONTRIBUTING = PACKAGE.parent / "CONTRIBUTING.md"
 FLOOR = {room: floor for floor, room in enumerate(gpflow_pep.ROOMS)}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
@@ -47,3 +48,14 @@ def test_imports_go_down(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_modules_stay_small(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_contributors_are_told_of_the_rooms() -> None:
+    rows = [f"| `{room}` | {what} |" for room, what in gpflow_pep.ROOMS.items()]
+    assert "\n".join(["|---|---|", *rows, ""]) in CONTRIBUTING.read_text(encoding="utf-8")
+
+
+def test_every_room_is_named_at_the_door() -> None:
+    assert set(gpflow_pep.ROOMS) == {room_of(path) for path in MODULES}
+    for room in gpflow_pep.ROOMS:
+        assert getattr(gpflow_pep, room).__doc__, f"{room} does not say what it is for"

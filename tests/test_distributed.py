@@ -155,7 +155,7 @@ def one_device() -> tf.distribute.Strategy:
 def test_loss_of_one_shard_is_the_models() -> None:
     kernel = gpflow.kernels.SquaredExponential()
     model = pep.models.PEPRegression((X, Y), kernel, Z.copy(), noise_variance=0.2)
-    loss = pep.distributed.sharded_training_loss(model, one_device())
+    loss = pep.training.sharded_training_loss(model, one_device())
     assert_close(loss(), model.training_loss(), rtol=SAME)
 
 
@@ -164,7 +164,7 @@ def test_model_of_batches_has_no_shards() -> None:
         gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), Z.copy(), num_data=N
     )
     with pytest.raises(ValueError, match=r"model: got ARPEP, expected .*fit.strategy=\.\.\."):
-        pep.distributed.sharded_training_loss(model, one_device())
+        pep.training.sharded_training_loss(model, one_device())
 
 
 def svgp(num_data: int | None = N) -> gpflow.models.SVGP:

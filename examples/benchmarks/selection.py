@@ -26,7 +26,7 @@ import gpflow
 import numpy as np
 
 from gpflow_pep import selection
-from gpflow_pep.covariances import prior_factor, project
+from gpflow_pep.covariances import project, whiten
 
 NOISE_VARIANCE = 0.01
 
@@ -68,9 +68,7 @@ def one_rule(args: argparse.Namespace) -> None:
     result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     if chosen is not None:
         few = data[0][:10_000]
-        result["trace"] = float(
-            np.mean(project(prior_factor(chosen, kernel).W, chosen, kernel, few).D)
-        )
+        result["trace"] = float(np.mean(project(whiten(chosen, kernel).W, chosen, kernel, few).D))
     print(json.dumps(result))
 
 

@@ -182,7 +182,7 @@ def sweep(
     """
     natural = natural_sums(problem, sites)
     if others is not None:
-        natural = Natural(natural.G + others.G, natural.b + others.b)
+        natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)
 
     def of_chunk(piece: Any) -> tuple[Marginals, _Matched]:

@@ -43,7 +43,7 @@ def sequential_pass(
     """
     natural = sites_of_rows(projection.A, sites)
     if others is not None:
-        natural = Natural(natural.G + others.G, natural.b + others.b)
+        natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)
     V = tf.matmul(q.W, q.W, transpose_a=True)
 

@@ -134,7 +134,7 @@ class MinibatchLoss:
             """Totals of the others, and sites of the batch."""
             own = Sites(*(tf.gather(part, index) for part in sites))
             sums = natural_sums(batch, own)
-            return Natural(totals.G - sums.G, totals.b - sums.b), own
+            return tf.nest.map_structure(tf.subtract, totals, sums), own
 
         def without_negative() -> tuple[Natural, Sites]:
             sites = Sites(all_sites.nu, tf.nn.relu(all_sites.tau))
@@ -159,7 +159,7 @@ class MinibatchLoss:
             others=others,
         )
         own = natural_sums(batch, found.sites)
-        return found, Natural(others.G + own.G, others.b + own.b)
+        return found, tf.nest.map_structure(tf.add, others, own)
 
 
 def _is_proper(G: tf.Tensor) -> tf.Tensor:
