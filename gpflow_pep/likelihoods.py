@@ -194,6 +194,6 @@ class ResidualVariance(Function):
     def __call__(self, X: TensorType) -> tf.Tensor:
         rows = tf.reshape(X, [-1, X.shape[-1]])
         W = whiten(self.inducing_variable, self.kernel).W
-        (d,) = project(W, self.inducing_variable, self.kernel, rows).D
+        d = project(W, self.inducing_variable, self.kernel, rows).D[0]
         shape = tf.concat([tf.shape(X)[:-1], [1]], axis=0)
         return tf.reshape(self.variance + d, shape)

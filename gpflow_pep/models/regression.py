@@ -133,8 +133,8 @@ class PEPRegression(InternalDataModel):
         def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
             """The trace of the residual covariance, and sums with slack added to the noise."""
             X, Y = rows
-            A, (d,) = project(W, self.inducing_variable, self.kernel, X)
-            none, noise = tf.zeros_like(d), prior.noise(X) + slack
+            A, d = project(W, self.inducing_variable, self.kernel, X)
+            none, noise = tf.zeros_like(d[0]), prior.noise(X) + slack
             sums = collapsed.single_row_sums(A, none, noise, none, prior.residual(X, Y))
             return tf.reduce_sum(d), sums
 
