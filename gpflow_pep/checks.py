@@ -163,12 +163,12 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     :param alpha: The power(s).
     :param num_factors: How many factors there are; a tensor where a graph will know.
     :param factor: What a factor is, "row" or "block".
-    :return: The power(s), once they are found to be as many.
+    :return: The power of each factor, once they are found to be as many.
     :raises ValueError: If there is another number of them; see :func:`require`.
     """
     value = tf.convert_to_tensor(alpha)
     if value.shape.rank == 0:
-        return value
+        return tf.broadcast_to(value, [num_factors])
     known = tf.get_static_value(num_factors)
     message = (
         f"alpha: got shape {tuple(value.shape)}, expected a number, or one for each {factor}:"
@@ -206,7 +206,7 @@ def check_positive(name: str, value: Any) -> int:
     """
     numbers = (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, numbers) or value % 1 or value < 1:
-        raise ValueError(f"{name}: got {value!r}, expected a positive integer. Pass one.")
+        raise ValueError(f"{name}: got {value!r}, expected a whole number of at least 1. Pass one.")
     return int(value)
 
 

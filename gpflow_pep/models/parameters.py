@@ -78,6 +78,8 @@ class SiteParameters(Module):
     :param sites: Where to start.
     """
 
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset({"version", *Module._TF_MODULE_IGNORED_PROPERTIES})
+
     def __init__(self, sites: Sites) -> None:
         super().__init__()
         shape = [None, sites.nu.shape[1]]

@@ -62,6 +62,11 @@ class PEP(InternalDataModel):
     :raises ValueError: If an argument is not as said here.
     """
 
+    # Records of what the model did, neither parameters nor to be trained.
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset(
+        {"_last_run", "_rows_version", *InternalDataModel._TF_MODULE_IGNORED_PROPERTIES}
+    )
+
     def __init__(
         self,
         data: RegressionData,
@@ -78,6 +83,7 @@ class PEP(InternalDataModel):
         fresh_sites: bool = False,
     ) -> None:
         X, Y = checks.check_data(data)
+        checks.check_likelihood(likelihood)
         check_support(likelihood, Y)
         num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(
@@ -119,9 +125,7 @@ class PEP(InternalDataModel):
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
         """See ``tf.Module``; alpha and the sites are none of them."""
-        found = super().trainable_variables
-        own = {id(self._last_run), id(self._rows_version)}
-        return never_trained([v for v in found if id(v) not in own], self.sites)
+        return never_trained(super().trainable_variables, self.sites)
 
     def update_sites(
         self,
@@ -138,7 +142,8 @@ class PEP(InternalDataModel):
         There is no need to call it before anything else; it serves to look, or to try other
         settings than the model's.
 
-        :param max_sweeps: The most sweeps, without fallbacks; the model's by default, with them.
+        :param max_sweeps: The most updates of all sites, after a first sweep that looks at those
+            that are there, and no fallbacks; by default the model's limit, with fallbacks.
         :param tolerance: See the model; the model's by default.
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Start from no sites instead of those that are there. Where there are several
@@ -168,7 +173,9 @@ class PEP(InternalDataModel):
             if sequential:
                 self._run(problem, fresh, infer_sequentially, **limits)
             else:
-                self._run(problem, fresh, infer, fall_back=max_sweeps is None, **limits)
+                extra = 0 if max_sweeps is None else 1
+                limits["max_sweeps"] += extra
+                self._run(problem, fresh, infer, fall_back=not extra, **limits)
 
         if sequential:  # row after row is too slow outside a graph
             self.require_all_rows("update_sites(sequential=True)", "Leave out sequential.")
@@ -282,7 +289,7 @@ class PEP(InternalDataModel):
             whiten(self.inducing_variable, self.kernel).W,
             X,
             Y,
-            tf.broadcast_to(alpha, tf.shape(X)[:1]),
+            alpha,
             self.chunk_size,
             self.reduction,
         )

@@ -196,10 +196,8 @@ class PEPRegression(InternalDataModel):
         X, Y = map(tf.convert_to_tensor, self.data)
         alpha = self._powers()
         if self._blocks is None:
-            rows = X, Y, tf.broadcast_to(alpha, tf.shape(X)[:1])
-            return chunks.row_chunks(rows, chunk_size)
+            return chunks.row_chunks((X, Y, alpha), chunk_size)
         of_blocks = chunks.block_chunks(self._blocks)
-        alpha = tf.broadcast_to(alpha, [len(self._blocks.names)])
 
         def take(k: Any) -> tuple[tf.Tensor, ...]:
             block, row = of_blocks.take(k)

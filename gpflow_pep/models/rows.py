@@ -79,13 +79,14 @@ def replace_rows(
         given = tuple(tf.concat(parts, axis=0) for parts in zip(old, given, strict=True))
     else:
         index = match_rows(*(np.hstack([part.numpy() for part in rows]) for rows in (old, given)))
+    replaced = ReplacedRows(given, _powers(alpha, index, powers), index)
     for name, new, variable in zip("XY", given, data, strict=True):
         if isinstance(variable, tf.Variable) and not variable.shape.is_compatible_with(new.shape):
             raise ValueError(
                 f"{name}: got {new.shape[0]} rows for a tf.Variable of {variable.shape[0]},"
                 " expected as many. Create it with shape=[None, D]."
             )
-    return ReplacedRows(given, _powers(alpha, index, powers), index)
+    return replaced
 
 
 def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power | None:

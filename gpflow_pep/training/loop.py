@@ -288,7 +288,7 @@ def _state(model: GPModel) -> list[tf.Variable]:
     """What training and predictions change: all parameters, and any other trainable variables."""
     found = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
-        found += model.sites.variables
+        found.append(model.sites.version)
     return list({id(v): v for v in (*found, *model.trainable_variables)}.values())
 
 
