@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpflow.base import AnyNDArray
-
 from gpflow_pep.datasets import Dataset, Split, Standardiser, read_csv, train_test_split
 
 #: Where the data sets are, unless ``--data`` says so.

@@ -37,9 +37,9 @@ import tensorflow as tf
 import tf_keras
 from data_sets import Labelled, labelled
 from gpflow.base import AnyNDArray
+from gpflow_pep.datasets import train_test_split
 
 from gpflow_pep import models, selection
-from gpflow_pep.datasets import train_test_split
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import fit, shuffled_batches

@@ -28,9 +28,9 @@ import tensorflow as tf
 import tf_keras
 from data_sets import Labelled, labelled
 from gpflow.base import AnyNDArray
+from gpflow_pep.datasets import read_csv, train_test_split
 from sklearn.datasets import make_moons
 
-from gpflow_pep.datasets import read_csv, train_test_split
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
 from gpflow_pep.selection import kmeans

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from .compare import Comparison, FitResult
+from .compare.run import Comparison, FitResult
 from .metrics import Calibration, calibration, central_interval
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def fit_figure(comparison: Comparison) -> "Figure":
     grid = np.linspace(x.min() - margin, x.max() + margin, 400)
     prediction = fitted.predict(grid[:, None])
     lower, upper = central_interval(prediction.mean[:, 0], prediction.variance[:, 0])
-    inducing = fitted.inputs.inverse_mean(fitted.model.inducing_variable.Z.numpy())[:, 0]
+    inducing = fitted.inputs.inverse_transform(fitted.model.inducing_variable.Z.numpy())[:, 0]
 
     figure = _figure(8.0, 4.5)
     axes = figure.subplots()

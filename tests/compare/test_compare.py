@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from numpy.testing import assert_allclose, assert_array_equal
-from small_comparison import (
+from compare.small_comparison import (
     ALPHAS,
     CLASSES,
     PROGRESS,
@@ -17,14 +16,13 @@ from small_comparison import (
     small_comparison,
     small_dataset,
 )
+from numpy.testing import assert_allclose, assert_array_equal
 
-import gpflow_pep.cli
-import gpflow_pep.compare
-import gpflow_pep.fitted.regression
-from gpflow_pep.compare import compare, initial_inducing_points
-from gpflow_pep.datasets import Dataset
-from gpflow_pep.fitted import FittedClassifier, FittedRegression
-from gpflow_pep.fitted.regression import build_regression
+import gpflow_pep.compare.cli
+import gpflow_pep.compare.fitted
+from gpflow_pep.compare import Dataset, FittedClassifier, FittedRegression, compare, run
+from gpflow_pep.compare.fitted import build_regression
+from gpflow_pep.compare.run import initial_inducing_points
 from gpflow_pep.models import PEPRegression
 
 
@@ -76,7 +74,7 @@ def test_same_as_a_model_in_original_units(alpha: float) -> None:
     X, Y = dataset.X[split.train], dataset.Y[split.train]
     fitted = comparison.models[alpha]
     assert isinstance(fitted, FittedRegression)
-    assert_allclose([fitted.target.mean, fitted.target.scale], [Y.mean(axis=0), Y.std(axis=0)])
+    assert_allclose([fitted.target.mean_, fitted.target.scale_], [Y.mean(axis=0), Y.std(axis=0)])
     x_scale, y_scale = X.std(), Y.std()
     kernel = gpflow.kernels.SquaredExponential(
         variance=fitted.model.kernel.variance.numpy() * y_scale**2,
@@ -130,7 +128,7 @@ def test_same_seed_same_result() -> None:
 
 
 def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = gpflow_pep.fitted.regression.build_regression
+    build = gpflow_pep.compare.fitted.build_regression
 
     def build_bad_at_one(X: Any, Y: Any, Z: Any, alpha: float) -> PEPRegression:
         model = build(X, Y, Z, alpha)
@@ -138,7 +136,7 @@ def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
             model.kernel.lengthscales.assign([1e-300])
         return model
 
-    monkeypatch.setattr(gpflow_pep.fitted.regression, "build_regression", build_bad_at_one)
+    monkeypatch.setattr(gpflow_pep.compare.fitted, "build_regression", build_bad_at_one)
     comparison = compare(
         small_dataset(), alphas=(1.0, 0.0), num_inducing=6, max_iterations=1, seed=2
     )
@@ -203,14 +201,14 @@ def test_probabilities_are_those_of_the_model() -> None:
 
 
 def test_sites_that_do_not_converge_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = FittedClassifier.start
+    start = run.start
 
     def start_impatiently(*arguments: Any) -> FittedClassifier:
         fitted = start(*arguments)
         fitted.model.max_sweeps, fitted.model.tolerance = 1, 1e-12
         return fitted
 
-    monkeypatch.setattr(FittedClassifier, "start", start_impatiently)
+    monkeypatch.setattr(run, "start", start_impatiently)
     dataset = small_classes(2)
     (result,) = compare(dataset, alphas=[0.5], num_inducing=3, max_iterations=1, seed=1).results
     assert not result.failed and not result.converged
@@ -238,7 +236,7 @@ def test_initial_inducing_points_that_are_rows(init: str) -> None:
 
 
 def test_rules_on_the_command_line() -> None:
-    assert set(gpflow_pep.cli.INITS) == set(gpflow_pep.compare.INITS)
+    assert set(gpflow_pep.compare.cli.INITS) == set(run.INITS)
 
 
 def test_inducing_points_that_are_asked_for_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +246,7 @@ def test_inducing_points_that_are_asked_for_are_used(monkeypatch: pytest.MonkeyP
         seen.append(Z)
         return build_regression(X, Y, Z, alpha)
 
-    monkeypatch.setattr(gpflow_pep.fitted.regression, "build_regression", record)
+    monkeypatch.setattr(gpflow_pep.compare.fitted, "build_regression", record)
     comparison = compare(
         small_dataset(), alphas=[0.5], num_inducing=4, max_iterations=1, init="random"
     )

@@ -4,8 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from gpflow_pep.compare import Comparison, Progress, compare
-from gpflow_pep.datasets import Dataset
+from gpflow_pep.compare import Comparison, Dataset, Progress, compare
 
 ALPHAS = (1.0, 0.0, 0.5)
 PROGRESS: list[Progress] = []

@@ -13,21 +13,21 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from click.testing import CliRunner, Result
-from numpy.testing import assert_allclose, assert_array_equal
-from rich.console import Console
-from small_comparison import (
+from compare.small_comparison import (
     CLASSES,
     small_classes,
     small_classification,
     small_comparison,
     small_dataset,
 )
+from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
 
 import gpflow_pep
-import gpflow_pep.compare
-from gpflow_pep import cli, plotting
-from gpflow_pep.compare import Comparison, Progress
-from gpflow_pep.saving import load_model
+import gpflow_pep.compare.run
+from gpflow_pep import plotting
+from gpflow_pep.compare import Comparison, Progress, cli
+from gpflow_pep.compare.saving import load_model
 
 
 def write_small(path: Path) -> Path:
@@ -42,7 +42,7 @@ def run(*arguments: Any) -> Result:
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
-    monkeypatch.setattr(gpflow_pep.compare, "compare", compare)
+    monkeypatch.setattr(gpflow_pep.compare.run, "compare", compare)
 
 
 def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
@@ -275,13 +275,13 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_does_not_load_tensorflow() -> None:
-    run = python("-c", "import sys, gpflow_pep.cli; print('tensorflow' in sys.modules)")
+    run = python("-c", "import sys, gpflow_pep.compare.cli; print('tensorflow' in sys.modules)")
     assert run.stdout == "False\n", run.stderr
 
 
 def test_process_says_one_line_about_bad_data(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("x,y\none,1\n")
-    command = "from gpflow_pep.cli import main; main()"
+    command = "from gpflow_pep.compare.cli import main; main()"
     run = python("-c", command, "compare", str(tmp_path / "data.csv"), "--target", "y")
     assert run.returncode == 2
     assert run.stdout == ""

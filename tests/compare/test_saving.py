@@ -11,13 +11,13 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from compare.small_comparison import ALPHAS, small_classes, small_classification, small_comparison
 from numpy.testing import assert_allclose, assert_array_equal
-from small_comparison import ALPHAS, small_classes, small_classification, small_comparison
 
-import gpflow_pep.fitted.base
-from gpflow_pep.fitted import FittedClassifier, FittedModel, FittedRegression
+import gpflow_pep.compare.fitted
+from gpflow_pep.compare.fitted import FittedClassifier, FittedModel, FittedRegression
+from gpflow_pep.compare.saving import export_saved_model, load_model, save_model
 from gpflow_pep.models import PEPClassification, PEPRegression
-from gpflow_pep.saving import export_saved_model, load_model, save_model
 
 X_NEW = np.linspace(98.0, 108.0, 25)[:, None]
 
@@ -128,7 +128,7 @@ def test_saved_model_needs_tensorflow_alone(tmp_path: Path) -> None:
 
 def test_prediction_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted().predict(X_NEW)
-    monkeypatch.setattr(gpflow_pep.fitted.base, "PREDICTION_CHUNK", 7)
+    monkeypatch.setattr(gpflow_pep.compare.fitted, "PREDICTION_CHUNK", 7)
     in_chunks = fitted().predict(X_NEW)
     assert_allclose(in_chunks.mean, whole.mean, rtol=1e-12)
     # GPflow subtracts large numbers here, and rounds them by the shape of the product.
@@ -207,9 +207,9 @@ def forget_the_scale(folder: Path) -> None:
         ),
         (remove("arrays.npz"), "no file arrays.npz", "model.json and arrays.npz", "save the model"),
         (write("model.json", "{"), "is damaged", "as written", "save the model again"),
-        (write("model.json", "[]"), "has format None", "expected 1", "version of gpflow_pep"),
-        (write("model.json", '{"format": 9}'), "has format 9", "expected 1", "version of"),
-        (write("model.json", '{"format": 1}'), "entry 'task'", "all that", "save the"),
+        (write("model.json", "[]"), "has format None", "expected 2", "version of gpflow_pep"),
+        (write("model.json", '{"format": 9}'), "has format 9", "expected 2", "version of"),
+        (write("model.json", '{"format": 2}'), "entry 'task'", "all that", "save the"),
         (write("arrays.npz", ""), "is damaged", "as written", "save the model again"),
         (write("arrays.npz", "no archive"), "is damaged", "as written", "save the model again"),
         (truncate, "is damaged", "as written", "save the model again"),
