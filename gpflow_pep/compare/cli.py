@@ -37,21 +37,12 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
-class Alphas(click.ParamType):
-    """Numbers separated by commas."""
-
-    name = "A,B,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """See :meth:`click.ParamType.convert`."""
-        try:
-            return tuple(map(float, value.split(",")))
-        except ValueError:
-            self.fail(
-                f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param, ctx
-            )
+def _alphas(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        message = f"got '{text}', expected numbers separated by commas, as 0,0.5,1"
+        raise click.BadParameter(message) from error
 
 
 @contextmanager
@@ -233,7 +224,7 @@ def main() -> None:
     " breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @click.option(
-    "--alphas", type=Alphas(), default="0,0.5,1", show_default=True,
+    "--alphas", type=_alphas, metavar="A,B,...", default="0,0.5,1", show_default=True,
     help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
 )  # fmt: skip
 @click.option(

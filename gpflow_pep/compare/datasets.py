@@ -18,13 +18,7 @@ MAX_GUESSED_CLASSES = 10
 
 
 def check_finite(name: str, values: AnyNDArray) -> None:
-    """
-    Refuse NaN and infinity.
-
-    :param name: What the values are called.
-    :param values: The values.
-    :raises ValueError: If any of them is not finite.
-    """
+    """Refuse values, of this name, that are not all finite numbers."""
     if not np.all(np.isfinite(values)):
         raise ValueError(
             f"{name} has values that are NaN or infinite, expected finite numbers: remove those"
@@ -241,8 +235,7 @@ def diabetes() -> Dataset:
     """
     Load the diabetes data of scikit-learn: 442 patients, 10 inputs, the disease one year later.
 
-    Source: Efron, Hastie, Johnstone and Tibshirani, *Least angle regression*, Annals of Statistics
-    32, 2004.
+    Source: Efron, Hastie, Johnstone & Tibshirani (2004), *Least angle regression*.
     """
     return _of_scikit_learn(load_diabetes(scaled=False), "progression")
 
@@ -251,8 +244,7 @@ def breast_cancer() -> Dataset:
     """
     Load the breast cancer data of scikit-learn: 569 tumours, 30 inputs, 2 classes.
 
-    Source: Street, Wolberg and Mangasarian, *Nuclear feature extraction for breast tumor
-    diagnosis*, 1993.
+    Source: Street, Wolberg & Mangasarian (1993), *Nuclear feature extraction*.
     """
     return _of_scikit_learn(load_breast_cancer(), "diagnosis")
 
@@ -261,7 +253,7 @@ def wine() -> Dataset:
     """
     Load the wine recognition data of scikit-learn: 178 wines, 13 inputs, 3 cultivars.
 
-    Source: Forina et al., *PARVUS*, 1988.
+    Source: Forina et al. (1988), *PARVUS*.
     """
     return _of_scikit_learn(load_wine(), "cultivar")
 
@@ -297,8 +289,8 @@ def split_rows(dataset: Dataset, test_fraction: float, seed: int) -> Split:
     if not fewest <= num_test <= num_rows - fewest:
         raise ValueError(
             f"a test fraction of {test_fraction} holds out {num_test} of {num_rows} rows, expected"
-            f" at least {fewest} rows in either part{', one of each class' * bool(dataset.classes)}:"
-            " choose a fraction in (0, 1), as 0.2."
+            f" at least {fewest} rows in either part (and of each class 1): choose a fraction in"
+            " (0, 1), as 0.2."
         )
     labels = dataset.Y[:, 0] if dataset.classes else None
     parts = train_test_split(

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
+from scipy.stats import norm
 from sklearn.preprocessing import StandardScaler
 
 from .. import metrics
@@ -41,7 +42,7 @@ def build_regression(
     X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType
 ) -> PEPRegression:
     """
-    Build the model of a number: zero mean, :func:`initial_kernel`, a tenth of its variance as noise.
+    Build the model of a number; a tenth of :func:`initial_kernel`'s variance as noise.
 
     :param X: Standardised inputs.
     :param Y: Standardised targets.
@@ -56,10 +57,9 @@ def build_classifier(
     X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, num_classes: int
 ) -> PEPClassification:
     """
-    Build the model of a class: zero mean, :func:`initial_kernel`.
+    Build the model of a class; all latent functions share :func:`initial_kernel` and Z.
 
-    With several classes, all latent functions share the kernel and the inducing points: those of
-    their own would take as many times the work, and be learnt from fewer rows.
+    Those of their own would take as many times the work, and be learnt from fewer rows.
 
     :param X: Standardised inputs.
     :param Y: Numbers of the classes, 0 to C - 1.
@@ -146,39 +146,19 @@ class FittedModel(abc.ABC):
     target_name: str
 
     metrics: ClassVar[tuple[Metric, ...]]
-    """What :meth:`scores` computes."""
-
-    decisive: ClassVar[Metric]
-    """The one of them by which models are compared; the lowest is the best."""
+    """What :meth:`scores` computes. The second decides which model is the best: the lowest."""
 
     @abc.abstractmethod
     def of_latents(self, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> Any:
-        """
-        Turn what is known of f into what is predicted of y, a named tuple of tensors of N rows.
-
-        :param X: [N, D], standardised inputs.
-        :param Fmu: [N, L], the mean of the latent functions there.
-        :param Fvar: [N, L], their variance.
-        """
+        """Predict y, a named tuple of tensors, from mean and variance of f at standardised X."""
 
     @abc.abstractmethod
     def scores(self, X: AnyNDArray, Y: AnyNDArray, Y_train: AnyNDArray) -> dict[str, float]:
-        """
-        Compute the metrics of held-out rows.
-
-        :param X: [N, D], inputs in original units.
-        :param Y: [N, 1], targets, likewise.
-        :param Y_train: [N_train, 1], those of the training rows.
-        """
+        """Compute the metrics of held-out rows, all in original units."""
 
     @abc.abstractmethod
     def columns(self, X: AnyNDArray, Y: AnyNDArray) -> dict[str, AnyNDArray]:
-        """
-        Give targets and predictions as columns of a table, [N] each.
-
-        :param X: [N, D], inputs in original units.
-        :param Y: [N, 1], targets, likewise.
-        """
+        """Give targets and predictions in original units as columns of a table, [N] each."""
 
     def log_z(self) -> float:
         """Compute log Z_PEP of the training targets, a density in their original units."""
@@ -189,11 +169,7 @@ class FittedModel(abc.ABC):
         return ""
 
     def standardise(self, X: TensorType) -> TensorType:
-        """
-        Change inputs to the units of the model.
-
-        :param X: [N, D], an array or a tensor in original units.
-        """
+        """Change inputs [N, D], an array or a tensor, from original units to the model's."""
         return (X - self.inputs.mean_) / self.inputs.scale_
 
     def predict(self, X: AnyNDArray) -> Any:
@@ -235,7 +211,6 @@ class FittedRegression(FittedModel):
         Metric("smll", "SMLL", ".4f", "SMLL (nats, lower is better)"),
         Metric("coverage", "90% coverage", ".1%", "coverage of the 90% interval", nominal=0.9),
     )
-    decisive: ClassVar = metrics[1]
 
     def of_latents(self, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> Prediction:
         """Compute mean and variance of y, noise included, in original units."""
@@ -291,7 +266,6 @@ class FittedClassifier(FittedModel):
         Metric("nlpd", "NLPD", ".4f", "mean negative log density (nats, lower is better)"),
         Metric("ece", "ECE", ".4f", "expected calibration error (lower is better)"),
     )
-    decisive: ClassVar = metrics[1]
 
     def of_latents(self, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> ClassProbabilities:
         """See :func:`class_probabilities`."""
@@ -328,36 +302,33 @@ class FittedClassifier(FittedModel):
         }
 
 
+@check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
 def start(
     dataset: Dataset,
+    inputs: StandardScaler,
     X: TensorType,
     Y: AnyNDArray,
     Z: AnyNDArray,
     alpha: TensorType,
-    inputs: StandardScaler,
 ) -> FittedModel:
     """
     Build a model that is yet to be trained.
 
     :param dataset: Where the rows are from; its target is a number or a class.
-    :param X: [N, D], standardised inputs of the training rows.
-    :param Y: [N, 1], their targets in original units.
-    :param Z: [M, D], initial inducing points, in the units of `X`.
-    :param alpha: The power, in [0, 1].
     :param inputs: How `X` was standardised.
+    :param X: Standardised inputs of the training rows.
+    :param Y: Their targets in original units.
+    :param Z: Initial inducing points, in the units of `X`.
+    :param alpha: The power, in [0, 1].
     """
-    names, classes = (dataset.feature_names, dataset.target_name), dataset.classes
-    if classes:
-        classifier = build_classifier(X, Y, Z, alpha, len(classes))
-        return FittedClassifier(classifier, inputs, *names, classes)
+    units = inputs, dataset.feature_names, dataset.target_name
+    if dataset.classes:
+        classifier = build_classifier(X, Y, Z, alpha, len(dataset.classes))
+        return FittedClassifier(classifier, *units, dataset.classes)
     target = StandardScaler().fit(Y)
-    regression = build_regression(X, target.transform(Y), Z, alpha)
-    return FittedRegression(regression, inputs, *names, target)
+    return FittedRegression(build_regression(X, target.transform(Y), Z, alpha), *units, target)
 
 
 def _log_density(prediction: Prediction, Y: AnyNDArray) -> AnyNDArray:
-    """Compute the log density of a Gaussian y."""
-    mean, variance = prediction
-    squared = np.square(Y - mean) / variance
-    log_density: AnyNDArray = -0.5 * (np.log(2.0 * np.pi * variance) + squared)[:, 0]
-    return log_density
+    log_density: AnyNDArray = norm.logpdf(Y, prediction.mean, np.sqrt(prediction.variance))
+    return log_density[:, 0]

@@ -21,14 +21,7 @@ from threadpoolctl import threadpool_limits
 from .. import selection
 from ..models import ConvergenceWarning
 from .datasets import Dataset, Split, split_rows
-from .fitted import (
-    FittedClassifier,
-    FittedModel,
-    FittedRegression,
-    Metric,
-    initial_kernel,
-    start,
-)
+from .fitted import FittedClassifier, FittedModel, FittedRegression, Metric, initial_kernel, start
 
 # L-BFGS-B stops when a step improves log Z by less than this for each row. SciPy's 2e-9 spends
 # hundreds of further steps on inducing points, for changes in log Z and the scores far below what
@@ -64,11 +57,7 @@ class FitResult(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """
-    What the callback of :func:`compare` is told.
-
-    It is told after each step of the optimiser, and, with the `result`, at the end of each fit.
-    """
+    """What a callback is told after each step and, with the `result`, at the end of each fit."""
 
     alpha: float
     iteration: int
@@ -94,16 +83,12 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of each result."""
-        return self._kind.metrics
+        return (FittedClassifier if self.dataset.classes else FittedRegression).metrics
 
     @property
     def decisive(self) -> Metric:
         """The score by which the best result is chosen: SMLL of a number, NLPD of a class."""
-        return self._kind.decisive
-
-    @property
-    def _kind(self) -> type[FittedModel]:
-        return FittedClassifier if self.dataset.classes else FittedRegression
+        return self.metrics[1]
 
     @property
     def best(self) -> FitResult | None:
@@ -136,15 +121,15 @@ class Comparison:
         return pd.DataFrame({"row": rows, **columns})
 
 
-def _by_variance(X: AnyNDArray, num_inducing: int, seed: int) -> InducingPoints:
+def _by_variance(X: AnyNDArray, num_inducing: int, *, seed: int) -> InducingPoints:
     kernel = initial_kernel(X.shape[1])
     return selection.greedy_variance(X, num_inducing, kernel=kernel, seed=seed)
 
 
 #: Rules to choose initial inducing points, see :mod:`gpflow_pep.selection`.
-INITS: dict[str, Callable[[AnyNDArray, int, int], InducingPoints]] = {
-    "kmeans": lambda X, num_inducing, seed: selection.kmeans(X, num_inducing, seed=seed),
-    "random": lambda X, num_inducing, seed: selection.random_subset(X, num_inducing, seed=seed),
+INITS: dict[str, Callable[..., InducingPoints]] = {
+    "kmeans": selection.kmeans,
+    "random": selection.random_subset,
     "variance": _by_variance,
 }
 
@@ -156,9 +141,8 @@ def initial_inducing_points(
     """
     Choose inducing points to start from.
 
-    They are the centres of k-means clusters of the training inputs ("kmeans"), rows of them at
-    random ("random"), or the rows of largest residual variance under the initial kernel, one after
-    another ("variance").
+    They are the centres of k-means clusters ("kmeans"), rows at random ("random"), or the rows of
+    largest residual variance under the initial kernel, one after another ("variance").
 
     :param X: Standardised training inputs.
     :param num_inducing: M.
@@ -174,7 +158,7 @@ def initial_inducing_points(
             f"got {num_inducing} inducing points for {num_rows} training rows with {num_distinct}"
             f" distinct inputs, expected 1 to {num_distinct}: choose another number."
         )
-    Z: AnyNDArray = INITS[init](X, num_inducing, seed).Z.numpy()
+    Z: AnyNDArray = INITS[init](X, num_inducing, seed=seed).Z.numpy()
     return Z
 
 
@@ -190,12 +174,13 @@ def _check_alphas(alphas: Sequence[float]) -> None:
         )
 
 
-def _check_targets_differ(Y: AnyNDArray, part: str) -> None:
-    if np.ptp(Y) == 0.0:
-        raise ValueError(
-            f"the {len(Y)} {part} targets are all {Y[0, 0]}, expected some that differ: choose"
-            " another seed or test fraction."
-        )
+def _check_targets_differ(dataset: Dataset, split: Split) -> None:
+    for part, rows in zip(("training", "held-out"), split, strict=True):
+        if np.ptp(dataset.Y[rows]) == 0.0:
+            raise ValueError(
+                f"the {len(rows)} {part} targets are all {dataset.Y[rows[0], 0]}, expected some"
+                " that differ: choose another seed or test fraction."
+            )
 
 
 def _train(
@@ -301,9 +286,8 @@ def compare(
     if max_iterations < 1:
         raise ValueError(f"max_iterations is {max_iterations}, expected at least 1: raise it.")
     split = split_rows(dataset, test_fraction, seed)
+    _check_targets_differ(dataset, split)
     X_train, Y_train = dataset.X[split.train], dataset.Y[split.train]
-    _check_targets_differ(Y_train, "training")
-    _check_targets_differ(dataset.Y[split.test], "held-out")
     inputs = StandardScaler().fit(X_train)
     X = tf.constant(inputs.transform(X_train))  # a tensor, so that the models share one copy
     Z = initial_inducing_points(X.numpy(), num_inducing, seed, init)
@@ -311,7 +295,7 @@ def compare(
     results, models = [], {}
     report = callback or (lambda progress: None)
     for alpha in alphas:
-        fitted = start(dataset, X, Y_train, Z, alpha, inputs)
+        fitted = start(dataset, inputs, X, Y_train, Z, alpha)
         result = _fit(dataset, split, fitted, alpha, max_iterations, report)
         results.append(result)
         if not result.failed:

@@ -85,34 +85,30 @@ def _arrays(fitted: FittedModel) -> dict[str, AnyNDArray]:
 
 def _scaler(mean: AnyNDArray, scale: AnyNDArray) -> StandardScaler:
     scaler = StandardScaler()
-    scaler.mean_, scaler.scale_, scaler.var_ = mean, scale, np.square(scale)
-    scaler.n_features_in_ = len(mean)
+    scaler.mean_, scaler.scale_, scaler.n_features_in_ = mean, scale, len(mean)
     return scaler
 
 
 def _rebuild(description: dict[str, Any], arrays: dict[str, AnyNDArray]) -> FittedModel:
     """Build a model as the saved one, whose parameters are yet to be assigned."""
+    kind = KINDS[description["task"]]
     data = arrays["X"], arrays["Y"], arrays[PARAMETER + Z], arrays[PARAMETER + ".alpha"]
     inputs = _scaler(arrays["input_mean"], arrays["input_scale"])
-    names = tuple(description["feature_names"]), description["target_name"]
-    if KINDS[description["task"]] is FittedRegression:
+    units = inputs, tuple(description["feature_names"]), description["target_name"]
+    if kind is FittedRegression:
         target = _scaler(arrays["target_mean"], arrays["target_scale"])
-        return FittedRegression(build_regression(*data), inputs, *names, target)
+        return FittedRegression(build_regression(*data), *units, target)
     classes = tuple(description["classes"])
     model = build_classifier(*data, len(classes))
     model.max_sweeps, model.tolerance = description["max_sweeps"], description["tolerance"]
-    return FittedClassifier(model, inputs, *names, classes)
+    return FittedClassifier(model, *units, classes)
 
 
 def _restore_parameters(
     model: gpflow.models.GPModel, description: dict[str, Any], arrays: dict[str, AnyNDArray]
 ) -> None:
-    """
-    Assign the unconstrained values, and check what they give.
-
-    The constrained ones do not come back to the last digit, and where Kuu is ill-conditioned
-    predictions would differ by more.
-    """
+    # Not the constrained values: they do not come back to the last digit, and where Kuu is
+    # ill-conditioned predictions would differ by more.
     for path, parameter in _parameters(model).items():
         parameter.unconstrained_variable.assign(arrays[UNCONSTRAINED + path])
         gpflow.set_trainable(parameter, path in description["trainable"])
@@ -293,9 +289,9 @@ def export_saved_model(directory: str | PathLike[str], fitted: FittedModel) -> N
     """
     posterior = fitted.model.posterior()
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, len(fitted.feature_names)], tf.float64, name="X")]
-    )
+    rows = tf.TensorSpec([None, len(fitted.feature_names)], tf.float64, name="X")
+
+    @tf.function(input_signature=[rows])
     def predict_y(X: tf.Tensor) -> Any:
         standard = fitted.standardise(X)
         return fitted.of_latents(standard, *posterior.predict_f(standard))

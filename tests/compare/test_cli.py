@@ -26,7 +26,7 @@ from rich.console import Console
 import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
-from gpflow_pep.compare import Comparison, Progress, cli
+from gpflow_pep.compare import Comparison, Progress, cli, report
 from gpflow_pep.compare.saving import load_model
 
 
@@ -45,8 +45,23 @@ def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comp
     monkeypatch.setattr(gpflow_pep.compare.run, "compare", compare)
 
 
-def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
+def leave_out_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what comes before it; those of the files themselves write it."""
+    monkeypatch.setattr(report, "write_report", lambda *_, **__: [])
+
+
+def leave_out_the_saved_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "export_saved_model", lambda *_: None)
+
+
+def test_compare_from_csv_to_trained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = write_small(tmp_path / "data.csv.gz"), tmp_path / "new" / "out"
+    compared = []
+    compare = gpflow_pep.compare.run.compare
+    replace_compare(
+        monkeypatch,
+        lambda *args, **options: compared.append(compare(*args, **options)) or compared[0],
+    )
     result = run(
         "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6,
         "--max-iterations", 15, "--seed", 2, "--out", out,
@@ -57,6 +72,8 @@ def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
 
     expected = small_comparison()
     fit = next(fit for fit in expected.results if fit.alpha == 0.5)
+    # The same seed, the same result.
+    assert compared[0].results[0]._replace(seconds=0.0) == fit._replace(seconds=0.0)
     metrics = pd.read_csv(out / "metrics.csv")
     assert list(metrics["alpha"]) == [0.5]
     assert list(metrics["best"]) == [True]
@@ -124,6 +141,7 @@ def test_examples_of_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, target: str
 ) -> None:
     seen = []
+    leave_out_the_report(monkeypatch)
     replace_compare(
         monkeypatch, lambda dataset, **_: seen.append(dataset) or small_classification(2)
     )
@@ -138,6 +156,7 @@ def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows = "".join(f"{i},{i % 3}\n" for i in range(12))
     (tmp_path / "data.csv").write_text("x,grade\n" + rows)
     seen = []
+    leave_out_the_report(monkeypatch)
     replace_compare(monkeypatch, lambda dataset, **_: seen.append(dataset) or small_comparison())
     arguments = ("compare", tmp_path / "data.csv", "--target", "grade", "--out", tmp_path / "out")
     result = run(*arguments, "--task", "regression")
@@ -154,6 +173,7 @@ def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         seen.update(options, dataset=dataset)
         return small_comparison()
 
+    leave_out_the_report(monkeypatch)
     replace_compare(monkeypatch, record)
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 0, result.output
@@ -186,6 +206,8 @@ def with_failures(count: int) -> Comparison:
 def test_exit_code_1_if_a_fit_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    leave_out_the_saved_model(monkeypatch)
+    monkeypatch.setattr(plotting, "figures", lambda comparison: {})
     replace_compare(monkeypatch, lambda *_, **__: with_failures(count))
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
@@ -198,6 +220,7 @@ def test_exit_code_1_if_a_fit_failed(
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_the_saved_model(monkeypatch)
     monkeypatch.setattr(plotting, "find_spec", lambda name: None)
     replace_compare(monkeypatch, lambda *_, **__: small_comparison())
     result = run("compare", "--out", tmp_path)
@@ -216,6 +239,18 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr == "Interrupted; nothing more is written.\n"
+
+
+def test_folder_that_may_not_be_replaced_costs_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_compare(monkeypatch, lambda *_, **__: pytest.fail("trained"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "has notes.txt, expected model.json and arrays.npz" in result.stderr
+    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -274,17 +309,18 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_help_does_not_load_tensorflow() -> None:
-    run = python("-c", "import sys, gpflow_pep.compare.cli; print('tensorflow' in sys.modules)")
-    assert run.stdout == "False\n", run.stderr
-
-
 def test_process_says_one_line_about_bad_data(tmp_path: Path) -> None:
+    """And what the help needs, which is all that is imported at first, has no TensorFlow in it."""
     (tmp_path / "data.csv").write_text("x,y\none,1\n")
-    command = "from gpflow_pep.compare.cli import main; main()"
+    command = (
+        "import sys\n"
+        "from gpflow_pep.compare.cli import main\n"
+        "print('tensorflow' in sys.modules)\n"
+        "main()"
+    )
     run = python("-c", command, "compare", str(tmp_path / "data.csv"), "--target", "y")
     assert run.returncode == 2
-    assert run.stdout == ""
+    assert run.stdout == "False\n", run.stderr
     (line,) = run.stderr.splitlines()  # nothing of TensorFlow's
     assert line.startswith("Error: ")
     assert "column 'x'" in line
