@@ -1,14 +1,15 @@
 """The house: a module imports only from rooms below it, and no module is very long."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "gpflow_pep"
 
-#: From the ground up: a room may import from the rooms before it, and within itself.
+#: From the ground up: a room may import from the rooms before it, and within itself. A module of a
+#: room that stands on a later room has a place of its own, and nothing below may import it.
 ROOMS = [
     ["ops"],
     ["covariances"],
@@ -26,19 +27,26 @@ ROOMS = [
     ["models"],
     ["selection"],
     ["recipes"],
-    ["metrics", "datasets", "training", "distributed"],
-    ["fitted"],
-    ["compare", "saving"],
+    ["metrics", "training", "distributed"],
+    ["compare"],
     ["plotting"],
-    ["monitor", "report"],
-    ["cli"],
+    ["monitor", "compare.report"],
+    ["compare.cli"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+#: They only say where names are, and import when one is asked for.
+LAZY = [PACKAGE / "__init__.py", PACKAGE / "compare" / "__init__.py"]
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
+
+
+def place(parts: Sequence[str]) -> str:
+    """Where a module below the package stands: at a place of its own, or in its room."""
+    own = ".".join(parts[:2])
+    return own if own in FLOOR else parts[0]
 
 
 def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+    return place(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def imported_rooms(path: Path) -> Iterator[str]:
@@ -55,7 +63,7 @@ def imported_rooms(path: Path) -> Iterator[str]:
             continue
         for target in targets:
             if target[0] == "gpflow_pep" and len(target) > 1 and target[1] != "__version__":
-                yield target[1]
+                yield place(target[1:])
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
