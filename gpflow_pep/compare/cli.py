@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 INITS = ("kmeans", "random", "variance")
 TASKS = ("regression", "classification")
-# The functions in gpflow_pep.compare.datasets have an underscore where these have a hyphen.
 EXAMPLES = ("diabetes", "breast-cancer", "wine")
 
 
@@ -168,7 +167,7 @@ def _load(
     from . import datasets
 
     if data is None or target is None:
-        return getattr(datasets, (example or EXAMPLES[0]).replace("-", "_"))()
+        return datasets.load_example(example or EXAMPLES[0])
     dataset = datasets.read_csv(data, target, cast(Any, task))
     if task is None:
         guess, other = ("classification", "regression")[:: 1 if dataset.classes else -1]

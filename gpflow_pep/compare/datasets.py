@@ -2,7 +2,9 @@
 
 import warnings
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -231,34 +233,23 @@ def read_csv(
     )
 
 
-def diabetes() -> Dataset:
+#: Data sets that scikit-learn ships, and the names of their targets.
+EXAMPLES: dict[str, tuple[Callable[[], Any], str]] = {
+    "diabetes": (partial(load_diabetes, scaled=False), "progression"),
+    "breast-cancer": (load_breast_cancer, "diagnosis"),
+    "wine": (load_wine, "cultivar"),
+}
+
+
+def load_example(name: str) -> Dataset:
     """
-    Load the diabetes data of scikit-learn: 442 patients, 10 inputs, the disease one year later.
+    Load a data set of scikit-learn, whose pages say where it is from.
 
-    Source: Efron, Hastie, Johnstone & Tibshirani (2004), *Least angle regression*.
+    :param name: "diabetes" (442 patients, 10 inputs, the progression of the disease a year later),
+        "breast-cancer" (569 tumours, 30 inputs, 2 classes) or "wine" (178 wines, 13 inputs, 3).
     """
-    return _of_scikit_learn(load_diabetes(scaled=False), "progression")
-
-
-def breast_cancer() -> Dataset:
-    """
-    Load the breast cancer data of scikit-learn: 569 tumours, 30 inputs, 2 classes.
-
-    Source: Street, Wolberg & Mangasarian (1993), *Nuclear feature extraction*.
-    """
-    return _of_scikit_learn(load_breast_cancer(), "diagnosis")
-
-
-def wine() -> Dataset:
-    """
-    Load the wine recognition data of scikit-learn: 178 wines, 13 inputs, 3 cultivars.
-
-    Source: Forina et al. (1988), *PARVUS*.
-    """
-    return _of_scikit_learn(load_wine(), "cultivar")
-
-
-def _of_scikit_learn(bunch: Any, target_name: str) -> Dataset:
+    load, target_name = EXAMPLES[name]
+    bunch = load()
     return Dataset(
         X=bunch.data,
         Y=bunch.target[:, None].astype(np.float64),

@@ -59,9 +59,7 @@ def _describe(fitted: FittedModel) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "gpflow_pep": __version__,
-            "gpflow": gpflow.__version__,
-            "tensorflow": tf.__version__,
-            "numpy": np.__version__,
+            **{library.__name__: library.__version__ for library in (gpflow, tf, np)},
         },
     }
     if isinstance(fitted, FittedClassifier):

@@ -298,30 +298,55 @@ def test_version_and_help() -> None:
         assert "sparse approximation is right for my data" in result.stdout
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+PROCESS = """
+import os, sys
+from gpflow_pep.compare import cli
+
+class Chatter:
+    def find_spec(name, path=None, target=None):
+        if name == "gpflow":
+            os.write(2, b"chatter")
+
+saved_model, data = sys.argv[1:]
+print("tensorflow" in sys.modules)
+with cli._quiet_tensorflow():
+    import tensorflow as tf
+del os.environ[cli.LOG_LEVEL]
+predictor = tf.saved_model.load(saved_model)
+mean, variance = predictor.predict_y(tf.constant([[101.5]], tf.float64))
+print(*sorted(name for name in sys.modules if name.startswith("gpflow")))
+print(repr(float(mean[0, 0])), repr(float(variance[0, 0])))
+sys.meta_path.insert(0, Chatter)
+cli.main(["compare", data, "--target", "y"])
+"""
+
+
+def test_in_a_process_of_its_own(tmp_path: Path, exported: str) -> None:
+    """
+    The help needs no TensorFlow; a SavedModel needs TensorFlow alone; and bad data are one line,
+    with nothing of TensorFlow's, nor of what the command imports after it.
+    """
+    (tmp_path / "data.csv").write_text("x,y\none,1\n")
     environment = {
         name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
     }
-    return subprocess.run(
-        [sys.executable, *arguments],
+    run = subprocess.run(
+        [sys.executable, "-c", PROCESS, exported, str(tmp_path / "data.csv")],
         capture_output=True, text=True, timeout=120, check=False, env=environment,
         cwd=Path(gpflow_pep.__file__).parents[1],
     )  # fmt: skip
-
-
-def test_process_says_one_line_about_bad_data(tmp_path: Path) -> None:
-    """And what the help needs, which is all that is imported at first, has no TensorFlow in it."""
-    (tmp_path / "data.csv").write_text("x,y\none,1\n")
-    command = (
-        "import sys\n"
-        "from gpflow_pep.compare.cli import main\n"
-        "print('tensorflow' in sys.modules)\n"
-        "main()"
+    assert run.returncode == 2, run.stderr
+    of_the_help, of_the_model, numbers = run.stdout.splitlines()
+    assert of_the_help == "False"
+    # Those of the command line, none of which imports TensorFlow.
+    assert of_the_model == "gpflow_pep gpflow_pep.compare gpflow_pep.compare.cli"
+    expected = small_comparison().models[0.5].predict(np.array([[101.5]]))
+    assert_allclose(
+        [float(word) for word in numbers.split()],
+        [expected.mean[0, 0], expected.variance[0, 0]],
+        rtol=1e-11,
     )
-    run = python("-c", command, "compare", str(tmp_path / "data.csv"), "--target", "y")
-    assert run.returncode == 2
-    assert run.stdout == "False\n", run.stderr
-    (line,) = run.stderr.splitlines()  # nothing of TensorFlow's
+    (line,) = run.stderr.splitlines()
     assert line.startswith("Error: ")
     assert "column 'x'" in line
 

@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 import gpflow_pep.compare.cli
 import gpflow_pep.compare.fitted
 from gpflow_pep.compare import Dataset, FittedClassifier, FittedRegression, compare, run
+from gpflow_pep.compare.datasets import EXAMPLES
 from gpflow_pep.compare.fitted import build_regression
 from gpflow_pep.compare.run import initial_inducing_points
 from gpflow_pep.models import PEPRegression
@@ -262,7 +263,8 @@ def test_initial_inducing_points_that_are_rows(init: str) -> None:
     assert all(np.any(np.all(z == X, axis=1)) for z in Z)
 
 
-def test_rules_on_the_command_line() -> None:
+def test_choices_on_the_command_line() -> None:
+    assert list(gpflow_pep.compare.cli.EXAMPLES) == list(EXAMPLES)
     assert set(gpflow_pep.compare.cli.INITS) == set(run.INITS)
 
 

@@ -10,12 +10,10 @@ from numpy.testing import assert_array_equal
 
 from gpflow_pep.compare.datasets import (
     Dataset,
-    breast_cancer,
-    diabetes,
+    load_example,
     looks_like_classes,
     read_csv,
     split_rows,
-    wine,
 )
 
 HEADER = "a,b,y\n"
@@ -152,7 +150,7 @@ def test_bad_dataset(X: np.ndarray, Y: np.ndarray, got: str, expected: str, reme
 
 
 def test_diabetes() -> None:
-    dataset = diabetes()
+    dataset = load_example("diabetes")
     assert dataset.X.shape == (442, 10)
     assert dataset.Y.shape == (442, 1)
     assert dataset.feature_names[:3] == ("age", "sex", "bmi")
@@ -223,8 +221,8 @@ def test_classes_of_numbers_beyond_the_names() -> None:
 
 def test_classes_of_scikit_learn() -> None:
     for dataset, rows, inputs, classes in (
-        (breast_cancer(), 569, 30, ("malignant", "benign")),
-        (wine(), 178, 13, ("class_0", "class_1", "class_2")),
+        (load_example("breast-cancer"), 569, 30, ("malignant", "benign")),
+        (load_example("wine"), 178, 13, ("class_0", "class_1", "class_2")),
     ):
         assert dataset.X.shape == (rows, inputs)
         assert dataset.classes == classes

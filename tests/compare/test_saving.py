@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from gpflow_pep.compare.fitted import (
     FittedRegression,
     initial_kernel,
 )
-from gpflow_pep.compare.saving import export_saved_model, load_model, save_model
+from gpflow_pep.compare.saving import load_model, save_model
 from gpflow_pep.models import PEPClassification, PEPRegression
 
 X_NEW = np.linspace(98.0, 108.0, 25)[:, None]
@@ -104,13 +102,6 @@ def test_loaded_model_can_be_trained_on(tmp_path: Path) -> None:
     assert len(model.trainable_variables) == len(fitted().model.trainable_variables)
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("exported") / "saved_model"
-    export_saved_model(folder, fitted())
-    return str(folder)
-
-
 def test_saved_model(exported: str) -> None:
     predictor = tf.saved_model.load(exported)
     expected = fitted().predict(X_NEW)
@@ -121,22 +112,6 @@ def test_saved_model(exported: str) -> None:
     served = predictor.signatures["serving_default"](X=tf.constant(X_NEW))
     assert_allclose(served["mean"], expected.mean, rtol=1e-11)
     assert_allclose(served["variance"], expected.variance, rtol=1e-11)
-
-
-def test_saved_model_needs_tensorflow_alone(exported: str) -> None:
-    code = (
-        "import sys, tensorflow as tf\n"
-        f"predictor = tf.saved_model.load({exported!r})\n"
-        "mean, variance = predictor.predict_y(tf.constant([[101.5]], tf.float64))\n"
-        "assert not {'gpflow', 'gpflow_pep'} & set(sys.modules)\n"
-        "print(repr(float(mean[0, 0])), repr(float(variance[0, 0])))\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    expected = fitted().predict(np.array([[101.5]]))
-    numbers = [float(word) for word in run.stdout.split()]
-    assert_allclose(numbers, [expected.mean[0, 0], expected.variance[0, 0]], rtol=1e-11)
 
 
 def test_prediction_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
