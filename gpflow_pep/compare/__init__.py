@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .saving import save_model as save_model
 
 _NAMES = {
+    "cli": (),
     "datasets": ("Dataset", "read_csv"),
     "fitted": ("FittedClassifier", "FittedModel", "FittedRegression"),
     "report": ("write_report",),

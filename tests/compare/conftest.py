@@ -1,14 +1,23 @@
-"""What several tests of the comparison look at, made once."""
+"""The command from a table to a trained model, run once for all tests that look at the result."""
+
+from pathlib import Path
 
 import pytest
-from compare.small_comparison import small_comparison
-
-from gpflow_pep.compare import export_saved_model
+from compare.small_comparison import FromCsv, run_from_csv
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The SavedModel of the small comparison at alpha 0.5."""
-    folder = str(tmp_path_factory.mktemp("exported") / "saved_model")
-    export_saved_model(folder, small_comparison().models[0.5])
-    return folder
+def folder_from_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("from_csv")
+
+
+# Of a single test, so that what surrounds every test surrounds the one that comes first.
+@pytest.fixture
+def from_csv(folder_from_csv: Path) -> FromCsv:
+    return run_from_csv(folder_from_csv)
+
+
+@pytest.fixture
+def exported(from_csv: FromCsv) -> str:
+    """The SavedModel of alpha 0.5."""
+    return str(from_csv.out / "saved_model")

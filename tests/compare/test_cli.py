@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from click.testing import CliRunner, Result
 from compare.small_comparison import (
     CLASSES,
+    FromCsv,
+    run,
     small_classes,
     small_classification,
     small_comparison,
-    small_dataset,
+    write_small,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
@@ -28,17 +29,6 @@ import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Progress, cli, report
 from gpflow_pep.compare.saving import load_model
-
-
-def write_small(path: Path) -> Path:
-    dataset = small_dataset()
-    table = pd.DataFrame({"load": dataset.Y[:, 0], "time": dataset.X[:, 0], "site": 7})
-    table.to_csv(path, index=False)
-    return path
-
-
-def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
@@ -54,26 +44,15 @@ def leave_out_the_saved_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "export_saved_model", lambda *_: None)
 
 
-def test_compare_from_csv_to_trained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, out = write_small(tmp_path / "data.csv.gz"), tmp_path / "new" / "out"
-    compared = []
-    compare = gpflow_pep.compare.run.compare
-    replace_compare(
-        monkeypatch,
-        lambda *args, **options: compared.append(compare(*args, **options)) or compared[0],
-    )
-    result = run(
-        "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6,
-        "--max-iterations", 15, "--seed", 2, "--out", out,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
+def test_compare_from_csv_to_trained_model(from_csv: FromCsv) -> None:
+    data, out, comparison, result = from_csv
     assert "dropped the constant column(s) site" in result.stderr
     assert "Traceback" not in result.stderr
 
     expected = small_comparison()
     fit = next(fit for fit in expected.results if fit.alpha == 0.5)
     # The same seed, the same result.
-    assert compared[0].results[0]._replace(seconds=0.0) == fit._replace(seconds=0.0)
+    assert comparison.results[0]._replace(seconds=0.0) == fit._replace(seconds=0.0)
     metrics = pd.read_csv(out / "metrics.csv")
     assert list(metrics["alpha"]) == [0.5]
     assert list(metrics["best"]) == [True]
