@@ -5,13 +5,18 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from gpflow.base import AnyNDArray
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 
-from gpflow_pep.datasets import Dataset, Split, Standardiser, read_csv, train_test_split
+from gpflow_pep.compare import Dataset, read_csv
 
 #: Where the data sets are, unless ``--data`` says so.
 DIRECTORY = Path(os.environ.get("GPFLOW_PEP_DATA", "."))
 Data = tuple[AnyNDArray, AnyNDArray]
+#: Numbers of rows to train on and of rows held out.
+Rows = tuple[AnyNDArray, AnyNDArray]
 
 
 class Problem(NamedTuple):
@@ -45,27 +50,33 @@ def read(directory: Path, name: str) -> Dataset:
     return read_csv(path, "y")
 
 
-def random_split(dataset: Dataset, test_fraction: float, seed: int) -> Problem:
+def random_rows(X: AnyNDArray, test_fraction: float, seed: int, labels: AnyNDArray | None) -> Rows:
     """A random part held out; classes in the same proportions on both sides."""
-    labels = dataset.Y[:, 0] if dataset.classes else None
-    return standardised(dataset, train_test_split(len(dataset.X), test_fraction, seed, labels))
-
-
-def standardised(dataset: Dataset, split: Split) -> Problem:
-    """Inputs, and targets that are numbers, to mean 0 and deviation 1 of the training rows."""
-    X = Standardiser.fit(dataset.X[split.train]).transform(dataset.X)
-    Y = (
-        dataset.Y
-        if dataset.classes
-        else Standardiser.fit(dataset.Y[split.train]).transform(dataset.Y)
+    train, test = train_test_split(
+        np.arange(len(X)), test_size=test_fraction, random_state=seed, stratify=labels
     )
-    return Problem(*((X[rows], Y[rows]) for rows in split))
+    return np.sort(train), np.sort(test)
 
 
-def labelled(X: AnyNDArray, labels: AnyNDArray, rows: tuple[AnyNDArray, AnyNDArray]) -> Labelled:
-    """Numbers of rows to train on and of rows held out; inputs standardised by the former."""
+def random_split(dataset: Dataset, test_fraction: float, seed: int) -> Problem:
+    """As :func:`random_rows`, and standardised."""
+    labels = dataset.Y[:, 0] if dataset.classes else None
+    return standardised(dataset, random_rows(dataset.X, test_fraction, seed, labels))
+
+
+def standardised(dataset: Dataset, rows: Rows) -> Problem:
+    """Inputs, and targets that are numbers, to mean 0 and deviation 1 of the training rows."""
+    train, _ = rows
+    X = StandardScaler().fit(dataset.X[train]).transform(dataset.X)
+    scaler = StandardScaler().fit(dataset.Y[train])
+    Y = dataset.Y if dataset.classes else scaler.transform(dataset.Y)
+    return Problem(*((X[part], Y[part]) for part in rows))
+
+
+def labelled(X: AnyNDArray, labels: AnyNDArray, rows: Rows) -> Labelled:
+    """Rows to train on and rows held out; inputs standardised by the former."""
     train, test = rows
-    X, Y = Standardiser.fit(X[train]).transform(X), labels[:, None]
+    X, Y = StandardScaler().fit(X[train]).transform(X), labels[:, None]
     return Labelled(X[train], Y[train], X[test], Y[test])
 
 

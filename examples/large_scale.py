@@ -35,11 +35,10 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from data_sets import Labelled, labelled
+from data_sets import Labelled, labelled, random_rows
 from gpflow.base import AnyNDArray
 
 from gpflow_pep import models, selection
-from gpflow_pep.datasets import train_test_split
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import fit, shuffled_batches
@@ -81,7 +80,7 @@ def shuffled(rows: AnyNDArray) -> AnyNDArray:
 
 def split(X: AnyNDArray, labels: AnyNDArray, fraction: float) -> Labelled:
     """Hold out rows at random, and standardise."""
-    train, test = train_test_split(len(X), fraction, SEED, labels)
+    train, test = random_rows(X, fraction, SEED, labels)
     return labelled(X, labels, (train, shuffled(test)))
 
 

@@ -26,11 +26,11 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from data_sets import Labelled, labelled
+from data_sets import Labelled, labelled, random_rows
 from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
-from gpflow_pep.datasets import read_csv, train_test_split
+from gpflow_pep.compare import read_csv
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
 from gpflow_pep.selection import kmeans
@@ -54,7 +54,7 @@ def load(name: str, directory: str | None) -> Labelled:
         dataset = read_csv(Path(directory) / f"{name}.csv.gz", "y", "classification")
         X, Y = dataset.X, dataset.Y
     labels = Y[:, 0]
-    return labelled(X, labels, train_test_split(len(X), 0.2, SEED, labels))
+    return labelled(X, labels, random_rows(X, 0.2, SEED, labels))
 
 
 def parts(problem: Labelled, num_inducing: int) -> tuple[Any, Any, AnyNDArray]:

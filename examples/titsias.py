@@ -38,7 +38,6 @@ from gpflow.kullback_leiblers import gauss_kl
 from saspa import ALPHAS, average
 
 from gpflow_pep import selection
-from gpflow_pep.datasets import Split
 from gpflow_pep.metrics import smll, smse
 from gpflow_pep.models import PEPRegression
 
@@ -130,7 +129,7 @@ def scores(model: Any, problem: Problem) -> tuple[float, float]:
     """SMSE and SMLL of the held-out rows."""
     (_, Y), (Xnew, Ynew) = problem
     log_density = model.predict_log_density((Xnew, Ynew)).numpy()
-    return smse(Ynew, model.predict_f(Xnew)[0].numpy()), smll(Ynew, log_density[:, None], Y)
+    return smse(Ynew, model.predict_f(Xnew)[0].numpy()), smll(Ynew, log_density, Y)
 
 
 def start(problem: Problem, M: int, seed: int) -> PEPRegression:
@@ -191,7 +190,7 @@ def kin40k(directory: Path, iterations: int) -> None:
     """The table of Kin40k, row by row."""
     dataset = read(directory, "kin40k")
     rows = np.arange(len(dataset.X))
-    problem = standardised(dataset, Split(rows[:10_000], rows[10_000:]))
+    problem = standardised(dataset, (rows[:10_000], rows[10_000:]))
     print(f"Kin40k, at most {iterations} iterations of L-BFGS")
     print(f"{'':10}{'alpha':>6}{'SMSE':>10}{'SMLL':>10}{'objective':>12}{'seconds':>9}")
     for M in KIN40K_SIZES:

@@ -27,8 +27,8 @@ ROOMS = {
     "selection": "data turned into inducing variables",
     "training": "loops, their record and outputs, and rows spread over processes",
     "metrics": "how good predictions of held-out rows are",
+    "plotting": "what figures are drawn with",
     "compare": "the main job: tables in, a report out, and the command line",
-    "plotting": "figures",
     "monitor": "tasks for `gpflow.monitor`",
 }
 

@@ -1,12 +1,13 @@
-"""
-How good predictions of held-out rows are. Standardised scores follow section 2.5 of Rasmussen and
-Williams, *Gaussian Processes for Machine Learning*, MIT Press, 2006.
+"""How good predictions of held-out rows are.
+
+Standardised scores follow section 2.5 of Rasmussen and Williams, *Gaussian Processes for Machine
+Learning*, MIT Press, 2006. Each column of several targets is standardised by itself.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from check_shapes import check_shapes
+from check_shapes import check_shape, check_shapes
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
@@ -24,57 +25,83 @@ def _check_values(**arrays: AnyNDArray) -> None:
             )
 
 
-def _positive_variance(name: str, Y: AnyNDArray) -> float:
-    if np.ptp(Y) == 0.0:
-        raise ValueError(
-            f"{name} has zero variance ({np.size(Y)} rows, all {np.ravel(Y)[0]}), expected targets"
-            " that differ: a standardised score needs more rows."
-        )
-    return float(np.var(Y))
+def _columns(values: AnyNDArray) -> AnyNDArray:
+    """Put targets in columns, [N, P]; those of shape [N] are one column."""
+    return np.reshape(values, (len(values), -1))
 
 
-@check_shapes("Y: [shape...]", "mean: [shape...]")
+def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
+    """Compute the variance of each column."""
+    for number, column in enumerate(Y.T):
+        if np.ptp(column) == 0.0:
+            which = name if Y.shape[1] == 1 else f"column {number} of {name}"
+            raise ValueError(
+                f"{which} has zero variance ({len(column)} rows, all {column[0]}), expected targets"
+                " that differ: a standardised score needs more rows."
+            )
+    variance: AnyNDArray = np.var(Y, axis=0)
+    return variance
+
+
+@check_shapes("Y: [N, columns...]", "mean: [N, columns...]")
 def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
     """
-    Standardised mean squared error, mean((Y − mean)²) / var(Y): 0 is perfect, 1 is as good as
-    predicting the mean of Y everywhere.
+    Compute the standardised mean squared error.
 
-    :param Y: held-out targets.
-    :param mean: predicted means, in the units of `Y`.
-    :raises ValueError: if an array is empty or not finite, or all targets are equal.
+    It is mean((Y − mean)²) / var(Y) of a column, and the mean of those over the columns: 0 is
+    perfect, 1 is as good as predicting the mean of each column everywhere. It does not depend on
+    the unit of any column.
+
+    :param Y: Held-out targets, [N] or a column for each output.
+    :param mean: Predicted means, in the units of `Y`.
+    :raises ValueError: If an array is empty or not finite, or all targets of a column are equal.
     """
     _check_values(Y=Y, mean=mean)
-    return float(np.mean(np.square(Y - mean))) / _positive_variance("Y", Y)
+    targets = _columns(Y)
+    squared = np.mean(np.square(targets - _columns(mean)), axis=0)
+    return float(np.mean(squared / _positive_variance("Y", targets)))
 
 
 @check_shapes("log_density: [shape...]")
 def mean_nlpd(log_density: AnyNDArray) -> float:
     """
-    Mean negative log predictive density, −mean(log p(yₙ)): in nats, lower is better.
+    Compute the mean negative log density, −mean(log p(yₙ)): in nats, lower is better.
 
     :param log_density: log p(yₙ | training data) of each held-out row.
-    :raises ValueError: if `log_density` is empty or not finite.
+    :raises ValueError: If `log_density` is empty or not finite.
     """
     _check_values(log_density=log_density)
     return -float(np.mean(log_density))
 
 
-@check_shapes("Y: [shape...]", "log_density: [shape...]", "Y_train: [train_shape...]")
+@check_shapes(
+    "Y: [N, columns...]", "log_density: [N, densities...]", "Y_train: [N_train, columns...]"
+)
 def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """
-    Standardised mean log loss: :func:`mean_nlpd` minus that of the trivial model, a Gaussian with
-    the mean and the variance of the training targets. 0 is as good as the trivial model, negative
-    is better. It does not depend on the units of Y as long as all three arguments share them.
+    Compute the standardised mean log loss.
 
-    :param Y: held-out targets.
-    :param log_density: log p(yₙ | training data) of each held-out row, a density in the units of
-        `Y`.
-    :param Y_train: training targets.
-    :raises ValueError: if an array is empty or not finite, or all training targets are equal.
+    It is the mean negative log density of a row minus that under the trivial model, in which each
+    column is a Gaussian of its own with the mean and the variance of its training targets; the log
+    density of a row is the sum over its columns. 0 is as good as the trivial model, negative is
+    better. It does not depend on the units of Y as long as all three arguments share them.
+
+    :param Y: Held-out targets, [N] or a column for each output.
+    :param log_density: log p(yₙ | training data) of each held-out row [N], a density in the units
+        of `Y`; or of each target, in the shape of `Y`, to be summed over the columns.
+    :param Y_train: Training targets.
+    :raises ValueError: If an array is empty or not finite, or all training targets of a column are
+        equal.
     """
+    if np.ndim(log_density) > 1:
+        check_shape(log_density, "[N, columns...]")
     _check_values(Y=Y, log_density=log_density, Y_train=Y_train)
-    trivial = norm(np.mean(Y_train), np.sqrt(_positive_variance("Y_train", Y_train)))
-    return mean_nlpd(log_density) - mean_nlpd(trivial.logpdf(Y))
+    train = _columns(Y_train)
+    trivial = norm(np.mean(train, axis=0), np.sqrt(_positive_variance("Y_train", train)))
+    ours, theirs = (
+        np.sum(_columns(density), axis=1) for density in (log_density, trivial.logpdf(_columns(Y)))
+    )
+    return mean_nlpd(ours) - mean_nlpd(theirs)
 
 
 @check_shapes("mean: [shape...]", "variance: [shape...]", "return[0]: [shape...]")
@@ -82,12 +109,12 @@ def central_interval(
     mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
-    Lower and upper end of the central interval that holds a fraction `level` of N(mean, variance).
+    Find the ends of the central interval that holds a fraction `level` of N(mean, variance).
 
-    :param mean: predicted means.
-    :param variance: predicted variances, positive.
-    :param level: a number in (0, 1).
-    :raises ValueError: if an array is empty or not finite, a variance is not positive, or `level`
+    :param mean: Predicted means.
+    :param variance: Predicted variances, positive.
+    :param level: A number in (0, 1).
+    :raises ValueError: If an array is empty or not finite, a variance is not positive, or `level`
         is outside (0, 1).
     """
     _check_values(mean=mean, variance=variance)
@@ -105,14 +132,15 @@ def central_interval(
 @check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]")
 def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float = 0.9) -> float:
     """
-    Fraction of targets inside their :func:`central_interval`; close to `level` if the predictive
-    variances are right.
+    Compute the fraction of targets inside their :func:`central_interval`.
 
-    :param Y: held-out targets.
-    :param mean: predicted means of y.
-    :param variance: predicted variances of y, noise included.
-    :param level: a number in (0, 1).
-    :raises ValueError: as :func:`central_interval`, or if `Y` is not finite.
+    It is close to `level` if the predictive variances are right.
+
+    :param Y: Held-out targets.
+    :param mean: Predicted means of y.
+    :param variance: Predicted variances of y, noise included.
+    :param level: A number in (0, 1).
+    :raises ValueError: As :func:`central_interval`, or if `Y` is not finite.
     """
     _check_values(Y=Y)
     lower, upper = central_interval(mean, variance, level)
@@ -122,11 +150,11 @@ def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float
 @check_shapes("labels: [shape...]", "predicted: [shape...]")
 def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
     """
-    Fraction of labels that were predicted wrongly.
+    Compute the fraction of labels that were predicted wrongly.
 
-    :param labels: held-out labels.
-    :param predicted: predicted labels.
-    :raises ValueError: if an array is empty or not finite.
+    :param labels: Held-out labels.
+    :param predicted: Predicted labels.
+    :raises ValueError: If an array is empty or not finite.
     """
     _check_values(labels=labels, predicted=predicted)
     return float(np.mean(np.not_equal(labels, predicted)))
@@ -151,17 +179,17 @@ class Calibration(NamedTuple):
 @check_shapes("labels: [N]", "probability: [N, C]")
 def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10) -> Calibration:
     """
-    Whether predictions that claim a probability come true as often.
+    Find out whether predictions that claim a probability come true as often.
 
     Rows are sorted into bins of equal width by the probability of the class that is predicted for
     them, the most probable one; in each bin that mean probability is compared with how often the
     prediction is right (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated probabilities
     using Bayesian binning*, AAAI 2015).
 
-    :param labels: the held-out classes, whole numbers from 0.
-    :param probability: the probability of each class.
-    :param num_bins: bins from 0 to 1, at least 1.
-    :raises ValueError: if an array is empty or not finite, or there is no bin.
+    :param labels: The held-out classes, whole numbers from 0.
+    :param probability: The probability of each class.
+    :param num_bins: Bins from 0 to 1, at least 1.
+    :raises ValueError: If an array is empty or not finite, or there is no bin.
     """
     _check_values(labels=labels, probability=probability)
     if num_bins < 1:

@@ -22,7 +22,7 @@ TOGETHER = {
     "test_pep_limits.py": "compiled models",
     "test_cli.py": "comparisons",
     "test_compare.py": "comparisons",
-    "test_plotting.py": "comparisons",
+    "test_figures.py": "comparisons",
     "test_saving.py": "comparisons",
     "test_distributed.py": "processes",
 }

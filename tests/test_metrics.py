@@ -32,6 +32,28 @@ def test_smse_is_one_minus_r2() -> None:
     assert_allclose(metrics.smse(targets, mean), 1.0 - r2_score(targets, mean))
 
 
+COLUMNS = np.stack([Y, 1000.0 * Y[[2, 0, 3, 1]] - 7.0], axis=1)
+
+
+def test_smse_of_columns_is_the_mean_of_theirs() -> None:
+    mean = COLUMNS + np.array([[1.0, 200.0], [0.0, -900.0], [-2.0, 10.0], [0.5, 0.0]])
+    each = [metrics.smse(COLUMNS[:, p], mean[:, p]) for p in range(2)]
+    assert_allclose(metrics.smse(COLUMNS, mean), np.mean(each))
+    assert_allclose(metrics.smse(COLUMNS, mean), 1.0 - r2_score(COLUMNS, mean))
+    # As good as the mean of each column.
+    assert_allclose(metrics.smse(COLUMNS, np.tile(COLUMNS.mean(axis=0), (4, 1))), 1.0)
+
+
+def test_smll_of_columns_is_the_sum_of_theirs() -> None:
+    held_out, mean = COLUMNS[:2] + np.array([0.3, 60.0]), COLUMNS[:2]
+    density = normal_log_density(held_out, mean, np.array([0.5, 2e5]))
+    each = [metrics.smll(held_out[:, p], density[:, p], COLUMNS[:, p]) for p in range(2)]
+    assert_allclose(metrics.smll(held_out, density, COLUMNS), np.sum(each))
+    assert_allclose(metrics.smll(held_out, np.sum(density, axis=1), COLUMNS), np.sum(each))
+    trivial = normal_log_density(held_out, COLUMNS.mean(axis=0), COLUMNS.var(axis=0))
+    assert_allclose(metrics.smll(held_out, trivial, COLUMNS), 0.0, atol=1e-15)
+
+
 def test_mean_nlpd_by_hand() -> None:
     assert metrics.mean_nlpd(np.array([-1.0, -2.0, 0.0])) == 1.0
 
@@ -113,6 +135,12 @@ ZERO = np.zeros(4)
         (lambda: metrics.smse(Y, NAN), "mean has 2 values", "finite", "look at the fit"),
         (lambda: metrics.smse(EMPTY, EMPTY), "Y is empty", "at least one row", "pass held-out"),
         (lambda: metrics.smse(ZERO, Y), "zero variance (4 rows", "differ", "needs more rows"),
+        (
+            lambda: metrics.smse(np.stack([Y, ZERO], axis=1), np.stack([Y, Y], axis=1)),
+            "column 1 of Y has zero variance (4 rows",
+            "differ",
+            "needs more rows",
+        ),
         (lambda: metrics.smll(Y, Y, ZERO), "Y_train has zero", "differ", "needs more rows"),
         (lambda: metrics.smll(Y, NAN, Y), "log_density has 2", "finite", "remove those rows"),
         (lambda: metrics.mean_nlpd(NAN), "log_density has 2", "finite", "remove those rows"),

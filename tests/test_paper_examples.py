@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import assert_close, load_example, regression_problem
 
-from gpflow_pep.datasets import Dataset
+from gpflow_pep.compare.datasets import Dataset
 
 PROBLEM = regression_problem(num_data=14)
 LABELS = (PROBLEM.Y > 0.4).astype(float)

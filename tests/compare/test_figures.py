@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from small_comparison import small_classification, small_comparison
+from compare.small_comparison import small_classification, small_comparison
 
 from gpflow_pep import plotting
-from gpflow_pep.compare import Comparison
+from gpflow_pep.compare import Comparison, figures
 
 pytest.importorskip("matplotlib")
 
-FIGURES = [plotting.metrics_figure, plotting.predictions_figure, plotting.fit_figure]
+FIGURES = [figures.metrics_figure, figures.predictions_figure, figures.fit_figure]
 
 
 def without_best() -> Comparison:
@@ -42,7 +42,7 @@ def test_pyplot_is_left_alone(draw: Any) -> None:
 
 def test_metrics_figure_shows_every_score() -> None:
     comparison = small_comparison()
-    axes = plotting.metrics_figure(comparison).axes
+    axes = figures.metrics_figure(comparison).axes
     for panel, field in zip(axes, ("log_z", "smse", "smll", "coverage"), strict=True):
         curve, star = panel.lines[:2]
         values = {
@@ -60,14 +60,14 @@ def test_failed_fits_are_left_out() -> None:
         result._replace(scores={**result.scores, "smll": np.nan}) if result.alpha == 0.5 else result
         for result in comparison.results
     ]
-    axes = plotting.metrics_figure(replace(comparison, results=tuple(results))).axes
+    axes = figures.metrics_figure(replace(comparison, results=tuple(results))).axes
     assert list(axes[0].lines[0].get_xdata()) == [0.0, 1.0]
 
 
 def test_predictions_figure_shows_mean_and_interval() -> None:
     comparison = small_comparison()
     held_out = comparison.held_out_predictions(comparison.best.alpha)
-    axes = plotting.predictions_figure(comparison).axes[0]
+    axes = figures.predictions_figure(comparison).axes[0]
     points, _, (bars,) = axes.containers[0]
     assert_allclose(points.get_xydata(), held_out[["true", "mean"]])
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
@@ -77,7 +77,7 @@ def test_predictions_figure_shows_mean_and_interval() -> None:
 
 def test_fit_figure_shows_rows_and_inducing_inputs() -> None:
     comparison = small_comparison()
-    axes = plotting.fit_figure(comparison).axes[0]
+    axes = figures.fit_figure(comparison).axes[0]
     lines = {line.get_label(): line for line in axes.lines}
     for label, rows in (
         ("training rows", comparison.split.train),
@@ -95,7 +95,7 @@ def test_fit_figure_shows_rows_and_inducing_inputs() -> None:
 def test_reliability_figure_shows_how_often_predictions_come_true(num_classes: int) -> None:
     comparison = small_classification(num_classes)
     held_out = comparison.held_out_predictions(comparison.best.alpha)
-    axes, counts = plotting.reliability_figure(comparison).axes
+    axes, counts = figures.reliability_figure(comparison).axes
     confidence, accuracy = axes.lines[1].get_xydata().T
     heights = [bar.get_height() for bar in counts.patches]
     assert sum(heights) == len(held_out)
@@ -109,7 +109,7 @@ def test_figures_that_suit_the_task() -> None:
         (small_comparison(), ["metrics", "predictions", "fit"]),
         (small_classification(2), ["metrics", "reliability"]),
     ):
-        drawings = plotting.figures(comparison)
+        drawings = figures.figures(comparison)
         assert list(drawings) == names
         for draw in drawings.values():
             draw(comparison)
@@ -117,11 +117,11 @@ def test_figures_that_suit_the_task() -> None:
 
 def test_figures_of_the_other_task() -> None:
     with pytest.raises(ValueError, match=r"is a number, expected a class: use predictions_figure"):
-        plotting.reliability_figure(small_comparison())
+        figures.reliability_figure(small_comparison())
     with pytest.raises(ValueError, match=r"2 inputs"):
-        plotting.fit_figure(small_classification(2))
+        figures.fit_figure(small_classification(2))
     with pytest.raises(ValueError, match=r"is a class, expected a number: use reliability_figure"):
-        plotting.predictions_figure(small_classification(2))
+        figures.predictions_figure(small_classification(2))
 
 
 def test_fit_figure_needs_one_input() -> None:
@@ -129,7 +129,7 @@ def test_fit_figure_needs_one_input() -> None:
     dataset = comparison.dataset
     two = replace(dataset, X=np.hstack([dataset.X, dataset.X]), feature_names=("a", "b"))
     with pytest.raises(ValueError, match=r"2 inputs, expected 1 .* use predictions_figure"):
-        plotting.fit_figure(replace(comparison, dataset=two))
+        figures.fit_figure(replace(comparison, dataset=two))
 
 
 @pytest.mark.parametrize("draw", FIGURES)

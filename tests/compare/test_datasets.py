@@ -6,19 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.stats
-import tensorflow as tf
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
-from gpflow_pep.datasets import (
+from gpflow_pep.compare.datasets import (
     Dataset,
-    Standardiser,
-    breast_cancer,
-    diabetes,
+    load_example,
     looks_like_classes,
     read_csv,
-    train_test_split,
-    wine,
+    split_rows,
 )
 
 HEADER = "a,b,y\n"
@@ -155,7 +150,7 @@ def test_bad_dataset(X: np.ndarray, Y: np.ndarray, got: str, expected: str, reme
 
 
 def test_diabetes() -> None:
-    dataset = diabetes()
+    dataset = load_example("diabetes")
     assert dataset.X.shape == (442, 10)
     assert dataset.Y.shape == (442, 1)
     assert dataset.feature_names[:3] == ("age", "sex", "bmi")
@@ -226,70 +221,42 @@ def test_classes_of_numbers_beyond_the_names() -> None:
 
 def test_classes_of_scikit_learn() -> None:
     for dataset, rows, inputs, classes in (
-        (breast_cancer(), 569, 30, ("malignant", "benign")),
-        (wine(), 178, 13, ("class_0", "class_1", "class_2")),
+        (load_example("breast-cancer"), 569, 30, ("malignant", "benign")),
+        (load_example("wine"), 178, 13, ("class_0", "class_1", "class_2")),
     ):
         assert dataset.X.shape == (rows, inputs)
         assert dataset.classes == classes
 
 
+def rows(num_rows: int, labels: np.ndarray | None = None) -> Dataset:
+    X = np.arange(float(num_rows))[:, None]
+    if labels is None:
+        return Dataset(X, X, ("x",), "y")
+    names = tuple(f"class {label:g}" for label in np.unique(labels))
+    return Dataset(X, labels[:, None], ("x",), "y", names)
+
+
 def test_split_keeps_the_proportions_of_classes() -> None:
     labels = np.repeat([0.0, 1.0, 2.0], [40, 8, 12])
-    split = train_test_split(60, 0.25, 0, labels)
+    split = split_rows(rows(60, labels), 0.25, 0)
     assert_array_equal(np.bincount(labels[split.test].astype(int)), [10, 2, 3])
     with pytest.raises(ValueError, match=r"holds out 2 of 60 rows, expected at least 3"):
-        train_test_split(60, 0.03, 0, labels)
+        split_rows(rows(60, labels), 0.03, 0)
 
 
 def test_split_is_a_seeded_partition() -> None:
-    split = train_test_split(25, 0.2, seed=3)
+    split = split_rows(rows(25), 0.2, seed=3)
     assert len(split.test) == 5
     assert_array_equal(np.sort(np.concatenate(split)), np.arange(25))
     for part in split:
         assert np.all(np.diff(part) > 0)
-    assert_array_equal(split.test, train_test_split(25, 0.2, seed=3).test)
-    assert not np.array_equal(split.test, train_test_split(25, 0.2, seed=4).test)
+    assert_array_equal(split.test, split_rows(rows(25), 0.2, seed=3).test)
+    assert not np.array_equal(split.test, split_rows(rows(25), 0.2, seed=4).test)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.2, 20.0, float("nan"), 0.01, 0.99])
 def test_bad_test_fraction(fraction: float) -> None:
     with pytest.raises(ValueError) as error:
-        train_test_split(20, fraction, seed=0)
+        split_rows(rows(20), fraction, seed=0)
     for part in (f"fraction of {fraction}", "expected at least 2 rows", "choose a fraction"):
         assert part in str(error.value)
-
-
-VALUES = np.array([[1.0, 10.0], [2.0, 30.0], [6.0, 80.0]])
-
-
-def test_standardiser_by_hand() -> None:
-    standardiser = Standardiser.fit(VALUES)
-    assert_allclose(standardiser.mean, [3.0, 40.0])
-    assert_allclose(standardiser.scale, np.sqrt([14.0 / 3.0, 2600.0 / 3.0]))
-    standard = standardiser.transform(VALUES)
-    assert_allclose(np.mean(standard, axis=0), 0.0, atol=1e-15)
-    assert_allclose(np.std(standard, axis=0), 1.0)
-    assert_allclose(standardiser.inverse_mean(standard), VALUES)
-
-
-def test_constant_column_has_scale_one() -> None:
-    standardiser = Standardiser.fit(np.array([[0.1, 1.0], [0.1, 2.0], [0.1, 3.0]]))
-    assert standardiser.scale[0] == 1.0
-    assert_allclose(standardiser.transform(np.array([[0.4, 2.0]])), [[0.3, 0.0]])
-
-
-def test_predictions_change_variables() -> None:
-    standardiser = Standardiser.fit(VALUES[:, 1:])
-    mean, variance, y = np.array([[0.3]]), np.array([[0.7]]), np.array([[55.0]])
-    log_density = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(standardiser.transform(y))[:, 0]
-    original = scipy.stats.norm(
-        standardiser.inverse_mean(mean), np.sqrt(standardiser.inverse_variance(variance))
-    )
-    assert_allclose(standardiser.inverse_log_density(log_density), original.logpdf(y)[:, 0])
-
-
-def test_standardiser_takes_tensors() -> None:
-    standardiser = Standardiser.fit(VALUES)
-    tensor = standardiser.transform(tf.constant(VALUES))
-    assert isinstance(tensor, tf.Tensor)
-    assert_allclose(tensor, standardiser.transform(VALUES))

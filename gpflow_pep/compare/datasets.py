@@ -1,23 +1,31 @@
-"""
-From a table on disk to arrays a model can be trained on: reading, splitting, standardising.
-"""
+"""From a table on disk to rows that a model can be trained on."""
 
 import warnings
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-import sklearn.datasets
-import sklearn.model_selection
-from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, TensorType
+from gpflow.base import AnyNDArray
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.model_selection import train_test_split
 
 MIN_ROWS = 10
 MAX_GUESSED_CLASSES = 10
+
+
+def check_finite(name: str, values: AnyNDArray) -> None:
+    """Refuse values, of this name, that are not all finite numbers."""
+    if not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"{name} has values that are NaN or infinite, expected finite numbers: remove those"
+            " rows or fill the values in."
+        )
 
 
 @dataclass(frozen=True)
@@ -25,13 +33,13 @@ class Dataset:
     """
     A data set in its original units.
 
-    :param X: inputs, [N, D].
-    :param Y: targets, [N, 1], not all equal; for classes their numbers, 0 to C - 1.
+    :param X: Inputs, [N, D].
+    :param Y: Targets, [N, 1], not all equal; for classes their numbers, 0 to C - 1.
     :param feature_names: D names.
-    :param target_name: name of the target.
-    :param classes: for classification the names of the C classes, each of at least 2 rows; for
+    :param target_name: The name of the target.
+    :param classes: For classification the names of the C classes, each of at least 2 rows; for
         regression none.
-    :raises ValueError: if the arrays do not fit together or are not finite, if there are fewer than
+    :raises ValueError: If the arrays do not fit together or are not finite, if there are fewer than
         10 rows, if all targets are equal, or the classes are not as said here.
     """
 
@@ -48,11 +56,8 @@ class Dataset:
                 f"X has shape {self.X.shape} and Y {self.Y.shape}, expected [N, {num_features}]"
                 f" for {num_features} feature names and [N, 1]: reshape them, one row per datum."
             )
-        if not (np.all(np.isfinite(self.X)) and np.all(np.isfinite(self.Y))):
-            raise ValueError(
-                "X or Y has values that are NaN or infinite, expected finite numbers: remove those"
-                " rows or fill the values in."
-            )
+        check_finite("X", self.X)
+        check_finite("Y", self.Y)
         if num_rows < MIN_ROWS:
             raise ValueError(
                 f"the data have {num_rows} rows, expected at least {MIN_ROWS}: add rows, some are"
@@ -104,7 +109,7 @@ def _check_header(names: list[str], path: Path, target: str) -> None:
 
 
 def _parse(path: Path) -> pd.DataFrame:
-    """The table as pandas reads it, under the names in the file: pandas renames duplicates."""
+    """Read the table under the names in the file: pandas renames duplicates."""
     try:
         names = pd.read_csv(path, header=None, nrows=1, dtype=str, encoding="utf-8-sig").iloc[0]
         with warnings.catch_warnings():
@@ -130,7 +135,7 @@ def _parse(path: Path) -> pd.DataFrame:
 
 
 def _numeric(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The table as float64; text, missing and infinite values are refused."""
+    """Convert the table to float64; refuse text, missing and infinite values."""
     numbers = table.apply(pd.to_numeric, errors="coerce").astype(np.float64)
     missing = table.isna()
     faults = {
@@ -152,10 +157,12 @@ def _numeric(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 def looks_like_classes(target: "pd.Series[Any]") -> bool:
     """
-    Whether a column is more likely classes than numbers: text (for the most part, so that a slip
-    among numbers is none), truth values, or 2 to 10 different values that are all whole.
+    Guess whether a column is classes rather than numbers.
 
-    :param target: the column; values may be missing.
+    Classes are text (for the most part, so that a slip among numbers is none), truth values, or 2
+    to 10 different values that are all whole.
+
+    :param target: The column; values may be missing.
     """
     if pd.api.types.is_bool_dtype(target):
         return True
@@ -167,7 +174,7 @@ def looks_like_classes(target: "pd.Series[Any]") -> bool:
 
 
 def _numbers_of_classes(target: "pd.Series[Any]") -> tuple["pd.Series[Any]", tuple[str, ...]]:
-    """Classes in increasing or alphabetical order: the number of each row, or NaN, and names."""
+    """Number the classes in increasing or alphabetical order; NaN stays where there is none."""
     if not pd.api.types.is_numeric_dtype(target):
         target = target.where(target.isna(), target.astype(str).str.strip())
     numbers, values = pd.factorize(target, sort=True)
@@ -184,14 +191,15 @@ def read_csv(
     task: Literal["regression", "classification"] | None = None,
 ) -> Dataset:
     """
-    Read a CSV file: a line of column names, then numbers only; classes may have any names. A
-    compressed file (`.csv.gz`) is fine. Input columns that are constant are dropped, with a
+    Read a CSV file: a line of column names, then numbers only; classes may have any names.
+
+    A compressed file (`.csv.gz`) is fine. Input columns that are constant are dropped, with a
     warning.
 
-    :param path: the file.
-    :param target: name of the column to predict; all others are inputs.
-    :param task: whether that is a number or a class; None: see :func:`looks_like_classes`.
-    :raises ValueError: if the file does not exist, is empty or is no such CSV file; if column names
+    :param path: The file.
+    :param target: The name of the column to predict; all others are inputs.
+    :param task: Whether that is a number or a class; None: see :func:`looks_like_classes`.
+    :raises ValueError: If the file does not exist, is empty or is no such CSV file; if column names
         are repeated, or `target` is not among them; if a value is text, missing or infinite; if
         there are no input columns that vary; or as :class:`Dataset`.
     """
@@ -225,44 +233,29 @@ def read_csv(
     )
 
 
-def diabetes() -> Dataset:
-    """
-    The diabetes data of Efron, Hastie, Johnstone and Tibshirani, *Least angle regression*, Annals
-    of Statistics 32, 2004, as scikit-learn ships them: 442 patients, 10 inputs, and a measure of
-    the progression of the disease one year later.
-    """
-    bunch = sklearn.datasets.load_diabetes(scaled=False)
-    return Dataset(
-        X=bunch.data,
-        Y=bunch.target[:, None],
-        feature_names=tuple(bunch.feature_names),
-        target_name="progression",
-    )
+#: Data sets that scikit-learn ships, and the names of their targets.
+EXAMPLES: dict[str, tuple[Callable[[], Any], str]] = {
+    "diabetes": (partial(load_diabetes, scaled=False), "progression"),
+    "breast-cancer": (load_breast_cancer, "diagnosis"),
+    "wine": (load_wine, "cultivar"),
+}
 
 
-def breast_cancer() -> Dataset:
+def load_example(name: str) -> Dataset:
     """
-    The breast cancer data of Street, Wolberg and Mangasarian, *Nuclear feature extraction for
-    breast tumor diagnosis*, 1993, as scikit-learn ships them: 569 tumours, 30 inputs, 2 classes.
+    Load a data set of scikit-learn, whose pages say where it is from.
+
+    :param name: "diabetes" (442 patients, 10 inputs, the progression of the disease a year later),
+        "breast-cancer" (569 tumours, 30 inputs, 2 classes) or "wine" (178 wines, 13 inputs, 3).
     """
-    return _classes_of_scikit_learn(sklearn.datasets.load_breast_cancer(), "diagnosis")
-
-
-def wine() -> Dataset:
-    """
-    The wine recognition data of Forina et al., *PARVUS*, 1988, as scikit-learn ships them: 178
-    wines, 13 inputs, 3 classes, the cultivars.
-    """
-    return _classes_of_scikit_learn(sklearn.datasets.load_wine(), "cultivar")
-
-
-def _classes_of_scikit_learn(bunch: Any, target_name: str) -> Dataset:
+    load, target_name = EXAMPLES[name]
+    bunch = load()
     return Dataset(
         X=bunch.data,
         Y=bunch.target[:, None].astype(np.float64),
         feature_names=tuple(map(str, bunch.feature_names)),
         target_name=target_name,
-        classes=tuple(map(str, bunch.target_names)),
+        classes=tuple(map(str, bunch.get("target_names", ()))),
     )
 
 
@@ -273,80 +266,25 @@ class Split(NamedTuple):
     test: AnyNDArray
 
 
-def train_test_split(
-    num_rows: int, test_fraction: float, seed: int, labels: AnyNDArray | None = None
-) -> Split:
+def split_rows(dataset: Dataset, test_fraction: float, seed: int) -> Split:
     """
-    Hold out a random part of the rows.
+    Hold out a random part of the rows, of each class in the same proportion.
 
-    :param num_rows: N.
-    :param test_fraction: fraction to hold out, in (0, 1); at least 2 rows must be on either side.
-    :param seed: the same seed gives the same split.
-    :param labels: [N], classes of the rows, at least 2 of each, that are to be on both sides in
-        the same proportions.
-    :raises ValueError: if a side has fewer than 2 rows, or fewer rows than there are classes.
+    :param dataset: The data.
+    :param test_fraction: The fraction to hold out, in (0, 1).
+    :param seed: The same seed gives the same split.
+    :raises ValueError: If a part has fewer than 2 rows, or fewer rows than there are classes.
     """
+    num_rows, fewest = len(dataset.X), max(2, len(dataset.classes))
     num_test = int(np.ceil(test_fraction * num_rows)) if 0.0 < test_fraction < 1.0 else 0
-    if not 2 <= num_test <= num_rows - 2:
+    if not fewest <= num_test <= num_rows - fewest:
         raise ValueError(
             f"a test fraction of {test_fraction} holds out {num_test} of {num_rows} rows, expected"
-            " at least 2 rows in either part: choose a fraction in (0, 1), as 0.2."
+            f" at least {fewest} rows in either part (and of each class 1): choose a fraction in"
+            " (0, 1), as 0.2."
         )
-    num_classes = 0 if labels is None else len(np.unique(labels))
-    if not num_classes <= num_test <= num_rows - num_classes:
-        raise ValueError(
-            f"a test fraction of {test_fraction} holds out {num_test} of {num_rows} rows, expected"
-            f" at least {num_classes} rows in either part, one of each class: choose another"
-            " fraction."
-        )
-    train, test = sklearn.model_selection.train_test_split(
+    labels = dataset.Y[:, 0] if dataset.classes else None
+    parts = train_test_split(
         np.arange(num_rows), test_size=num_test, random_state=seed, stratify=labels
     )
-    return Split(np.sort(train), np.sort(test))
-
-
-@dataclass(frozen=True)
-class Standardiser:
-    """
-    The affine map to mean 0 and standard deviation 1, (values − mean) / scale per column, and what
-    it does to predictions.
-
-    :param mean: [D].
-    :param scale: [D], positive.
-    """
-
-    mean: AnyNDArray
-    scale: AnyNDArray
-
-    @classmethod
-    @check_shapes("values: [N, D]")
-    def fit(cls, values: AnyNDArray) -> "Standardiser":
-        """
-        :param values: the rows that define mean and scale. A column that is constant in them has
-            scale 1: other rows may differ there.
-        """
-        scale = np.where(np.ptp(values, axis=0) == 0.0, 1.0, np.std(values, axis=0))
-        return cls(np.mean(values, axis=0), scale)
-
-    @check_shapes("values: [N, D]", "return: [N, D]")
-    def transform(self, values: TensorType) -> TensorType:
-        """From original units to standard ones."""
-        return (values - self.mean) / self.scale
-
-    @check_shapes("mean: [N, D]", "return: [N, D]")
-    def inverse_mean(self, mean: TensorType) -> TensorType:
-        """A mean (or a value) from standard units to original ones."""
-        return mean * self.scale + self.mean
-
-    @check_shapes("variance: [N, D]", "return: [N, D]")
-    def inverse_variance(self, variance: TensorType) -> TensorType:
-        """A variance from standard units to original ones."""
-        return variance * self.scale**2
-
-    @check_shapes("log_density: [N]", "return: [N]")
-    def inverse_log_density(self, log_density: TensorType) -> TensorType:
-        """
-        The log density of whole rows in original units: by change of variables,
-        log p(values) = log p(standard values) − Σ log scale.
-        """
-        return log_density - np.sum(np.log(self.scale))
+    return Split(*map(np.sort, parts))

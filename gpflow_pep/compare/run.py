@@ -1,7 +1,4 @@
-"""
-The main job: train a model at several powers alpha from the same start, and score each on the same
-held-out rows.
-"""
+"""Train a model at several powers alpha, and score each on the same held-out rows."""
 
 import re
 import time
@@ -17,13 +14,14 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.inducing_variables import InducingPoints
+from scipy.optimize import OptimizeResult
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from . import selection
-from .datasets import Dataset, Split, Standardiser, train_test_split
-from .fitted import FittedModel, Metric, fitted_class
-from .fitted.base import initial_kernel
-from .models import ConvergenceWarning
+from .. import selection
+from ..models import ConvergenceWarning
+from .datasets import Dataset, Split, split_rows
+from .fitted import FittedClassifier, FittedModel, FittedRegression, Metric, initial_kernel, start
 
 # L-BFGS-B stops when a step improves log Z by less than this for each row. SciPy's 2e-9 spends
 # hundreds of further steps on inducing points, for changes in log Z and the scores far below what
@@ -35,13 +33,13 @@ class FitResult(NamedTuple):
     """
     One row of the comparison. The scores and the time of a fit that failed are NaN.
 
-    :param alpha: the power.
+    :param alpha: The power.
     :param log_z: log Z_PEP of the training targets, a density in their original units.
-    :param scores: of the held-out rows, by the names of :attr:`Comparison.metrics`.
-    :param seconds: time of training, without the time to compile it.
-    :param iterations: steps of L-BFGS-B.
-    :param converged: whether the optimiser, and the sites where there are any, met their tolerance.
-    :param message: how the optimiser ended, or why the fit failed or did not converge.
+    :param scores: Of the held-out rows, by the names of :attr:`Comparison.metrics`.
+    :param seconds: Time of training, without the time to compile it.
+    :param iterations: Steps of L-BFGS-B.
+    :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
+    :param message: How the optimiser ended, or why the fit failed or did not converge.
     """
 
     alpha: float
@@ -59,10 +57,7 @@ class FitResult(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """
-    What the callback of :func:`compare` is told after each step of the optimiser, and, with its
-    `result`, at the end of each fit.
-    """
+    """What a callback is told after each step and, with the `result`, at the end of each fit."""
 
     alpha: float
     iteration: int
@@ -72,10 +67,12 @@ class Progress(NamedTuple):
 @dataclass(frozen=True)
 class Comparison:
     """
-    :param dataset: the data.
-    :param split: which rows were trained on and which were held out.
-    :param results: one per alpha, in the order asked for.
-    :param models: the trained model of each alpha, without those whose fit failed.
+    What :func:`compare` found.
+
+    :param dataset: The data.
+    :param split: Which rows were trained on and which were held out.
+    :param results: One per alpha, in the order asked for.
+    :param models: The trained model of each alpha, without those whose fit failed.
     """
 
     dataset: Dataset
@@ -86,30 +83,33 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of each result."""
-        return fitted_class(self.dataset).metrics
+        return (FittedClassifier if self.dataset.classes else FittedRegression).metrics
 
     @property
     def decisive(self) -> Metric:
         """The score by which the best result is chosen: SMLL of a number, NLPD of a class."""
-        return fitted_class(self.dataset).decisive
+        return self.metrics[1]
 
     @property
     def best(self) -> FitResult | None:
         """
-        The result with the lowest decisive score of the held-out rows; None if every fit failed. It
-        was chosen on these rows, so its scores there are slightly optimistic.
+        The result with the lowest decisive score of the held-out rows; None if every fit failed.
+
+        It was chosen on these rows, so its scores there are slightly optimistic.
         """
         usable = [result for result in self.results if not result.failed]
         return min(usable, key=lambda result: result.scores[self.decisive.name], default=None)
 
     def held_out_predictions(self, alpha: float) -> pd.DataFrame:
         """
-        A row for each held-out row: its number ("row", from 0 as in the data), the target ("true"),
-        and for a number the "mean", "sd" and the central 90% interval ("lower_90", "upper_90") of
-        y, for a class the most probable one ("predicted") and the probability of each ("p(name)").
+        Predict the held-out rows, as a table with a row for each.
 
-        :param alpha: one of the alphas that were fitted.
-        :raises ValueError: if there is no fitted model for `alpha`.
+        The columns are its number ("row", from 0 as in the data), the target ("true"), and for a
+        number the "mean", "sd" and the central 90% interval ("lower_90", "upper_90") of y, for a
+        class the most probable one ("predicted") and the probability of each ("p(name)").
+
+        :param alpha: One of the alphas that were fitted.
+        :raises ValueError: If there is no fitted model for `alpha`.
         """
         if alpha not in self.models:
             raise ValueError(
@@ -121,15 +121,15 @@ class Comparison:
         return pd.DataFrame({"row": rows, **columns})
 
 
-def _by_variance(X: AnyNDArray, num_inducing: int, seed: int) -> InducingPoints:
+def _by_variance(X: AnyNDArray, num_inducing: int, *, seed: int) -> InducingPoints:
     kernel = initial_kernel(X.shape[1])
     return selection.greedy_variance(X, num_inducing, kernel=kernel, seed=seed)
 
 
 #: Rules to choose initial inducing points, see :mod:`gpflow_pep.selection`.
-INITS: dict[str, Callable[[AnyNDArray, int, int], InducingPoints]] = {
-    "kmeans": lambda X, num_inducing, seed: selection.kmeans(X, num_inducing, seed=seed),
-    "random": lambda X, num_inducing, seed: selection.random_subset(X, num_inducing, seed=seed),
+INITS: dict[str, Callable[..., InducingPoints]] = {
+    "kmeans": selection.kmeans,
+    "random": selection.random_subset,
     "variance": _by_variance,
 }
 
@@ -139,15 +139,16 @@ def initial_inducing_points(
     X: AnyNDArray, num_inducing: int, seed: int, init: str = "kmeans"
 ) -> AnyNDArray:
     """
-    Inducing points to start from: the centres of k-means clusters of the training inputs
-    ("kmeans"), rows of them at random ("random"), or the rows of largest residual variance under
-    the initial kernel, one after another ("variance").
+    Choose inducing points to start from.
 
-    :param X: standardised training inputs.
+    They are the centres of k-means clusters ("kmeans"), rows at random ("random"), or the rows of
+    largest residual variance under the initial kernel, one after another ("variance").
+
+    :param X: Standardised training inputs.
     :param num_inducing: M.
-    :param seed: the same seed gives the same points.
-    :param init: which of :data:`INITS`.
-    :raises ValueError: if there are fewer distinct rows than inducing points, or no such rule.
+    :param seed: The same seed gives the same points.
+    :param init: Which of :data:`INITS`.
+    :raises ValueError: If there are fewer distinct rows than inducing points, or no such rule.
     """
     if init not in INITS:
         raise ValueError(f"init is {init!r}, expected one of {', '.join(INITS)}: choose one.")
@@ -157,7 +158,7 @@ def initial_inducing_points(
             f"got {num_inducing} inducing points for {num_rows} training rows with {num_distinct}"
             f" distinct inputs, expected 1 to {num_distinct}: choose another number."
         )
-    Z: AnyNDArray = INITS[init](X, num_inducing, seed).Z.numpy()
+    Z: AnyNDArray = INITS[init](X, num_inducing, seed=seed).Z.numpy()
     return Z
 
 
@@ -173,24 +174,19 @@ def _check_alphas(alphas: Sequence[float]) -> None:
         )
 
 
-def _check_targets_differ(Y: AnyNDArray, part: str) -> None:
-    if np.ptp(Y) == 0.0:
-        raise ValueError(
-            f"the {len(Y)} {part} targets are all {Y[0, 0]}, expected some that differ: choose"
-            " another seed or test fraction."
-        )
-
-
-class _Training(NamedTuple):
-    seconds: float
-    converged: bool
-    message: str
+def _check_targets_differ(dataset: Dataset, split: Split) -> None:
+    for part, rows in zip(("training", "held-out"), split, strict=True):
+        if np.ptp(dataset.Y[rows]) == 0.0:
+            raise ValueError(
+                f"the {len(rows)} {part} targets are all {dataset.Y[rows[0], 0]}, expected some"
+                " that differ: choose another seed or test fraction."
+            )
 
 
 def _train(
     model: gpflow.models.GPModel, max_iterations: int, step: Callable[[int], None]
-) -> _Training:
-    """L-BFGS-B over all trainable parameters, timed without the compilation of the loss."""
+) -> tuple[float, OptimizeResult]:
+    """Run L-BFGS-B over all trainable parameters; time it without the compilation of the loss."""
     optimiser = gpflow.optimizers.Scipy()
     num_rows, variables = len(model.data[0]), model.trainable_variables
 
@@ -200,7 +196,7 @@ def _train(
     # The first evaluation compiles; minimize then finds the compiled function in the cache.
     evaluate = optimiser.eval_func(loss, variables, tf_fun_args={})
     evaluate(optimiser.initial_parameters(variables))
-    start = time.perf_counter()
+    began = time.perf_counter()
     # Threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
     with threadpool_limits(1, user_api="blas"):
         outcome = optimiser.minimize(
@@ -209,17 +205,17 @@ def _train(
             step_callback=lambda iteration, *_: step(iteration + 1),
             options={"maxiter": max_iterations, "ftol": TOLERANCE},
         )
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     if not np.isfinite(outcome.fun):
         raise ArithmeticError(
             f"the loss became {outcome.fun}, expected a finite number: try fewer inducing points,"
             " or look for outliers in the data."
         )
-    return _Training(seconds, bool(outcome.success), str(outcome.message))
+    return seconds, outcome
 
 
 def _reason(error: Exception) -> str:
-    """The message in one line; TensorFlow wraps ours, of a failed check in a graph, in a trace."""
+    """Shorten the message to a line; TensorFlow wraps ours, of a check in a graph, in a trace."""
     text = " ".join(str(error).split())
     failed_check = re.search(r"assertion failed: \[(.*?)\] \[", text)
     return failed_check.group(1).replace("\\", "") if failed_check else text
@@ -233,7 +229,7 @@ def _fit(
     max_iterations: int,
     callback: Callable[[Progress], None],
 ) -> FitResult:
-    """Train `fitted` in place and score it. Numerical trouble becomes a result that says so."""
+    """Train a model in place and score it. Numerical trouble becomes a result that says so."""
     iterations = 0
 
     def step(iteration: int) -> None:
@@ -245,22 +241,14 @@ def _fit(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the result says it
-            training = _train(fitted.model, max_iterations, step)
+            seconds, outcome = _train(fitted.model, max_iterations, step)
             log_z, scores = fitted.log_z(), fitted.scores(X, Y, dataset.Y[split.train])
     except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-        nan = float("nan")
-        nothing = {metric.name: nan for metric in fitted.metrics}
-        return FitResult(alpha, nan, nothing, nan, iterations, False, _reason(error))
+        nothing = {metric.name: np.nan for metric in fitted.metrics}
+        return FitResult(alpha, np.nan, nothing, np.nan, iterations, False, _reason(error))
     trouble = fitted.trouble()
-    return FitResult(
-        alpha,
-        log_z,
-        scores,
-        training.seconds,
-        iterations,
-        training.converged and not trouble,
-        trouble or training.message,
-    )
+    converged, message = bool(outcome.success) and not trouble, trouble or str(outcome.message)
+    return FitResult(alpha, log_z, scores, seconds, iterations, converged, message)
 
 
 def compare(
@@ -280,37 +268,34 @@ def compare(
     The rows are split once, classes in equal proportions; inputs, and a target that is a number,
     are standardised with the mean and the standard deviation of the training rows; every alpha
     starts from the same parameters and inducing points
-    (:meth:`FittedModel.start <gpflow_pep.fitted.base.FittedModel.start>`), and all parameters are
-    trained with L-BFGS-B. A fit that fails for numerical reasons is reported in its result, and the
-    others still run.
+    (:func:`~gpflow_pep.compare.fitted.start`), and all parameters are trained with L-BFGS-B. A fit
+    that fails for numerical reasons is reported in its result, and the others still run.
 
-    :param dataset: the data, in original units.
-    :param alphas: different numbers in [0, 1].
-    :param num_inducing: number of inducing points, at most the number of distinct training inputs.
-    :param seed: of the split and of the initial inducing points.
-    :param test_fraction: fraction of the rows to hold out, in (0, 1).
-    :param max_iterations: of L-BFGS-B, per alpha; at least 1.
-    :param init: the inducing points to start from, see :func:`initial_inducing_points`.
-    :param callback: called after each step, for progress.
-    :raises ValueError: if an argument is outside its range, or all held-out or all training targets
+    :param dataset: The data, in original units.
+    :param alphas: Different numbers in [0, 1].
+    :param num_inducing: The number of inducing points, at most that of distinct training inputs.
+    :param seed: Of the split and of the initial inducing points.
+    :param test_fraction: The fraction of the rows to hold out, in (0, 1).
+    :param max_iterations: Of L-BFGS-B, per alpha; at least 1.
+    :param init: The inducing points to start from, see :func:`initial_inducing_points`.
+    :param callback: Called after each step, for progress.
+    :raises ValueError: If an argument is outside its range, or all held-out or all training targets
         are equal.
     """
     _check_alphas(alphas)
     if max_iterations < 1:
         raise ValueError(f"max_iterations is {max_iterations}, expected at least 1: raise it.")
-    labels = dataset.Y[:, 0] if dataset.classes else None
-    split = train_test_split(len(dataset.X), test_fraction, seed, labels)
+    split = split_rows(dataset, test_fraction, seed)
+    _check_targets_differ(dataset, split)
     X_train, Y_train = dataset.X[split.train], dataset.Y[split.train]
-    _check_targets_differ(Y_train, "training")
-    _check_targets_differ(dataset.Y[split.test], "held-out")
-    inputs = Standardiser.fit(X_train)
+    inputs = StandardScaler().fit(X_train)
     X = tf.constant(inputs.transform(X_train))  # a tensor, so that the models share one copy
     Z = initial_inducing_points(X.numpy(), num_inducing, seed, init)
 
     results, models = [], {}
     report = callback or (lambda progress: None)
     for alpha in alphas:
-        fitted = fitted_class(dataset).start(X, Y_train, Z, alpha, inputs, dataset)
+        fitted = start(dataset, inputs, X, Y_train, Z, alpha)
         result = _fit(dataset, split, fitted, alpha, max_iterations, report)
         results.append(result)
         if not result.failed:

@@ -12,51 +12,47 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from click.testing import CliRunner, Result
-from numpy.testing import assert_allclose, assert_array_equal
-from rich.console import Console
-from small_comparison import (
+from compare.small_comparison import (
     CLASSES,
+    FromCsv,
+    run,
     small_classes,
     small_classification,
     small_comparison,
-    small_dataset,
+    write_small,
 )
+from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
 
 import gpflow_pep
-import gpflow_pep.compare
-from gpflow_pep import cli, plotting
-from gpflow_pep.compare import Comparison, Progress
-from gpflow_pep.saving import load_model
-
-
-def write_small(path: Path) -> Path:
-    dataset = small_dataset()
-    table = pd.DataFrame({"load": dataset.Y[:, 0], "time": dataset.X[:, 0], "site": 7})
-    table.to_csv(path, index=False)
-    return path
-
-
-def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+import gpflow_pep.compare.run
+from gpflow_pep import plotting
+from gpflow_pep.compare import Comparison, Progress, cli, report
+from gpflow_pep.compare.saving import load_model
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
-    monkeypatch.setattr(gpflow_pep.compare, "compare", compare)
+    monkeypatch.setattr(gpflow_pep.compare.run, "compare", compare)
 
 
-def test_compare_from_csv_to_trained_model(tmp_path: Path) -> None:
-    data, out = write_small(tmp_path / "data.csv.gz"), tmp_path / "new" / "out"
-    result = run(
-        "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6,
-        "--max-iterations", 15, "--seed", 2, "--out", out,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
+def leave_out_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what comes before it; those of the files themselves write it."""
+    monkeypatch.setattr(report, "write_report", lambda *_, **__: [])
+
+
+def leave_out_the_saved_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "export_saved_model", lambda *_: None)
+
+
+def test_compare_from_csv_to_trained_model(from_csv: FromCsv) -> None:
+    data, out, comparison, result = from_csv
     assert "dropped the constant column(s) site" in result.stderr
     assert "Traceback" not in result.stderr
 
     expected = small_comparison()
     fit = next(fit for fit in expected.results if fit.alpha == 0.5)
+    # The same seed, the same result.
+    assert comparison.results[0]._replace(seconds=0.0) == fit._replace(seconds=0.0)
     metrics = pd.read_csv(out / "metrics.csv")
     assert list(metrics["alpha"]) == [0.5]
     assert list(metrics["best"]) == [True]
@@ -124,6 +120,7 @@ def test_examples_of_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, target: str
 ) -> None:
     seen = []
+    leave_out_the_report(monkeypatch)
     replace_compare(
         monkeypatch, lambda dataset, **_: seen.append(dataset) or small_classification(2)
     )
@@ -138,6 +135,7 @@ def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows = "".join(f"{i},{i % 3}\n" for i in range(12))
     (tmp_path / "data.csv").write_text("x,grade\n" + rows)
     seen = []
+    leave_out_the_report(monkeypatch)
     replace_compare(monkeypatch, lambda dataset, **_: seen.append(dataset) or small_comparison())
     arguments = ("compare", tmp_path / "data.csv", "--target", "grade", "--out", tmp_path / "out")
     result = run(*arguments, "--task", "regression")
@@ -154,6 +152,7 @@ def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         seen.update(options, dataset=dataset)
         return small_comparison()
 
+    leave_out_the_report(monkeypatch)
     replace_compare(monkeypatch, record)
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 0, result.output
@@ -186,6 +185,8 @@ def with_failures(count: int) -> Comparison:
 def test_exit_code_1_if_a_fit_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    leave_out_the_saved_model(monkeypatch)
+    monkeypatch.setattr(plotting, "figures", lambda comparison: {})
     replace_compare(monkeypatch, lambda *_, **__: with_failures(count))
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
@@ -198,6 +199,7 @@ def test_exit_code_1_if_a_fit_failed(
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_the_saved_model(monkeypatch)
     monkeypatch.setattr(plotting, "find_spec", lambda name: None)
     replace_compare(monkeypatch, lambda *_, **__: small_comparison())
     result = run("compare", "--out", tmp_path)
@@ -216,6 +218,18 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr == "Interrupted; nothing more is written.\n"
+
+
+def test_folder_that_may_not_be_replaced_costs_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_compare(monkeypatch, lambda *_, **__: pytest.fail("trained"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "has notes.txt, expected model.json and arrays.npz" in result.stderr
+    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -263,29 +277,55 @@ def test_version_and_help() -> None:
         assert "sparse approximation is right for my data" in result.stdout
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+PROCESS = """
+import os, sys
+from gpflow_pep.compare import cli
+
+class Chatter:
+    def find_spec(name, path=None, target=None):
+        if name == "gpflow":
+            os.write(2, b"chatter")
+
+saved_model, data = sys.argv[1:]
+print("tensorflow" in sys.modules)
+with cli._quiet_tensorflow():
+    import tensorflow as tf
+del os.environ[cli.LOG_LEVEL]
+predictor = tf.saved_model.load(saved_model)
+mean, variance = predictor.predict_y(tf.constant([[101.5]], tf.float64))
+print(*sorted(name for name in sys.modules if name.startswith("gpflow")))
+print(repr(float(mean[0, 0])), repr(float(variance[0, 0])))
+sys.meta_path.insert(0, Chatter)
+cli.main(["compare", data, "--target", "y"])
+"""
+
+
+def test_in_a_process_of_its_own(tmp_path: Path, exported: str) -> None:
+    """
+    The help needs no TensorFlow; a SavedModel needs TensorFlow alone; and bad data are one line,
+    with nothing of TensorFlow's, nor of what the command imports after it.
+    """
+    (tmp_path / "data.csv").write_text("x,y\none,1\n")
     environment = {
         name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
     }
-    return subprocess.run(
-        [sys.executable, *arguments],
+    run = subprocess.run(
+        [sys.executable, "-c", PROCESS, exported, str(tmp_path / "data.csv")],
         capture_output=True, text=True, timeout=120, check=False, env=environment,
         cwd=Path(gpflow_pep.__file__).parents[1],
     )  # fmt: skip
-
-
-def test_help_does_not_load_tensorflow() -> None:
-    run = python("-c", "import sys, gpflow_pep.cli; print('tensorflow' in sys.modules)")
-    assert run.stdout == "False\n", run.stderr
-
-
-def test_process_says_one_line_about_bad_data(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text("x,y\none,1\n")
-    command = "from gpflow_pep.cli import main; main()"
-    run = python("-c", command, "compare", str(tmp_path / "data.csv"), "--target", "y")
-    assert run.returncode == 2
-    assert run.stdout == ""
-    (line,) = run.stderr.splitlines()  # nothing of TensorFlow's
+    assert run.returncode == 2, run.stderr
+    of_the_help, of_the_model, numbers = run.stdout.splitlines()
+    assert of_the_help == "False"
+    # Those of the command line, none of which imports TensorFlow.
+    assert of_the_model == "gpflow_pep gpflow_pep.compare gpflow_pep.compare.cli"
+    expected = small_comparison().models[0.5].predict(np.array([[101.5]]))
+    assert_allclose(
+        [float(word) for word in numbers.split()],
+        [expected.mean[0, 0], expected.variance[0, 0]],
+        rtol=1e-11,
+    )
+    (line,) = run.stderr.splitlines()
     assert line.startswith("Error: ")
     assert "column 'x'" in line
 

@@ -1,5 +1,6 @@
-"""
-The command line. What needs TensorFlow is imported when a command runs, so that help is immediate.
+"""The command line.
+
+What needs TensorFlow is imported when a command runs, so that help is immediate.
 """
 
 import os
@@ -9,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from rich.console import Console
@@ -17,18 +18,16 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from . import __version__
+from .. import __version__
 
 if TYPE_CHECKING:
-    from .compare import Comparison, Progress
     from .datasets import Dataset
+    from .run import Comparison, Progress
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 INITS = ("kmeans", "random", "variance")
 TASKS = ("regression", "classification")
-#: The name of each example, and of its function in gpflow_pep.datasets.
-EXAMPLES = {"diabetes": "diabetes", "breast-cancer": "breast_cancer", "wine": "wine"}
-DEFAULT_EXAMPLE = "diabetes"
+EXAMPLES = ("diabetes", "breast-cancer", "wine")
 
 
 class BadInput(click.ClickException):
@@ -37,27 +36,21 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
-class Alphas(click.ParamType):
-    """Numbers separated by commas."""
-
-    name = "A,B,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        try:
-            return tuple(float(part) for part in value.split(","))
-        except ValueError:
-            self.fail(
-                f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param, ctx
-            )
+def _alphas(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        message = f"got '{text}', expected numbers separated by commas, as 0,0.5,1"
+        raise click.BadParameter(message) from error
 
 
 @contextmanager
 def _quiet_tensorflow() -> Iterator[None]:
     """
-    Keep TensorFlow's messages about the machine off the terminal, unless the user has set their
-    level. Some are written before it reads that level, so its import is silenced as a whole.
+    Keep TensorFlow's messages about the machine off the terminal.
+
+    Unless the user has set their level. Some are written before it reads that level, so its import
+    is silenced as a whole.
     """
     if LOG_LEVEL in os.environ:
         yield
@@ -82,14 +75,7 @@ def _quiet_tensorflow() -> Iterator[None]:
 def _warnings_as_lines(console: Console) -> Iterator[None]:
     """Print each warning as one line, not with the source line that gave it."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
         text = " ".join(str(message).split())
         console.print(f"Warning: {text}", markup=False, highlight=False, soft_wrap=True)
 
@@ -98,27 +84,21 @@ def _warnings_as_lines(console: Console) -> Iterator[None]:
         yield
 
 
+def _end_of_fit(progress: "Progress") -> None:
+    """Write a line at the end of each fit."""
+    if progress.result is not None:
+        done = f"{progress.iteration} iterations, {progress.result.seconds:.1f} s"
+        click.echo(f"alpha {progress.alpha:g}: {done}", err=True)
+
+
 @contextmanager
 def _progress(console: Console, max_iterations: int) -> Iterator[Callable[["Progress"], None]]:
-    """A bar per alpha on a terminal; elsewhere a line at the end of each fit."""
+    """Show a bar per alpha on a terminal; elsewhere a line at the end of each fit."""
     if not console.is_terminal:
-
-        def line(progress: "Progress") -> None:
-            if progress.result is not None:
-                seconds = progress.result.seconds
-                click.echo(
-                    f"alpha {progress.alpha:g}: {progress.iteration} iterations, {seconds:.1f} s",
-                    err=True,
-                )
-
-        yield line
+        yield _end_of_fit
         return
-    columns = (
-        TextColumn("alpha {task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed} iterations"),
-        TimeElapsedColumn(),
-    )
+    count = TextColumn("{task.completed} iterations")
+    columns = (TextColumn("alpha {task.description}"), BarColumn(), count, TimeElapsedColumn())
     with ProgressBar(*columns, console=console) as bar:
         tasks: dict[float, Any] = {}
 
@@ -132,9 +112,12 @@ def _progress(console: Console, max_iterations: int) -> Iterator[Callable[["Prog
 
 
 def _make_folder(out: Path) -> None:
-    """Now and not after minutes of training, so that a folder that cannot be made costs no time."""
+    """Make it now, so that a folder that cannot be used does not cost minutes of training."""
+    from .saving import check_replaceable
+
     try:
         out.mkdir(parents=True, exist_ok=True)
+        check_replaceable(out / "model")
     except OSError as error:
         raise BadInput(f"cannot make the folder {out} ({error}): choose another --out.") from error
 
@@ -170,16 +153,12 @@ def _table(comparison: "Comparison") -> Table:
 def _complain(comparison: "Comparison") -> None:
     """Say on stderr which fits failed or stopped early, and why."""
     for result in comparison.results:
+        fit = f"the fit at alpha {result.alpha:g}"
         if result.failed:
-            click.echo(
-                f"Error: the fit at alpha {result.alpha:g} failed: {result.message}", err=True
-            )
+            click.echo(f"Error: {fit} failed: {result.message}", err=True)
         elif not result.converged:
-            click.echo(
-                f"Warning: the fit at alpha {result.alpha:g} did not converge in"
-                f" {result.iterations} iterations ({result.message}).",
-                err=True,
-            )
+            stopped = f"in {result.iterations} iterations ({result.message})"
+            click.echo(f"Warning: {fit} did not converge {stopped}.", err=True)
 
 
 def _load(
@@ -188,7 +167,7 @@ def _load(
     from . import datasets
 
     if data is None or target is None:
-        return getattr(datasets, EXAMPLES[example or DEFAULT_EXAMPLE])()
+        return datasets.load_example(example or EXAMPLES[0])
     dataset = datasets.read_csv(data, target, cast(Any, task))
     if task is None:
         guess, other = ("classification", "regression")[:: 1 if dataset.classes else -1]
@@ -202,10 +181,10 @@ def _run(source: Callable[[], "Dataset"], out: Path, options: dict[str, Any]) ->
     if errors.is_terminal:
         errors.print("Loading TensorFlow ...", style="dim")
     with _quiet_tensorflow():
-        from . import plotting
-        from .compare import compare
-        from .models import ConvergenceWarning
+        from .. import plotting
+        from ..models import ConvergenceWarning
         from .report import write_report
+        from .run import compare
     with _warnings_as_lines(errors):
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table says it
         try:
@@ -239,12 +218,12 @@ def main() -> None:
     " at most 10 different values, all whole.",
 )  # fmt: skip
 @click.option(
-    "--example", type=click.Choice(list(EXAMPLES)),
-    help=f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the default),"
+    "--example", type=click.Choice(EXAMPLES),
+    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default),"
     " breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @click.option(
-    "--alphas", type=Alphas(), default="0,0.5,1", show_default=True,
+    "--alphas", type=_alphas, metavar="A,B,...", default="0,0.5,1", show_default=True,
     help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
 )  # fmt: skip
 @click.option(
