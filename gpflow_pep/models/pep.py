@@ -18,6 +18,7 @@ from ..sweep import (
     project_latents,
     residual_variance,
 )
+from ..tilted import check_num_latent, check_support
 from ..updates import SiteUpdateInfo
 from . import checks
 from .inference import ADVICE
@@ -72,8 +73,8 @@ class PEP(ReplaceableRows):
         tolerance: float = 1e-6,
     ) -> None:
         X, Y = checks.check_data(data)
-        checks.check_support(likelihood, Y)
-        num_latent_gps = checks.check_num_latent(num_latent_gps, likelihood, Y)
+        check_support(likelihood, Y)
+        num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
         self.inducing_variable = checks.check_inducing_variable(inducing_variable, kernel, X)
         self._priors()  # refuses what it cannot take apart

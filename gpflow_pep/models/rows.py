@@ -6,6 +6,7 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, RegressionData, TensorData
 
 from ..sites import Sites
+from ..tilted import check_support
 from . import checks
 from .inference import SiteModel
 from .parameters import Power
@@ -88,7 +89,7 @@ class ReplaceableRows(SiteModel):
 
     def _check_rows(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
         X, Y = (tf.convert_to_tensor(part) for part in checks.check_data(data))
-        checks.check_support(self.likelihood, Y)
+        check_support(self.likelihood, Y)
         for name, new, old in (("X", X, self.data[0]), ("Y", Y, self.data[1])):
             if new.shape[1] != old.shape[1]:
                 raise ValueError(

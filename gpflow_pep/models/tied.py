@@ -24,7 +24,7 @@ from ..energies.tied import TiedEnergy
 from ..ops.graph import converted_for, unconverted
 from ..ops.tempered import tempered
 from ..posterior import WhitenedGaussian
-from ..tilted import log_power_expectation
+from ..tilted import check_num_latent, check_support, log_power_expectation
 from . import checks, tied_checks
 from .base import PredictiveModel
 from .inference import ADVICE
@@ -124,14 +124,14 @@ class TiedModel(PredictiveModel, ExternalDataTrainingLossMixin):
         :raises ValueError: If the batch does not suit the model, or the result is not finite.
         """
         X, Y = _check_batch(data)
-        checks.check_support(self.likelihood, Y)
+        check_support(self.likelihood, Y)
         checks.check_columns(self.inducing_variable, X)
         num_data = tf.cast(self.num_data, X.dtype)
         alpha = tf.convert_to_tensor(self.alpha)
         energy = self._energy(self._posterior_of_v(), alpha, num_data)
         parts = (self.kernel, self.inducing_variable, self.mean_function)
         mean, variance = converted_for(parts, _f_under)(self, energy.cavity, X)
-        checks.check_num_latent(mean.shape[1], self.likelihood, Y)
+        check_num_latent(mean.shape[1], self.likelihood, Y)
         ell = log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
         value = energy.rest + scale * tf.reduce_sum(ell)

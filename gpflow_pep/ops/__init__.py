@@ -6,6 +6,6 @@ call a user's kernel, mean function or likelihood do not carry it, since AutoGra
 there.
 """
 
-from . import chunks, gaussian, linalg, power, quadrature
+from . import chunks, linalg, power, quadrature
 
-__all__ = ["chunks", "gaussian", "linalg", "power", "quadrature"]
+__all__ = ["chunks", "linalg", "power", "quadrature"]

@@ -18,8 +18,7 @@ from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..models import checks
-from ..tilted import tilted_derivatives
+from ..tilted import check_num_latent, check_support, tilted_derivatives
 from .evaluate import Covariances
 from .rows import as_data, check_kernel, check_number, distinct_rows
 
@@ -54,8 +53,8 @@ def ivm(
     X, Y = as_data(data)
     check_number(M, len(X))
     check_kernel(kernel)
-    checks.check_support(likelihood, tf.constant(Y))
-    num_latent = checks.check_num_latent(None, likelihood, tf.constant(Y))
+    check_support(likelihood, tf.constant(Y))
+    num_latent = check_num_latent(None, likelihood, tf.constant(Y))
     if num_latent != 1:
         raise ValueError(
             f"likelihood: got {type(likelihood).__name__} with {num_latent} latent functions,"

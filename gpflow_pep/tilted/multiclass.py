@@ -7,10 +7,10 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.likelihoods import MultiClass
 
-from ..ops.gaussian import normal_cdf
 from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
 from .bernoulli import two_valued
 from .dispatch import implementations
+from .probit import normal_cdf
 
 #: A normal distribution function ends so many of its standard deviations from its middle.
 _CDF_EXTENT = 6.0
@@ -23,7 +23,6 @@ _SMALLEST_RATIO = 1e-12
 _LOG_SQRT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "label: [N]",
     "mean: [N, L]",
