@@ -105,6 +105,18 @@ def _cores(
     own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
     reach = REACH * own_deviation
     alive = alive & (tf.abs(mean - own_mean) < reach + _CDF_EXTENT * deviation)
+    return least_resolved(alive, mean, deviation)
+
+
+def least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Core]":
+    """
+    Cores for the narrowest rise, and for those that it leaves least resolved.
+
+    :param alive: Which rises matter [N, L].
+    :param mean: Where they are [N, L].
+    :param deviation: Their widths, as standard deviations [N, L].
+    """
+    far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
     def core(score: tf.Tensor) -> Core:
         chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)
