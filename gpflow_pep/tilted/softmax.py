@@ -8,8 +8,8 @@ power of S is an expectation over independent standard Gumbel variables (the Gum
    S^{-\alpha} = \frac{1}{\Gamma(1 + \alpha)} E\left[e^{-\alpha \max_k (f_k + g_k)}\right].
 
 The Gaussians are independent, so :math:`e^{\alpha f_y}` moves one of them, to the mean
-:math:`m_y + \alpha v_y`, and the maximum W has the distribution function :math:`\prod_k F_k(w)`, each
-that of a Gaussian plus a Gumbel variable. What is left is one integral over w:
+:math:`m_y + \alpha v_y`, and the maximum W has the distribution function :math:`\prod_k F_k(w)`,
+each that of a Gaussian plus a Gumbel variable. What is left is one integral over w:
 
 .. math::
 
@@ -142,8 +142,8 @@ def _scaled_normal_cdf(t: tf.Tensor, log_tail: tf.Tensor) -> tf.Tensor:
 
 def log_gamma_ratio(alpha: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from 1
-    to :math:`1 + \alpha`.
+    Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from
+    1 to :math:`1 + \alpha`.
 
     :param alpha: The power, in [0, 1].
     """
@@ -168,7 +168,9 @@ def softmax_log_power_expectation(
     own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
     power = alpha[:, None]
     nodes = _nodes(own, mean, variance, power)
-    by_class = (tf.transpose(part)[:, None, :] for part in (mean + power * own * variance, variance))
+    by_class = (
+        tf.transpose(part)[:, None, :] for part in (mean + power * own * variance, variance)
+    )
     moved, spread = by_class
     rise = gumbel_plus_gaussian(nodes.w - moved, spread)
     log_rate = tf.math.log(tf.reduce_sum(rise.rate, axis=0))
@@ -196,7 +198,7 @@ class _Nodes(NamedTuple):
 
 
 def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tensor) -> _Nodes:
-    """Nodes for the integral over W: constants, dense where a class's distribution function rises."""
+    """Nodes for the integral over W: constants, dense where a distribution function rises."""
     mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
     deviation = tf.sqrt(variance)
     # The power draws the maximum down, against every class but the label's.
