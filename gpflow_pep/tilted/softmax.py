@@ -18,9 +18,11 @@ each that of a Gaussian plus a Gumbel variable. What is left is one integral ove
 
 Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal distribution function
 equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}` where that is smaller), and under a
-Gaussian stays as close for every mean and variance, in closed form: so no inner quadrature. On
-10 000 rows it takes the time of about the 512 quasi-random nodes that were here before, whose error
-was up to 4e-2; a quasi-random rule for 1e-4 would need 1e5 of them and more.
+Gaussian stays as close for every mean and variance, in closed form: so no inner quadrature.
+
+Beside 512 quasi-random nodes in as many dimensions as classes, whose error reaches 4e-2, this takes
+the same time for 3 classes and three times as long for 10, at an error below 1e-5. The error of
+quasi-random nodes falls about as their inverse number: a hundredth of it costs a hundredfold.
 """
 
 from collections.abc import Callable
@@ -59,7 +61,7 @@ _GUMBEL_PLACE, _GUMBEL_VARIANCE = 1.0, 1.2
 _SMALLEST = 1e-30
 #: Left of minus this the normal distribution function is its asymptotic series.
 _FAR_LEFT = 12.0
-_NUM_NODES = 112
+_NUM_NODES = 104
 
 
 class _Rise(NamedTuple):
