@@ -123,7 +123,6 @@ def test_gradients_in_parameters_equal_finite_differences(name: str) -> None:
     rows = grid(case, (-1.2, 2.0), (0.2, 3.0), (0.0, 1e-6, 0.3, 0.5, 1.0))
     arguments = rows.arguments()
 
-    @tf.function(autograph=False)
     def of_each_power() -> tf.Tensor:
         values = pep.tilted.log_power_expectation(likelihood, *arguments)
         return tf.reduce_sum(tf.reshape(values, [-1, 5]), axis=0)
