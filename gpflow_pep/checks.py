@@ -242,6 +242,22 @@ def check_num_data(num_data: Any) -> int:
         ) from None
 
 
+def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
+    """
+    Refuse what has no meaning where each process holds a shard of the rows.
+
+    :param num_processes: How many do.
+    :param what: What was asked for.
+    :param remedy: What to do instead.
+    :raises ValueError: If they are several.
+    """
+    if num_processes > 1:
+        raise ValueError(
+            f"{what}: got it where {num_processes} processes hold a shard of the rows each,"
+            f" expected one process with all of them. {remedy}"
+        )
+
+
 def check_q(
     q_mu: Any, q_sqrt: Any, size: int, num_latent_gps: int
 ) -> tuple[AnyNDArray, AnyNDArray | None]:

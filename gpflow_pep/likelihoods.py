@@ -15,10 +15,10 @@ from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive, to_default_float
 
 from .covariances import project, whiten
-from .ops.gaussian import normal_cdf
-from .tilted import implementations
+from .tilted import implementations, support
 from .tilted.bernoulli import step_log_power_expectation
-from .tilted.probit import squeezed_probit_log_power_expectation
+from .tilted.probit import normal_cdf, squeezed_probit_log_power_expectation
+from .tilted.support import two_labels
 
 _LINKS = ("probit", "step")
 #: Enough for rates of errors down to 1e-12.
@@ -123,6 +123,9 @@ def _noisy_label_bernoulli(
     else:
         terms = squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, power, _PROBIT_NODES)
     return tf.reduce_sum(terms, axis=-1)
+
+
+support.register(NoisyLabelBernoulli)(two_labels)
 
 
 class UniformRobustMax(RobustMax):

@@ -102,7 +102,8 @@ class MinibatchLoss:
             k-th epoch, batch by batch.
         """
         model = self.model
-        model.require_all_rows(
+        checks.check_not_sharded(
+            model.reduction.count,
             "minibatch loss",
             "Use gpflow_pep.training.sharded_training_loss, or train ARPEP.",
         )

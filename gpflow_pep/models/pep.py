@@ -83,7 +83,6 @@ class PEP(InternalDataModel):
         fresh_sites: bool = False,
     ) -> None:
         X, Y = checks.check_data(data)
-        checks.check_likelihood(likelihood)
         check_support(likelihood, Y)
         num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(
@@ -178,7 +177,9 @@ class PEP(InternalDataModel):
                 self._run(problem, fresh, infer, fall_back=not extra, **limits)
 
         if sequential:  # row after row is too slow outside a graph
-            self.require_all_rows("update_sites(sequential=True)", "Leave out sequential.")
+            checks.check_not_sharded(
+                self.reduction.count, "update_sites(sequential=True)", "Leave out sequential."
+            )
             tf.function(run, autograph=False)()
             self._warn_unless_converged()
         else:
@@ -314,20 +315,6 @@ class PEP(InternalDataModel):
         for parameter, value in zip((self.sites.nu, self.sites.tau), sites, strict=True):
             parameter.unconstrained_variable.assign(value)
         self.sites.version.assign_add(1)
-
-    def require_all_rows(self, what: str, remedy: str) -> None:
-        """
-        Refuse what has no meaning where each process holds a shard of the rows.
-
-        :param what: What was asked for.
-        :param remedy: What to do instead.
-        :raises ValueError: Inside of :func:`gpflow_pep.training.sharded`.
-        """
-        if self.reduction.count > 1:
-            raise ValueError(
-                f"{what}: got it where {self.reduction.count} processes hold a shard of the rows"
-                f" each, expected one process with all of them. {remedy}"
-            )
 
     def _infer(self, problem: SiteProblem) -> FixedPoint:
         limits = {"max_sweeps": self.max_sweeps, "tolerance": self.tolerance}

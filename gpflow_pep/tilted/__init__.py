@@ -8,6 +8,7 @@ from . import (
     multiclass,
     multilatent,
     ordinal,
+    probit,
     softmax,
     student_t,
     switched,
@@ -15,10 +16,12 @@ from . import (
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
-from .support import check_num_latent, check_support
+from .support import Layout, Support, check_num_latent, check_support, layout, support
 
 __all__ = [
+    "Layout",
     "ScalarFactor",
+    "Support",
     "TiltedDerivatives",
     "bernoulli",
     "beta",
@@ -26,14 +29,17 @@ __all__ = [
     "check_support",
     "gaussian",
     "implementations",
+    "layout",
     "log_power_expectation",
     "log_rate",
     "multiclass",
     "multilatent",
     "ordinal",
+    "probit",
     "scalar_factor",
     "softmax",
     "student_t",
+    "support",
     "switched",
     "tilted_derivatives",
 ]

@@ -1,21 +1,15 @@
-"""Two classes: GPflow's probit with its squeeze, the logit, other links, a step."""
+"""Two classes by other links than GPflow's probit: the logit, a step, any other."""
 
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli
-from gpflow.likelihoods.utils import inv_probit
 
-from ..ops.gaussian import normal_cdf
 from ..ops.power import expm1_ratio, log1p_ratio
 from ..ops.quadrature import Core
-from .dispatch import implementations, scalar_factor
-from .generic import ScalarFactor, scalar_log_power_expectation
-from .probit import signs, squeezed_probit_log_power_expectation
+from .dispatch import scalar_factor
+from .generic import ScalarFactor
+from .probit import normal_cdf, signs
 
-#: Enough for the squeeze of GPflow.
-_PROBIT_NODES = 48
-#: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
-_SQUEEZE = 1e-3
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
 
 
@@ -74,21 +68,3 @@ def _bernoulli_link(
         return _stable_log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p))
 
     return ScalarFactor(log_prob, [core])
-
-
-@implementations.register(Bernoulli)
-def _bernoulli(
-    likelihood: Bernoulli,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
-    if likelihood.invlink is not inv_probit:
-        return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
-    epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
-    terms = squeezed_probit_log_power_expectation(
-        Fmu, Fvar, Y, epsilon, alpha[:, None], _PROBIT_NODES
-    )
-    return tf.reduce_sum(terms, axis=-1)

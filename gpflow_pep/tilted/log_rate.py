@@ -106,7 +106,8 @@ def _exponential(
 @scalar_factor.register(Gamma)
 def _gamma(likelihood: Gamma, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
     shape = likelihood._shape(X) * tf.ones_like(Y)
-    constant = tf.math.xlogy(shape - 1.0, Y) - tf.math.lgamma(shape)
+    # Not xlogy, whose derivative in its first argument is 0 where that is 0.
+    constant = (shape - 1.0) * _bounded_log(Y) - tf.math.lgamma(shape)
     return _scaled_gamma(likelihood.invlink, shape, constant, Y, alpha)
 
 

@@ -25,6 +25,7 @@ class TiltedDerivatives(NamedTuple):
     equation this is :math:`\partial^2 \ell / \partial m^2`."""
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "X: [N, D]",
     "Fmu: [N, L]",
@@ -73,6 +74,7 @@ def _dispatch(likelihood: Likelihood, *arguments: tf.Tensor) -> tf.Tensor:
     return implementations.dispatch_or_raise(type(likelihood))(likelihood, *arguments)
 
 
+@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "X: [N, D]",
     "Fmu: [N, L]",

@@ -7,10 +7,10 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.likelihoods import MultiClass
 
-from ..ops.gaussian import normal_cdf
 from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
 from .bernoulli import two_valued
 from .dispatch import implementations
+from .probit import normal_cdf
 
 #: A normal distribution function ends so many of its standard deviations from its middle.
 _CDF_EXTENT = 6.0
@@ -23,7 +23,6 @@ _SMALLEST_RATIO = 1e-12
 _LOG_SQRT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
-@tf.autograph.experimental.do_not_convert
 @check_shapes(
     "label: [N]",
     "mean: [N, L]",
@@ -106,6 +105,18 @@ def _cores(
     own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
     reach = REACH * own_deviation
     alive = alive & (tf.abs(mean - own_mean) < reach + _CDF_EXTENT * deviation)
+    return least_resolved(alive, mean, deviation)
+
+
+def least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Core]":
+    """
+    Cores for the narrowest rise, and for those that it leaves least resolved.
+
+    :param alive: Which rises matter [N, L].
+    :param mean: Where they are [N, L].
+    :param deviation: Their widths, as standard deviations [N, L].
+    """
+    far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
     def core(score: tf.Tensor) -> Core:
         chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)

@@ -3,10 +3,10 @@
 import tensorflow as tf
 from gpflow.likelihoods import Ordinal
 
-from ..ops.gaussian import normal_cdf
 from ..ops.quadrature import Core, no_tilt
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
+from .probit import normal_cdf
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10

@@ -1,34 +1,224 @@
-"""Softmax: an integral in as many dimensions as classes, over fixed quasi-random nodes."""
+r"""Softmax: one integral over a maximum, whatever the number of classes.
 
-import functools
+With :math:`S = \sum_k e^{f_k}` the factor to a power is :math:`e^{\alpha f_y} S^{-\alpha}`, and the
+power of S is an expectation over independent standard Gumbel variables (the Gumbel-max identity):
+
+.. math::
+
+   S^{-\alpha} = \frac{1}{\Gamma(1 + \alpha)} E\left[e^{-\alpha \max_k (f_k + g_k)}\right].
+
+The Gaussians are independent, so :math:`e^{\alpha f_y}` moves one of them, to the mean
+:math:`m_y + \alpha v_y`, and the maximum W has the distribution function :math:`\prod_k F_k(w)`,
+each that of a Gaussian plus a Gumbel variable. What is left is one integral over w:
+
+.. math::
+
+   \ell = m_y + \tfrac{1}{2} \alpha v_y - \tfrac{1}{\alpha} \log \Gamma(1 + \alpha)
+          + \tfrac{1}{\alpha} \log \int e^{-\alpha w} \, d \prod_k F_k(w).
+
+Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal distribution function
+equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}` where that is smaller), and under a
+Gaussian stays as close for every mean and variance, in closed form: so no inner quadrature.
+
+Beside 512 quasi-random nodes in as many dimensions as classes, whose error reaches 4e-2, this takes
+the same time for 3 classes and three times as long for 10, at an error below 1e-4. The error of
+quasi-random nodes falls about as their inverse number: a hundredth of it costs a hundredfold.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Softmax
-from scipy.stats import norm, qmc
 
 from ..ops.power import log_power_mean
+from ..ops.quadrature import REACH, no_tilt, stretched_nodes
 from .dispatch import implementations
+from .multiclass import least_resolved
+from .probit import normal_cdf
 
-#: log2 of the number of nodes; half of them mirror the others.
-_LOG2_NODES = 9
+#: exp(-exp(-x)) is Phi((x - _CENTRE) / _WIDTH) plus Gaussian bumps, each of a place, a standard
+#: deviation and a height: by nonlinear least squares in all of them, of the error over min(1, e^x).
+_CENTRE, _WIDTH = 0.60827, 0.77506
+_BUMPS = (
+    (-2.11952, 0.41636, -0.000442866),
+    (-1.80746, 0.48810, 0.003032531),
+    (-1.07764, 0.62496, -0.023677976),
+    (0.19942, 0.81794, 0.252974305),
+    (0.85637, 0.91271, -0.121035814),
+    (1.78906, 0.98948, -0.034714087),
+    (2.44757, 1.27864, -0.024341428),
+    (4.26877, 1.29190, -0.002772377),
+    (5.36027, 1.62332, -0.000829587),
+    (7.27147, 2.09090, -0.000074040),
+)
+#: A Gumbel variable is below the one with probability 2e-24, above the other with 2e-9.
+_LOWEST_GUMBEL, _HIGHEST_GUMBEL = -4.0, 20.0
+#: Its mean and variance, roughly.
+_GUMBEL_PLACE, _GUMBEL_VARIANCE = 1.0, 1.2
+#: Of a distribution function and density, relative to the normal distribution's tail.
+_SMALLEST = 1e-30
+#: Left of minus this the normal distribution function is its asymptotic series.
+_FAR_LEFT = 12.0
+_NUM_NODES = 112
 
 
-@functools.lru_cache
-def quasi_normal(num_latent: int, log2_nodes: int = _LOG2_NODES) -> AnyNDArray:
+class _Rise(NamedTuple):
+    """A distribution function at the nodes."""
+
+    log_cdf: tf.Tensor
+    r""":math:`\log F`."""
+
+    rate: tf.Tensor
+    r""":math:`F' / F`."""
+
+
+def gumbel_plus_gaussian(x: tf.Tensor, variance: tf.Tensor) -> _Rise:
+    r"""
+    Compute the distribution function of a standard Gumbel variable plus a Gaussian one of mean 0,
+    :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to :math:`\min(1, E[e^{x - z}])`.
+
+    First derivatives are in closed form too, by the heat equation :math:`\partial_v F = F'' / 2`.
+    Second ones, which the package never asks for, are not: they would come out wrong.
+
+    :param x: Where [C, Q, N]; at most a few standard deviations, and the variance, below 0.
+    :param variance: The Gaussian's [C, 1, N], not negative.
     """
-    Fixed nodes of equal weight for a standard normal distribution: a scrambled Sobol sequence with
-    its mirror image.
+    with_gradient = tf.custom_gradient(_rise_and_gradient)
+    return _Rise(*with_gradient(x, variance))
 
-    :param num_latent: L.
-    :param log2_nodes: There are two to this power of them.
-    :return: [Q, 1, L]
+
+def _rise_and_gradient(x: tf.Tensor, variance: tf.Tensor) -> "tuple[Any, Callable[..., Any]]":
+    log_tail, (cdf, density, second, third) = _derivatives(x, variance)
+    # Where less than that is left, what the bumps leave may be negative: constants, then.
+    kept = tf.cast((cdf > _SMALLEST) & (density > _SMALLEST), x.dtype)
+    cdf = tf.maximum(cdf, _SMALLEST)
+    rate = tf.maximum(density, _SMALLEST) / cdf
+
+    def gradient(by_log: tf.Tensor, by_rate: tf.Tensor) -> "tuple[tf.Tensor, tf.Tensor]":
+        curvature, by_log, by_rate = second / cdf, kept * by_log, kept * by_rate
+        by_x = by_log * rate + by_rate * (curvature - rate * rate)
+        by_variance = by_log * curvature + by_rate * (third / cdf - rate * curvature)
+        return by_x, 0.5 * tf.reduce_sum(by_variance, axis=1, keepdims=True)
+
+    return (log_tail + tf.math.log(cdf), rate), gradient
+
+
+def _derivatives(x: tf.Tensor, variance: tf.Tensor) -> "tuple[tf.Tensor, list[tf.Tensor]]":
+    """The logarithm of a scale, and F with its derivatives divided by that scale."""
+    scale = tf.math.rsqrt(_WIDTH**2 + variance)
+    t = (x - _CENTRE) * scale
+    log_tail = -0.5 * tf.square(tf.minimum(t, 0.0))
+    cdf = _scaled_normal_cdf(t, log_tail)
+    first = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
+    slope = t * scale
+    second = -slope * first
+    third = -slope * second - scale * scale * first
+    for place, deviation, height in _BUMPS:
+        precision = 1.0 / (deviation**2 + variance)
+        offset = x - place
+        slope = offset * precision
+        bump = (height * deviation * tf.sqrt(precision)) * tf.exp(-0.5 * offset * slope - log_tail)
+        once = slope * bump
+        twice = slope * once - precision * bump
+        cdf += bump
+        first -= once
+        second += twice
+        third += 2.0 * precision * once - slope * twice
+    return log_tail, [cdf, first, second, third]
+
+
+def _scaled_normal_cdf(t: tf.Tensor, log_tail: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else :math:`\Phi(t)`.
+
+    :param t: Any values.
+    :param log_tail: :math:`-t^2 / 2` where t is negative, else 0.
     """
-    uniform = qmc.Sobol(num_latent, seed=0).random_base2(log2_nodes - 1)
-    nodes = norm.ppf(uniform)
-    nodes = np.concatenate([nodes, -nodes])
-    return (nodes / np.sqrt(np.mean(nodes**2, axis=0)))[:, None, :]
+    near = normal_cdf(t) * tf.exp(-tf.maximum(log_tail, -0.5 * _FAR_LEFT**2))
+    # The asymptotic series; the first term left out is below 2e-9.
+    u = 1.0 / tf.square(tf.minimum(t, -_FAR_LEFT))
+    series = 1.0 - u * (1.0 - 3.0 * u * (1.0 - 5.0 * u * (1.0 - 7.0 * u)))
+    return tf.where(t > -_FAR_LEFT, near, tf.sqrt(u) * series * (1.0 / np.sqrt(2.0 * np.pi)))
+
+
+def log_gamma_ratio(alpha: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from
+    1 to :math:`1 + \alpha`.
+
+    :param alpha: The power, in [0, 1].
+    """
+    places, weights = np.polynomial.legendre.leggauss(10)
+    return tf.add_n(
+        [0.5 * w * tf.math.digamma(1.0 + 0.5 * (1.0 + x) * alpha) for x, w in zip(places, weights)]
+    )
+
+
+def softmax_log_power_expectation(
+    label: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
+    r"""
+    Compute the tilted integral of the softmax, as the module describes.
+
+    :param label: The label y of each row [N], in 0 ... L - 1.
+    :param mean: Means of independent latent functions [N, L], of double precision.
+    :param variance: Their variances [N, L], positive.
+    :param alpha: The power [N], in [0, 1].
+    :return: [N]
+    """
+    own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
+    power = alpha[:, None]
+    nodes = _nodes(own, mean, variance, power)
+    by_class = (
+        tf.transpose(part)[:, None, :] for part in (mean + power * own * variance, variance)
+    )
+    moved, spread = by_class
+    rise = gumbel_plus_gaussian(nodes.w - moved, spread)
+    log_rate = tf.math.log(tf.reduce_sum(rise.rate, axis=0))
+    log_density = nodes.log_spacing + tf.reduce_sum(rise.log_cdf, axis=0) + log_rate
+    own_variance = tf.reduce_sum(own * variance, axis=1)
+    values = tf.reduce_sum(own * mean, axis=1) + 0.5 * alpha * own_variance - nodes.w
+    # Moved by several standard deviations the distribution of W is not where the integrand is, so
+    # that all of its density there may underflow. Then the power is not small beside the spread,
+    # and the logarithm can be divided by it.
+    far = alpha**2 * own_variance > 1.0
+    divisor = tf.where(far, alpha, tf.ones_like(alpha))
+    directly = tf.reduce_logsumexp(log_density + divisor * values, axis=0) / divisor
+    weights = tf.nn.softmax(tf.where(far, tf.zeros_like(log_density), log_density), axis=0)
+    return tf.where(far, directly, log_power_mean(values, weights, alpha)) - log_gamma_ratio(alpha)
+
+
+class _Nodes(NamedTuple):
+    """A trapezoid rule."""
+
+    w: tf.Tensor
+    """Where, [Q, N]."""
+
+    log_spacing: tf.Tensor
+    """The logarithm of the weights of the rule, [Q, N]."""
+
+
+def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tensor) -> _Nodes:
+    """Nodes for the integral over W: constants, dense where a distribution function rises."""
+    mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
+    deviation = tf.sqrt(variance)
+    # The power draws the maximum down, against every class but the label's.
+    drawn = (1.0 - own) * power * variance
+    low = tf.reduce_max(mean - drawn - REACH * deviation, axis=1, keepdims=True) + _LOWEST_GUMBEL
+    high = tf.reduce_max(mean + REACH * deviation, axis=1, keepdims=True) + _HIGHEST_GUMBEL
+    width = tf.sqrt(variance + _GUMBEL_VARIANCE)
+    alive = mean + REACH * deviation + _HIGHEST_GUMBEL > low
+    cores = least_resolved(alive, mean + _GUMBEL_PLACE, width)
+    # The rule is one for a Gaussian: that which reaches from one end to the other.
+    middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
+    rule = stretched_nodes(
+        middle, reach**2, tf.ones_like(middle), cores, no_tilt(middle, reach), _NUM_NODES
+    )
+    z = rule.offset / reach
+    log_spacing = tf.math.log(rule.weights * reach) + 0.5 * (z * z + np.log(2.0 * np.pi))
+    return _Nodes(rule.f[..., 0], log_spacing[..., 0])
 
 
 @implementations.register(Softmax)
@@ -40,9 +230,7 @@ def _softmax(
     Y: tf.Tensor,
     alpha: tf.Tensor,
 ) -> tf.Tensor:
-    nodes = tf.constant(quasi_normal(likelihood.num_classes), Fmu.dtype)
-    F = Fmu + tf.sqrt(Fvar) * nodes
-    own = tf.one_hot(tf.cast(Y[:, 0], tf.int32), likelihood.num_classes, dtype=Fmu.dtype)
-    log_prob = tf.reduce_sum(own * tf.nn.log_softmax(F), axis=2)
-    weights = tf.fill(tf.shape(log_prob), tf.constant(1.0 / nodes.shape[0], Fmu.dtype))
-    return log_power_mean(log_prob, weights, alpha)
+    # In double precision always: the shift by the power times the variance cancels.
+    mean, variance, power = (tf.cast(part, tf.float64) for part in (Fmu, Fvar, alpha))
+    label = tf.cast(Y[:, 0], tf.int32)
+    return tf.cast(softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 from compare.small_comparison import small_classification, small_comparison
+from numpy.testing import assert_allclose
 
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, figures

@@ -31,6 +31,7 @@ class Case(NamedTuple):
     tolerance: float = 1e-6  # of ell, relative to 1 + |ell|
     num_latent: int = 1
     grows: float = 0.0  # sign of f in which log p falls as fast as exp(|f|)
+    log_scale: int | None = None  # latent function; the density is known by its values alone
 
     def is_finite(self, mean: float, variance: float, alpha: float) -> bool:
         """Whether float64 holds ell and what the reference needs for it."""
@@ -226,6 +227,7 @@ CASES: dict[str, Case] = {
     "Exponential 0": Case(likelihoods.Exponential, [0.0], _scalar(lambda f: -f, wall=-1.0), 1e-5),
     "Exponential": Case(likelihoods.Exponential, [0.5], _gamma(0.5, 1.0), 1e-5, grows=-1.0),
     "Gamma": Case(lambda: likelihoods.Gamma(shape=2.5), [3.0], _gamma(3.0, 2.5), 1e-5, grows=-1.0),
+    "Gamma 1": Case(likelihoods.Gamma, [3.0], _gamma(3.0, 1.0), 1e-5, grows=-1.0),
     "Gamma tiny": Case(
         lambda: likelihoods.Gamma(shape=100.0), [1e-3], _gamma(1e-3, 100.0), 1e-5, grows=-1.0
     ),
@@ -249,9 +251,7 @@ CASES: dict[str, Case] = {
         _multi_class(0, 1 - 0.02 + 0.005, 0.005),
         num_latent=4,
     ),
-    "Softmax": Case(
-        lambda: likelihoods.Softmax(2), [1.0], _softmax_of_two(1), np.inf, num_latent=2
-    ),
+    "Softmax": Case(lambda: likelihoods.Softmax(2), [1.0], _softmax_of_two(1), 5e-6, num_latent=2),
     "HeteroskedasticTFPConditional": Case(
         likelihoods.HeteroskedasticTFPConditional,
         [0.4],
@@ -261,7 +261,13 @@ CASES: dict[str, Case] = {
         grows=-1.0,
     ),
     "MultiLatentTFPConditional": Case(
-        _two_latents, [0.4], _heteroscedastic(0.4), np.inf, num_latent=2
+        _two_latents,
+        [0.4],
+        _heteroscedastic(0.4),
+        1e-5,
+        num_latent=2,
+        grows=-1.0,
+        log_scale=1,
     ),
     "SwitchedLikelihood": Case(_switched, [1.3, 1.0], _student_t(1.3, 0.5, 3.0)),
     "NoisyLabelBernoulli probit": Case(
@@ -305,8 +311,18 @@ def grid(
     latent = np.arange(case.num_latent)
     mean = points[:, :1] * np.cos(latent) + 0.5 * latent
     variance = points[:, 1:2] ** np.array([1.0, 0.3, -0.2, 0.6])[: case.num_latent]
-    N = len(points)
-    return Rows(np.zeros((N, 1)), mean, variance, np.tile(case.target, (N, 1)), points[:, 2])
+    rows = Rows(
+        np.zeros((len(points), 1)),
+        mean,
+        variance,
+        np.tile(case.target, (len(points), 1)),
+        points[:, 2],
+    )
+    if case.log_scale is None:
+        return rows
+    # A density narrower than the digits of its place cannot be seen from its values.
+    lowest = mean[:, case.log_scale] - 8.6 * np.sqrt(variance[:, case.log_scale])
+    return Rows(*(part[lowest > -28.0] for part in rows))
 
 
 def reference_values(case: Case, rows: Rows) -> Array:

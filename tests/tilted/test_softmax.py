@@ -1,0 +1,100 @@
+"""The softmax's one integral: against sums over a grid, and against what holds for every moment."""
+
+import itertools
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import assert_close
+from scipy.special import gammaln, logsumexp
+
+from gpflow_pep.tilted import log_power_expectation
+from gpflow_pep.tilted.softmax import gumbel_plus_gaussian, log_gamma_ratio
+
+POWERS = (0.0, 1e-6, 0.1, 0.5, 1.0)
+
+
+def _ell(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> np.ndarray:
+    N, L = mean.shape
+    likelihood = gpflow.likelihoods.Softmax(L)
+    Y = np.full((N, 1), float(label))
+    return log_power_expectation(likelihood, np.zeros((N, 1)), mean, variance, Y, alpha).numpy()
+
+
+def _over_a_grid(label: int, mean: np.ndarray, variance: np.ndarray, alpha: float) -> float:
+    z = np.linspace(-8.0, 8.0, 51)
+    F = mean + np.sqrt(variance) * np.array(list(itertools.product(z, repeat=len(mean))))
+    log_weights = -0.5 * np.sum(((F - mean) ** 2) / variance, axis=1)
+    log_weights -= logsumexp(log_weights)
+    log_p = F[:, label] - logsumexp(F, axis=1)
+    if alpha < 1e-3:  # the third cumulant's share is below 1e-9
+        first = np.exp(log_weights) @ log_p
+        return float(first + 0.5 * alpha * np.exp(log_weights) @ (log_p - first) ** 2)
+    return float(logsumexp(log_weights + alpha * log_p)) / alpha
+
+
+@pytest.mark.parametrize("alpha", POWERS)
+def test_equals_a_sum_over_a_grid(alpha: float, rng: np.random.Generator) -> None:
+    mean, variance = rng.normal(0.0, 2.0, (6, 3)), 10.0 ** rng.uniform(-3.0, 0.7, (6, 3))
+    expected = [_over_a_grid(2, m, v, alpha) for m, v in zip(mean, variance)]
+    assert_close(_ell(2, mean, variance, alpha), expected, rtol=1e-5, scale=1.0)
+
+
+def _wide_moments(rng: np.random.Generator, L: int) -> "tuple[np.ndarray, np.ndarray]":
+    return rng.uniform(-50.0, 50.0, (200, L)), 10.0 ** rng.uniform(-6.0, 6.0, (200, L))
+
+
+@pytest.mark.parametrize("L", [2, 3, 10])
+def test_probabilities_sum_to_one_at_every_width(L: int, rng: np.random.Generator) -> None:
+    mean, variance = _wide_moments(rng, L)
+    total = sum(np.exp(_ell(label, mean, variance, 1.0)) for label in range(L))
+    assert_close(total, np.ones(200), rtol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", POWERS)
+def test_a_hopeless_class_does_not_matter(alpha: float, rng: np.random.Generator) -> None:
+    mean, variance = _wide_moments(rng, 3)
+    more = np.hstack([mean, np.full((200, 1), -5e4)]), np.hstack([variance, np.ones((200, 1))])
+    assert_close(_ell(1, *more, alpha), _ell(1, mean, variance, alpha), rtol=1e-4, scale=1.0)
+
+
+@pytest.mark.parametrize("alpha", POWERS)
+def test_latent_functions_known_for_certain(alpha: float, rng: np.random.Generator) -> None:
+    mean = rng.normal(0.0, 20.0, (50, 5))
+    expected = mean[:, 3] - logsumexp(mean, axis=1)
+    assert_close(_ell(3, mean, np.full((50, 5), 1e-12), alpha), expected, rtol=1e-5, scale=1.0)
+
+
+def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
+    x = np.linspace(-4.0, 40.0, 4001)
+    rise = gumbel_plus_gaussian(tf.constant(x[None, :, None]), tf.zeros((1, 1, 1), tf.float64))
+    error = np.abs(np.exp(rise.log_cdf.numpy().ravel()) - np.exp(-np.exp(-x)))
+    assert np.max(error / np.minimum(1.0, np.exp(x))) <= 6e-7
+
+
+def test_derivatives_of_the_rise_equal_finite_differences(rng: np.random.Generator) -> None:
+    x = tf.constant(rng.uniform(-3.0, 20.0, (2, 30, 4)))
+    variance = tf.constant(10.0 ** rng.uniform(-3.0, 3.0, (2, 1, 4)))
+    weights = tf.constant(rng.standard_normal((2, 2, 30, 4)))
+
+    def total(x: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+        rise = gumbel_plus_gaussian(x, variance)
+        return tf.reduce_sum(weights[0] * rise.log_cdf + weights[1] * rise.rate)
+
+    with tf.GradientTape() as tape:
+        tape.watch((x, variance))
+        value = total(x, variance)
+    by_x, by_variance = tape.gradient(value, (x, variance))
+    step = 1e-5
+    moved = (total(x + step, variance) - total(x - step, variance)) / (2.0 * step)
+    assert_close(tf.reduce_sum(by_x), moved, rtol=1e-7, scale=10.0)
+    up, down = (total(x, variance * (1.0 + sign * step)) for sign in (1.0, -1.0))
+    scaled = tf.reduce_sum(by_variance * variance)
+    assert_close(scaled, (up - down) / (2.0 * step), rtol=1e-7, scale=10.0)
+
+
+def test_log_gamma_ratio() -> None:
+    alpha = np.array([1e-3, 0.2, 0.5, 1.0])
+    assert_close(log_gamma_ratio(tf.constant(alpha)), gammaln(1.0 + alpha) / alpha, rtol=1e-12)
+    assert_close(log_gamma_ratio(tf.zeros((), tf.float64)), -np.euler_gamma, rtol=1e-12)

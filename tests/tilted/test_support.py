@@ -1,0 +1,151 @@
+"""Targets that a likelihood gives no probability are refused, for every likelihood."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpflow_pep as pep
+from gpflow_pep.tilted import check_num_latent, check_support, support
+
+likelihoods = gpflow.likelihoods
+_BASES = {
+    likelihoods.Likelihood,
+    likelihoods.MonteCarloLikelihood,
+    likelihoods.MultiLatentLikelihood,
+    likelihoods.QuadratureLikelihood,
+    likelihoods.ScalarLikelihood,
+}
+
+
+def _fixed_exponential() -> gpflow.likelihoods.Likelihood:
+    likelihood = likelihoods.Gamma()
+    gpflow.set_trainable(likelihood.shape, False)
+    return likelihood
+
+
+def _switched() -> gpflow.likelihoods.Likelihood:
+    parts = [pep.likelihoods.NoisyLabelBernoulli(), likelihoods.Poisson()]
+    return likelihoods.SwitchedLikelihood(parts)
+
+
+ACCEPTED: "list[tuple[Callable[[], Any], Any]]" = [
+    (likelihoods.Bernoulli, [[0.0], [1.0]]),
+    (pep.likelihoods.NoisyLabelBernoulli, [[0.0], [1.0]]),
+    (lambda: likelihoods.MultiClass(3), [[0], [2]]),
+    (lambda: likelihoods.Softmax(3), [[0.0], [2.0]]),
+    (lambda: likelihoods.Ordinal(np.array([0.0, 1.0])), [[2.0]]),
+    (likelihoods.Poisson, [[0.0], [7.0]]),
+    (likelihoods.Exponential, [[0.0]]),
+    (likelihoods.Gamma, [[1e-9]]),
+    (_fixed_exponential, [[0.0]]),
+    (likelihoods.Beta, [[0.0], [1.0]]),
+    (likelihoods.Gaussian, [[-3.0]]),
+    (_switched, [[1.0, 0.0], [5.0, 1.0]]),
+]
+REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
+    (likelihoods.Bernoulli, [[1.0], [2.0]], "got 2 at row 1, expected 0 or 1 for .* Bernoulli"),
+    (pep.likelihoods.NoisyLabelBernoulli, [[1.0], [2.0]], "got 2 at row 1, expected 0 or 1 for"),
+    (lambda: likelihoods.MultiClass(3), [[3.0]], "got 3 at row 0, expected whole .* 0 to 2"),
+    (lambda: likelihoods.Softmax(3), [[0.5]], "got 0.5 at row 0"),
+    (lambda: likelihoods.Ordinal(np.array([0.0])), [[2.0]], "whole numbers from 0 to 1"),
+    (likelihoods.Poisson, [[0.5]], "got 0.5 at row 0, expected whole numbers from 0"),
+    (likelihoods.Exponential, [[-1.0]], "expected numbers from 0"),
+    (lambda: likelihoods.Gamma(shape=2.0), [[1.0], [0.0]], "got 0 at row 1, expected .* above 0"),
+    (likelihoods.Gamma, [[0.0]], "above 0, or from 0 if shape is fixed at 1"),
+    (likelihoods.Beta, [[1.1]], "numbers from 0 to 1"),
+    (_switched, [[1.0, 0.0], [2.0, 0.0]], "got 2 at row 1, .*0 or 1 where the last column is 0"),
+    (_switched, [[0.5, 1.0]], "got 0.5 at row 0, .*whole numbers from 0 where .* is 1"),
+    (_switched, [[1.0, 2.0]], "got 2 at row 0, expected in the last column .* from 0 to 1"),
+    (_switched, [[1.0, 0.5]], "got 0.5 at row 0, expected in the last column"),
+    (lambda: "Bernoulli", [[0.0]], "likelihood: got str, expected one of gpflow.likelihoods"),
+]
+
+
+@pytest.mark.parametrize("create, Y", ACCEPTED)
+def test_targets_in_the_support_pass(create: Callable[[], Any], Y: Any) -> None:
+    check_support(create(), tf.constant(Y))
+
+
+@pytest.mark.parametrize("create, Y, message", REFUSED)
+def test_targets_outside_are_refused(create: Callable[[], Any], Y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_support(create(), tf.constant(Y))
+
+
+def test_a_graph_has_no_values_to_check() -> None:
+    @tf.function
+    def checked(Y: tf.Tensor) -> tf.Tensor:
+        check_support(likelihoods.Bernoulli(), Y)
+        return Y
+
+    checked(tf.constant([[2.0]]))
+
+
+def test_models_refuse_them() -> None:
+    X = np.linspace(0.0, 1.0, 4)[:, None]
+    kernel = gpflow.kernels.SquaredExponential()
+    with pytest.raises(ValueError, match="got 2 at row 3, expected 0 or 1"):
+        Y = np.array([[1.0], [1.0], [1.0], [2.0]])
+        pep.models.PEP((X, Y), kernel, pep.likelihoods.NoisyLabelBernoulli(), X[:2])
+
+
+def test_every_likelihood_has_an_entry_of_its_own() -> None:
+    registered = {kinds[0] for kinds in support.funcs}
+    for module in (likelihoods, pep.likelihoods):
+        for name, kind in inspect.getmembers(module, inspect.isclass):
+            if issubclass(kind, likelihoods.Likelihood) and kind not in _BASES:
+                assert kind in registered, f"support.register({name}) is missing"
+
+
+@pytest.mark.parametrize(
+    "create, columns, expected",
+    [
+        (likelihoods.Bernoulli, 2, 2),
+        (lambda: likelihoods.MultiClass(3), 1, 3),
+        (lambda: likelihoods.Softmax(4), 1, 4),
+        (likelihoods.HeteroskedasticTFPConditional, 1, 2),
+        (_switched, 2, 1),
+    ],
+)
+def test_number_of_latent_functions(create: Callable[[], Any], columns: int, expected: int) -> None:
+    Y = tf.zeros((3, columns))
+    assert check_num_latent(None, create(), Y) == expected
+    assert check_num_latent(expected, create(), Y) == expected
+    with pytest.raises(ValueError, match=f"num_latent_gps: got 7, expected {expected}"):
+        check_num_latent(7, create(), Y)
+
+
+@pytest.mark.parametrize(
+    "create, columns, expected",
+    [
+        (lambda: likelihoods.MultiClass(3), 2, 1),
+        (lambda: likelihoods.Softmax(3), 3, 1),
+        (_switched, 1, 2),
+    ],
+)
+def test_number_of_columns(create: Callable[[], Any], columns: int, expected: int) -> None:
+    with pytest.raises(ValueError, match=f"Y: got {columns} columns, expected {expected}"):
+        check_num_latent(None, create(), tf.zeros((3, columns)))
+
+
+def _public_modules() -> "list[str]":
+    found = [pep.__name__]
+    for module in pkgutil.walk_packages(pep.__path__, f"{pep.__name__}."):
+        if not any(part.startswith("_") for part in module.name.split(".")):
+            found.append(module.name)
+    return found
+
+
+@pytest.mark.parametrize("name", _public_modules())
+def test_all_public_names_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    for public in getattr(module, "__all__", ()):
+        assert hasattr(module, public), f"{name}.__all__ has {public}, which does not exist"
+    exec(f"from {name} import *", {})
