@@ -30,8 +30,8 @@ def write_report(directory: Path, comparison: Comparison, *, figures: bool = Tru
     Write the scores of a comparison and, of the best alpha, predictions, figures and the model.
 
     The files are ``metrics.csv`` (a row per alpha), ``predictions.csv`` (a row per held-out row,
-    numbered from 0 as in the data), the figures
-    (:func:`~gpflow_pep.compare.figures.figures`), ``model`` for :func:`~gpflow_pep.compare.saving.load_model` and ``saved_model`` for
+    numbered from 0 as in the data), the figures (:func:`~gpflow_pep.compare.figures.figures`),
+    ``model`` for :func:`~gpflow_pep.compare.saving.load_model` and ``saved_model`` for
     :func:`tf.saved_model.load`. Where every fit failed there is no best: only ``metrics.csv``.
 
     :param directory: Made if it does not exist; files of these names are replaced.

@@ -27,6 +27,7 @@ from rich.console import Console
 import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
+from gpflow_pep.compare import report
 from gpflow_pep.compare import Comparison, Progress, cli, report
 from gpflow_pep.compare.saving import load_model
 
@@ -186,7 +187,7 @@ def test_exit_code_1_if_a_fit_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     leave_out_the_saved_model(monkeypatch)
-    monkeypatch.setattr(plotting, "figures", lambda comparison: {})
+    monkeypatch.setattr(report, "figures_of", lambda comparison: {})
     replace_compare(monkeypatch, lambda *_, **__: with_failures(count))
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
