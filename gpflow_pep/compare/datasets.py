@@ -174,7 +174,7 @@ def looks_like_classes(target: "pd.Series[Any]") -> bool:
 
 
 def _numbers_of_classes(target: "pd.Series[Any]") -> tuple["pd.Series[Any]", tuple[str, ...]]:
-    """Number the classes in increasing or alphabetical order; NaN stays where there is none."""
+    """Turn classes into their numbers, in increasing or alphabetical order; NaN stays NaN."""
     if not pd.api.types.is_numeric_dtype(target):
         target = target.where(target.isna(), target.astype(str).str.strip())
     numbers, values = pd.factorize(target, sort=True)

@@ -235,7 +235,7 @@ def upper_bound(sums: RowSums, slack_sums: RowSums, num_rows: tf.Tensor) -> tf.T
 
 
 def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
-    """The logarithm of a Gaussian density, with determinant and quadratic form of these sums."""
+    """Compute the logarithm of a Gaussian density from the sums that its two terms take."""
     q = posterior_factor(of_logdet.natural)
     c = q.c if of_quadratic is of_logdet else posterior_factor(of_quadratic.natural).c
     num_rows, num_outputs = (tf.cast(number, c.dtype) for number in (num_rows, tf.shape(c)[0]))

@@ -82,7 +82,7 @@ class BlurredInducingPoints(InducingPointsBase):
 
 
 def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> AnyNDArray:
-    """Standard deviations, or lower triangular L with C = L Lᵀ for C that may be singular."""
+    """Compute standard deviations, or lower triangular L with C = L Lᵀ for C that may be singular."""
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
     if value.shape not in shapes:
@@ -185,7 +185,7 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
 
 def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
     r"""
-    Minus twice the logarithm of E[k] / v, for ``Kuu``.
+    Compute minus twice the logarithm of E[k] / v, for ``Kuu``.
 
     :param difference: Means of differences :math:`\mu`, [K, D].
     :param C: Their covariances, diagonal [K, D] or full [K, D, D].
@@ -200,7 +200,7 @@ def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Ten
 
 
 def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
-    """The same for ``Kuf``, [M, N], without anything of the size of M x N x D."""
+    """Do the same for ``Kuf``, [M, N], without anything of the size of M x N x D."""
     # Squares are multiplied out, to be matrix products: near the origin little is lost by that.
     origin = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
     Z, X = Z - origin, X - origin

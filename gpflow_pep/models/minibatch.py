@@ -126,7 +126,7 @@ class MinibatchLoss:
         return -value - model.log_prior_density()
 
     def _update(self, problem: SiteProblem, index: tf.Tensor) -> tuple[FixedPoint, Natural]:
-        """The batch's sites, and all totals, after its update."""
+        """Compute the batch's sites, and all totals, after its update."""
         model = self.model
         all_sites = model.read_sites()
         batch = problem.batch(index).keep_projections()

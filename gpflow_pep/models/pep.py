@@ -278,7 +278,7 @@ class PEP(InternalDataModel):
         return natural_sums(problem, self._infer(problem).sites)
 
     def site_problem(self) -> SiteProblem:
-        """The rows and parameters as they are, as the functions of the inner loop take them."""
+        """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
         X = self._require_same_rows(X)
         alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
@@ -296,7 +296,7 @@ class PEP(InternalDataModel):
         )
 
     def read_sites(self) -> Sites:
-        """The cached sites; none where the data were replaced by another number of rows."""
+        """Read the cached sites; none where the data were replaced by another number of rows."""
         cached = Sites(*map(tf.convert_to_tensor, (self.sites.nu, self.sites.tau)))
         num_rows = tf.shape(self.data[0])[0]
         fresh = no_sites(num_rows, self.num_latent_gps, cached.nu.dtype)

@@ -131,7 +131,7 @@ class PEPRegression(InternalDataModel):
         prior = self._prior()
 
         def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
-            """The trace of the residual covariance, and sums with slack added to the noise."""
+            """Sum the residual variances, and the rows with slack added to the noise."""
             X, Y = rows
             A, d = project(W, self.inducing_variable, self.kernel, X)
             none, noise = tf.zeros_like(d[0]), prior.noise(X) + slack
@@ -192,7 +192,7 @@ class PEPRegression(InternalDataModel):
         )
 
     def _pieces(self, chunk_size: int) -> chunks.Chunks:
-        """The rows, as the bound takes them."""
+        """Cut the rows, as the bound takes them."""
         X, Y = map(tf.convert_to_tensor, self.data)
         alpha = self._powers()
         if self._blocks is None:

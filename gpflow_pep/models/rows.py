@@ -49,7 +49,7 @@ class ReplacedRows(NamedTuple):
     """[N_new], the place of each among the old ones, or -1."""
 
     def carry_over(self, old: AnyNDArray) -> AnyNDArray:
-        """What belonged to the rows, [N_new, ...]; 0 for those that are new."""
+        """Pick what belonged to the rows, [N_new, ...]; 0 for those that are new."""
         stays = (self.index >= 0).reshape(-1, *[1] * (old.ndim - 1))
         return np.where(stays, old[self.index], 0.0)
 
@@ -90,7 +90,7 @@ def replace_rows(
 
 
 def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power | None:
-    """The power of each row; None where all have one."""
+    """Find the power of each row; None where all have one."""
     if alpha.shape.rank == 0:
         if given is not None:
             raise ValueError(

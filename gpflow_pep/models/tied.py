@@ -108,7 +108,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
 
     @abc.abstractmethod
     def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
-        """The energy, one of :mod:`gpflow_pep.energies.tied`."""
+        """Compute the energy, one of :mod:`gpflow_pep.energies.tied`."""
 
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
@@ -145,7 +145,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
     ) -> tf.Tensor:
-        """The tilted integral of each row under q, [B]."""
+        """Compute the tilted integral of each row under q, [B]."""
         parts = self.kernel, self.inducing_variable, self.mean_function
         joint = mixes_outputs(self.kernel, self.inducing_variable)
         if joint and isinstance(self.likelihood, Gaussian):
@@ -215,7 +215,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         return tf.linalg.cholesky(_prior_covariance(self.inducing_variable, self.kernel))
 
     def _whitened(self, root: tf.Tensor) -> WhitenedGaussian:
-        """The mean of q and some square root in the coordinates of v."""
+        """Put the mean of q and some square root into the coordinates of v."""
         mean, root = (
             checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
             for part in (self.q_mu, root)

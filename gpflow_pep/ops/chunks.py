@@ -285,7 +285,7 @@ def sum_over_chunks(
 def _sum_own_chunks(
     function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor], keep: bool
 ) -> Tensors:
-    """The sum over the rows of this process."""
+    """Sum over the rows of this process."""
 
     def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
         return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)

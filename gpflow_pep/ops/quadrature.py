@@ -79,7 +79,7 @@ class _Stretch(NamedTuple):
     step: float
 
     def forward(self, t: tf.Tensor) -> "tuple[tf.Tensor, tf.Tensor]":
-        """x and dx/dt."""
+        """Compute x and dx/dt."""
         # With exp, log and sqrt only, which are many times faster than the hyperbolic functions,
         # and as few operations as can be: these are the largest tensors of a sweep.
         grown = tf.exp(t)
@@ -199,7 +199,7 @@ def _reweigh(
     weights: tf.Tensor, f: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, drift: tf.Tensor
 ) -> tf.Tensor:
     r"""
-    The weights, with derivatives as those of :math:`N(f; m + g v, v)` at f held constant.
+    Give the weights the derivatives of :math:`N(f; m + g v, v)` at f held constant.
 
     That is ``softmax(constant + log N)`` at far less cost, differentiable to any order.
 
@@ -291,5 +291,5 @@ def search_mode(
 
 
 def no_tilt(mean: tf.Tensor, variance: tf.Tensor) -> Mode:
-    """The mode for factors of bounded variation: the Gaussian's own."""
+    """Take the Gaussian's own mode, for factors of bounded variation."""
     return Mode(tf.zeros_like(mean), None)

@@ -11,7 +11,7 @@ from .. import checks
 from ..inducing_variables import BlurredInducingPoints
 from .rows import as_inputs, too_few_distinct
 
-Covariances = Literal["spherical", "diagonal", "full"]
+Spread = Literal["spherical", "diagonal", "full"]
 
 #: Distances between rows and centres, N M, above which the default is mini-batches: passes over all
 #: rows then take minutes.
@@ -25,7 +25,7 @@ def kmeans(
     M: int,
     *,
     seed: int,
-    covariances: bool | Covariances = False,
+    covariances: bool | Spread = False,
     minibatches: bool | None = None,
 ) -> InducingPoints | BlurredInducingPoints:
     """

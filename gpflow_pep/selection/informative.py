@@ -20,7 +20,7 @@ from gpflow.likelihoods import Likelihood
 
 from .. import checks
 from ..tilted import check_num_latent, check_support, tilted_derivatives
-from .kernels import Covariances
+from .kernels import CompiledKernel
 from .rows import as_data, distinct_rows
 
 #: Numbers in the candidates' covariances with the rows chosen (128 MiB in float64).
@@ -72,7 +72,7 @@ def ivm(
 def _most_informative(
     X: AnyNDArray, Y: AnyNDArray, M: int, kernel: Kernel, likelihood: Likelihood
 ) -> list[int]:
-    prior = Covariances(kernel, X)
+    prior = CompiledKernel(kernel, X)
     mean, variance = np.zeros(len(X)), prior.variances(X)
     A = np.empty([M, len(X)])  # posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ
     sign = np.empty(M)
@@ -94,7 +94,7 @@ def _most_informative(
 
 
 def _derivatives(likelihood: Likelihood, X: AnyNDArray, Y: AnyNDArray) -> Any:
-    """A compiled function of means and variances."""
+    """Compile a function of means and variances."""
     inputs, targets, dtype = tf.constant(X), tf.constant(Y), X.dtype
 
     @tf.function(autograph=False)

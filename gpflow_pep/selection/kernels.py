@@ -13,7 +13,7 @@ from ..covariances import evaluate
 CHUNK_ELEMENTS = 2**19
 
 
-class Covariances:
+class CompiledKernel:
     """
     Prior covariances of rows, in float64.
 

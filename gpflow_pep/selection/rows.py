@@ -59,7 +59,7 @@ def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def key(row: AnyNDArray) -> bytes:
-    """The same for rows that are equal, also by 0 = -0."""
+    """Make what is the same for rows that are equal, also by 0 = -0."""
     return (row + 0.0).tobytes()
 
 
@@ -84,7 +84,7 @@ def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int
 
 
 def too_few_distinct(wanted: int, found: int) -> ValueError:
-    """What to raise where fewer rows differ than are to be chosen."""
+    """Make the error for fewer rows that differ than are to be chosen."""
     return ValueError(
         f"M: got {wanted}, but only {found} rows of X differ, expected at most as many. Choose a"
         " smaller M."

@@ -9,7 +9,7 @@ from gpflow.likelihoods import Gaussian, Likelihood
 
 from ..checks import check_data
 from ..models import PEP, PEPRegression
-from .clusters import Covariances, kmeans
+from .clusters import Spread, kmeans
 
 
 def saspa(
@@ -20,7 +20,7 @@ def saspa(
     *,
     seed: int,
     alpha: float = 1.0,
-    covariances: bool | Covariances = "full",
+    covariances: bool | Spread = "full",
     **options: Any,
 ) -> PEP | PEPRegression:
     r"""

@@ -19,7 +19,7 @@ from gpflow.kernels import Kernel
 from scipy.linalg import solve_triangular
 
 from .. import checks
-from .kernels import Covariances, chunks
+from .kernels import CompiledKernel, chunks
 from .rows import as_inputs, key, too_few_distinct
 
 #: Numbers in the factor of the pool's rows (32 MiB in float64).
@@ -60,14 +60,14 @@ def greedy_variance(
         )
     order = np.arange(len(X)) if seed is None else np.random.default_rng(seed).permutation(len(X))
     threshold = -np.inf if tolerance is None else tolerance
-    pivots = _pivots(X, order, M, Covariances(kernel, X), threshold)
+    pivots = _pivots(X, order, M, CompiledKernel(kernel, X), threshold)
     if tolerance is None and len(pivots) < M:
         raise too_few_distinct(M, len(pivots))
     return InducingPoints(X[pivots])
 
 
 def _pivots(
-    X: AnyNDArray, order: AnyNDArray, M: int, prior: Covariances, tolerance: float
+    X: AnyNDArray, order: AnyNDArray, M: int, prior: CompiledKernel, tolerance: float
 ) -> list[int]:
     """
     Places of the rows to choose: M, or as many as differ or as the tolerance asks for.
@@ -104,7 +104,7 @@ def _pivots(
 
 
 def _residuals(
-    prior: Covariances, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
+    prior: CompiledKernel, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
 ) -> AnyNDArray:
     """Residual variances of rows given Z, whose factor is L; the rows' own factor goes into A."""
     d = prior.variances(X)

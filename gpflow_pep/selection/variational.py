@@ -30,7 +30,7 @@ from gpflow.kernels import Kernel
 
 from .. import checks
 from ..models import PEPRegression
-from .kernels import Covariances, chunks
+from .kernels import CompiledKernel, chunks
 from .rows import as_data, distinct_rows
 
 #: Candidates, if that is more than twice as many as are chosen.
@@ -88,7 +88,7 @@ def greedy_variational(
         order = np.concatenate([np.array(chosen, dtype=np.intp), rng.permutation(len(X))])
         rows = distinct_rows(X, order, M, limit=len(chosen) + num_candidates)
         noise = float(np.squeeze(likelihood.variance_at(X[:1])))
-        candidates = _Candidates((X, Y), rows, M, Covariances(kernel, X), noise)
+        candidates = _Candidates((X, Y), rows, M, CompiledKernel(kernel, X), noise)
         for i in range(len(chosen)):
             candidates.choose(i)
         while len(chosen) < M * k // rounds:
@@ -133,7 +133,7 @@ class _Candidates:
         data: tuple[AnyNDArray, AnyNDArray],
         rows: AnyNDArray,
         M: int,
-        prior: Covariances,
+        prior: CompiledKernel,
         noise: float,
     ) -> None:
         X, Y = data
@@ -185,7 +185,7 @@ def _train(
     Z: AnyNDArray,
     steps: int,
 ) -> None:
-    """Steps on the bound with inducing points Z."""
+    """Take steps on the bound with inducing points Z."""
     model = PEPRegression(data, kernel, InducingPoints(Z), alpha=0.0, likelihood=likelihood)
     gpflow.set_trainable(model.inducing_variable, False)
     gpflow.optimizers.Scipy().minimize(

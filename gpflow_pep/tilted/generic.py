@@ -96,7 +96,7 @@ def scalar_log_power_expectation(
     Y: tf.Tensor,
     alpha: tf.Tensor,
 ) -> tf.Tensor:
-    """The sum over columns of what :func:`integrate` gives for the factor of the likelihood."""
+    """Sum what :func:`integrate` gives for the factor of the likelihood over columns."""
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
     return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)

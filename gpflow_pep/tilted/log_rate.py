@@ -32,7 +32,7 @@ def exponential_family_factor(
     a: tf.Tensor, b: tf.Tensor, constant: tf.Tensor, sign: float, alpha: tf.Tensor
 ) -> ScalarFactor:
     r"""
-    The factor :math:`\log p = a u - b e^u + c` with :math:`u = \pm f`: a slope, then a wall.
+    Make the factor :math:`\log p = a u - b e^u + c` with :math:`u = \pm f`: a slope, then a wall.
 
     :param a: Not negative.
     :param b: Not negative.

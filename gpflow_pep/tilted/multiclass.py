@@ -70,7 +70,7 @@ def prob_is_largest(
 
 
 def _others(label: tf.Tensor, num_classes: tf.Tensor) -> tf.Tensor:
-    """The classes that are not the label, [N, C - 1]."""
+    """Find the classes that are not the label, [N, C - 1]."""
     classes = tf.range(num_classes - 1, dtype=label.dtype)
     return classes + tf.cast(classes >= label[:, None], label.dtype)
 
@@ -91,8 +91,8 @@ def _cores(
     own: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor, own_deviation: tf.Tensor
 ) -> "list[Core]":
     """
-    The rises of the other classes' distribution functions that matter: the narrowest, and the one
-    that it leaves least resolved.
+    Find the rises of the other classes' distribution functions that matter: the narrowest, and the
+    one that it leaves least resolved.
 
     A rise does not matter where the product is 0, left of another class's rise.
     """

@@ -74,7 +74,7 @@ def nested_log_power_expectation(
     num_rows = tf.shape(mean)[0]
 
     def given(outer: tf.Tensor, dimension: int) -> tf.Tensor:
-        """What is left when all up to a dimension are integrated out, for outer [K, N, J]."""
+        """Integrate all up to a dimension out, for outer [K, N, J]."""
         if dimension < 0:
             return log_prob(outer)
         count = tf.shape(outer)[0]
@@ -129,7 +129,7 @@ def _heteroscedastic(
 def _factor_with_peaks(
     log_prob: Function, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor, num_nodes: int
 ) -> ScalarFactor:
-    """A factor of which nothing is known: its structure is where it has its peak."""
+    """Make a factor of which nothing is known: its structure is where it has its peak."""
     mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
     tilted = _peak(log_prob, mean, deviation, alpha)
     untempered = _peak(log_prob, mean, deviation, tf.ones_like(alpha))

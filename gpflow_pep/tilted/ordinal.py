@@ -18,7 +18,7 @@ _FLOOR = 1e-6
 
 def _edge_core(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Core:
     r"""
-    The core of :math:`\log(\epsilon + \Phi((f - a) / w))`.
+    Find the core of :math:`\log(\epsilon + \Phi((f - a) / w))`.
 
     It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
     complex singularities whose distance shrinks slowly with the floor.

@@ -106,7 +106,7 @@ def _rise_and_gradient(x: tf.Tensor, variance: tf.Tensor) -> "tuple[Any, Callabl
 
 
 def _derivatives(x: tf.Tensor, variance: tf.Tensor) -> "tuple[tf.Tensor, list[tf.Tensor]]":
-    """The logarithm of a scale, and F with its derivatives divided by that scale."""
+    """Compute the logarithm of a scale, and F with its derivatives divided by that scale."""
     scale = tf.math.rsqrt(_WIDTH**2 + variance)
     t = (x - _CENTRE) * scale
     log_tail = -0.5 * tf.square(tf.minimum(t, 0.0))

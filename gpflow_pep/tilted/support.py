@@ -124,7 +124,7 @@ def whole_numbers(Y: AnyNDArray, count: float) -> AnyNDArray:
 
 @support.register(Bernoulli)
 def two_labels(likelihood: Likelihood, Y: AnyNDArray) -> Support:
-    """The support of likelihoods of two classes."""
+    """Find the support of likelihoods of two classes."""
     return Support((Y == 0) | (Y == 1), "0 or 1")
 
 

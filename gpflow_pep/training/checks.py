@@ -19,7 +19,7 @@ from .history import EarlyStopping
 def check_stopping(
     rule: EarlyStopping | None, evaluate: Any, num_steps: int, evaluate_every: int
 ) -> None:
-    """Early stopping can do something."""
+    """Refuse early stopping that can do nothing."""
     if rule is None:
         return
     if evaluate is None or evaluate_every > num_steps:
@@ -37,7 +37,7 @@ def check_stopping(
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """It is one that can be built, restored and used in a graph."""
+    """Refuse one that cannot be built, restored and used in a graph."""
     if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
         raise ValueError(
             f"optimizer: got {optimizer!r}, expected one of tf_keras.optimizers (neither legacy nor"
@@ -48,7 +48,7 @@ def check_optimizer(optimizer: Any) -> None:
 def loss_and_epochs(
     model: GPModel, batches: tf.data.Dataset | Epochs | MinibatchLoss
 ) -> tuple[Callable[[Any], tf.Tensor], Epochs]:
-    """The training loss of a batch, and the batches of each epoch."""
+    """Find the training loss of a batch, and the batches of each epoch."""
     if isinstance(batches, MinibatchLoss):
         if batches.model is not model:
             raise ValueError(
@@ -80,7 +80,7 @@ def loss_and_epochs(
 def check_strategy(
     strategy: Any, model: GPModel, optimizer: Any, batches: Any, natural_gradient: Any
 ) -> None:
-    """All that trains can be mirrored over replicas, and is."""
+    """Refuse what is not mirrored over replicas, or cannot be."""
     kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, kinds):
         raise ValueError(
@@ -124,7 +124,7 @@ def check_strategy(
 def natural_parameters(
     model: GPModel, natural_gradient: Any
 ) -> list[tuple[gpflow.Parameter, gpflow.Parameter]]:
-    """The pair of q_mu and q_sqrt where natural gradients are to train them; else none."""
+    """Find the pair of q_mu and q_sqrt where natural gradients are to train them; else none."""
     if natural_gradient is None:
         return []
     mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
@@ -139,7 +139,7 @@ def natural_parameters(
 def variables_of_optimizer(
     model: GPModel, by_nature: Sequence[tuple[gpflow.Parameter, gpflow.Parameter]]
 ) -> list[tf.Variable]:
-    """All trainable variables that natural gradients leave."""
+    """Find all trainable variables that natural gradients leave."""
     taken = {id(part.unconstrained_variable) for pair in by_nature for part in pair}
     variables = [v for v in model.trainable_variables if id(v) not in taken]
     if not variables:

@@ -90,7 +90,7 @@ class History(tf.train.experimental.PythonState):
         self.evaluations = [Evaluation(*evaluation) for evaluation in self.evaluations]
 
     def best_step(self, rule: EarlyStopping | None) -> int | None:
-        """The steps before the best evaluation."""
+        """Count the steps before the best evaluation."""
         best = best_evaluation(self.evaluations, rule) if rule else None
         return None if best is None else self.evaluations[best].step
 

@@ -149,7 +149,7 @@ def fit(
     )
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:
-        replicas.resume_as_chief([*model.variables, *optimizer.variables, *best], history)
+        replicas.copy_chief([*model.variables, *optimizer.variables, *best], history)
     spec = epochs(history.epoch).element_spec
     take_step = tf.function(
         lambda batch: replicas.run(
@@ -163,7 +163,7 @@ def fit(
     with (
         scalars(chief_log_dir) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
-        replicas.together(),
+        replicas.waiting(),
     ):
         while history.num_steps < num_steps and not history.is_over(early_stopping):
             started = time.perf_counter()
@@ -249,7 +249,7 @@ def _step(
 
 
 def _value(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
-    """The loss of a step, or an error that says what was wrong and at which step."""
+    """Take a step: its loss, or an error that says what was wrong and at which step."""
     try:
         return float(take_step(batch))
     except tf.errors.InvalidArgumentError as error:
@@ -285,7 +285,7 @@ def _evaluated(
 
 
 def _state(model: GPModel) -> list[tf.Variable]:
-    """What training and predictions change: all parameters, and any other trainable variables."""
+    """Find what training and predictions change: parameters, and other trainable variables."""
     found = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
         found.append(model.sites.version)

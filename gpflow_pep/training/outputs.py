@@ -41,7 +41,7 @@ def resumed(
 def scalars(
     directory: str | PathLike[str] | None,
 ) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Writes scalars for TensorBoard."""
+    """Write scalars for TensorBoard."""
     if directory is None:
         yield lambda step, values: None
         return
@@ -65,7 +65,7 @@ def scalars(
 
 @contextmanager
 def bar(progress: bool, num_steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Shows on stderr how many steps were taken, and some values."""
+    """Show on stderr how many steps were taken, and some values."""
     columns = (
         TextColumn("step"),
         MofNCompleteColumn(),

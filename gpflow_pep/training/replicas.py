@@ -39,8 +39,8 @@ class Replicas:
         return nullcontext() if self._strategy is None else self._strategy.scope()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Where this process waits for others, one of which may stop."""
+    def waiting(self) -> Iterator[None]:
+        """Wait for other processes, one of which may stop."""
         try:
             yield
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -53,13 +53,13 @@ class Replicas:
             ) from error
 
     def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """What a function gives that all replicas run, and that is the same for all."""
+        """Run a function in all replicas, which gives the same in all."""
         if self._strategy is None:
             return function()
         return self._strategy.experimental_local_results(self._strategy.run(function))[0]
 
     def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
-        """Rows of a batch that belong to the replica that asks, and their fraction of all."""
+        """Take the rows of a batch that belong to the replica that asks, and their fraction of all."""
         if self._strategy is None:
             return batch, 1.0
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -75,13 +75,13 @@ class Replicas:
         return own, tf.cast(stop - start, tf.float64) / tf.cast(size, tf.float64)
 
     def total(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Sums over replicas."""
+        """Sum over replicas."""
         if self._strategy is None:
             return list(tensors)
         return list(tf.distribute.get_replica_context().all_reduce("SUM", list(tensors)))
 
-    def of_chief(self, values: Sequence[Any]) -> list[Any]:
-        """The chief's numbers in all processes, whose own have the same shapes."""
+    def from_chief(self, values: Sequence[Any]) -> list[Any]:
+        """Send the chief's numbers to all processes, whose own have the same shapes."""
         if not self._several_processes:
             return list(values)
         # TensorFlow takes Python's floats for float32.
@@ -104,13 +104,13 @@ class Replicas:
         results = [result.numpy() for result in tf.function(on_all, autograph=False)()]
         return [result if result.shape else result.item() for result in results]
 
-    def resume_as_chief(self, variables: Sequence[tf.Variable], history: History) -> None:
+    def copy_chief(self, variables: Sequence[tf.Variable], history: History) -> None:
         """Give all processes what the chief read from its checkpoint."""
         if not self._several_processes:
             return
-        for variable, value in zip(variables, self.of_chief(variables), strict=True):
+        for variable, value in zip(variables, self.from_chief(variables), strict=True):
             variable.assign(value)
         own = np.frombuffer(history.serialize(), np.uint8).astype(np.int32)
-        (size,) = self.of_chief([len(own)])
-        (content,) = self.of_chief([np.resize(own, size)])
+        (size,) = self.from_chief([len(own)])
+        (content,) = self.from_chief([np.resize(own, size)])
         history.deserialize(content.astype(np.uint8).tobytes())

@@ -27,7 +27,6 @@ from rich.console import Console
 import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
-from gpflow_pep.compare import report
 from gpflow_pep.compare import Comparison, Progress, cli, report
 from gpflow_pep.compare.saving import load_model
 
