@@ -82,7 +82,7 @@ class BlurredInducingPoints(InducingPointsBase):
 
 
 def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> AnyNDArray:
-    """Compute standard deviations, or lower triangular L with C = L Lᵀ for C that may be singular."""
+    """Take roots: standard deviations, or lower triangular L with C = L Lᵀ, C maybe singular."""
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
     if value.shape not in shapes:

@@ -175,7 +175,7 @@ def fit(
                 log(step, {"loss": loss_value, "step_seconds": step_seconds})
             if evaluate is not None and step % evaluate_every == 0:
                 metrics = _evaluated(evaluate, model, state, step, early_stopping)
-                metrics = dict(zip(metrics, replicas.of_chief([*metrics.values()])))
+                metrics = dict(zip(metrics, replicas.from_chief([*metrics.values()])))
                 history.evaluations.append(Evaluation(step, metrics))
                 log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
                 if early_stopping and history.best_step(early_stopping) == step:
