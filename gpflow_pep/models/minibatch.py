@@ -15,7 +15,7 @@ those of the parameters at the time of each row's last visit; now and then they 
 the parameters as they are, and always when something else has replaced the sites.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,9 +27,6 @@ from ..inference.problem import SiteProblem, infer, natural_sums
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
 
-if TYPE_CHECKING:
-    from .pep import PEP
-
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
 _SWEEPS = 3
 
@@ -38,7 +35,7 @@ class MinibatchLoss:
     """
     The training loss of the next batch, each time it is called.
 
-    :param model: The model, whose sites it updates.
+    :param model: The :class:`~gpflow_pep.models.PEP`, whose sites it updates.
     :param batch_size: Rows in a batch.
     :param seed: Of the order of rows, which changes from epoch to epoch.
     :param refresh_every: Steps between sums over all rows.
@@ -48,7 +45,7 @@ class MinibatchLoss:
 
     def __init__(
         self,
-        model: "PEP",
+        model: Any,
         batch_size: int,
         seed: int,
         refresh_every: int | None,
