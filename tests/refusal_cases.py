@@ -45,9 +45,11 @@ Changes = Callable[[], dict[str, Any]]
 #: What to do about it is in each message.
 REMEDY = re.compile(
     r"\b(pass|give|use|set|assign|choose|make|reshape|remove|drop|convert|cast|check|replace|"
-    r"supply|provide|leave|omit|add|recode)\b|\[:, None\]",
+    r"supply|provide|leave|omit|add|recode|encode|create|wrap)\b|\[:, None\]",
     re.IGNORECASE,
 )
+#: For the numbers of the inner loop it is a good one.
+GOOD_NUMBER = re.compile(r"^(max_sweeps|tolerance|damping):.*\b(usual|such as|undamped)\b")
 
 
 class Refused(NamedTuple):

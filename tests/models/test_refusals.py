@@ -13,6 +13,7 @@ import tensorflow as tf
 from gpflow.likelihoods import Beta
 from refusal_cases import (
     ALPHA_ASSIGNED,
+    GOOD_NUMBER,
     LABELS,
     REFUSALS,
     REMEDY,
@@ -40,7 +41,8 @@ def _check_message(message: str, refused: Refused) -> None:
             assert re.search(pattern, message, re.IGNORECASE | re.DOTALL), (
                 f"what was {part} ({pattern}) is missing in: {message}"
             )
-    assert REMEDY.search(message), f"what to do is missing in: {message}"
+    remedy = REMEDY.search(message) or GOOD_NUMBER.search(message)
+    assert remedy, f"what to do is missing in: {message}"
 
 
 @pytest.mark.parametrize(
