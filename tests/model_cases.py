@@ -203,8 +203,10 @@ _of_case = functools.cache(Compiled)
 def borrowed(case: ModelCase, **options: bool) -> Iterator[Compiled]:
     """The compiled model of a case; put back afterwards."""
     compiled = _of_case(case, **options)
-    yield compiled
-    compiled.restore()
+    try:
+        yield compiled
+    finally:
+        compiled.restore()
 
 
 def value_and_gradients(model: gpflow.models.GPModel, data: Data) -> tuple[tf.Tensor, list[Array]]:

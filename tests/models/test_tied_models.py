@@ -24,12 +24,12 @@ from gpflow.kernels import (
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass
 from gpflow.optimizers import NaturalGradient
 from helpers import assert_close, finite_difference_gradient, regression_problem
+from internals import tempered
 from pep_cases import trainable_by_name
 from tied_cases import MODELS, create, data_of, random_start, svgp
 from tied_reference import to_decimals
 
 import gpflow_pep as pep
-from gpflow_pep.ops.tempered import tempered
 
 each_model = pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
 
