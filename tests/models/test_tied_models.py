@@ -141,6 +141,9 @@ def test_learns_from_a_stream_of_batches(model_class: Any) -> None:
     assert np.mean((model.predict_y(X)[0] > 0.5) == Y) > 0.7
 
 
+COMBINED = ("separate kernels", "coregionalised, separate")
+
+
 def _several_outputs() -> dict[str, Callable[[], tuple[Any, Any, int]]]:
     Z = regression_problem(0, num_inducing=4).Z
 
@@ -165,7 +168,14 @@ def _several_outputs() -> dict[str, Callable[[], tuple[Any, Any, int]]]:
     }
 
 
-@pytest.mark.parametrize("outputs", _several_outputs())
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        # Whose parts the others have.
+        pytest.param(name, marks=[pytest.mark.slow] if name in COMBINED else [])
+        for name in _several_outputs()
+    ],
+)
 def test_several_outputs(outputs: str) -> None:
     """Whatever SVGP takes, at alpha = 0 with the same value and predictions."""
     kernel, inducing_variable, num_latent = _several_outputs()[outputs]()
