@@ -206,7 +206,9 @@ def check_positive(name: str, value: Any) -> int:
     """
     numbers = (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, numbers) or value % 1 or value < 1:
-        raise ValueError(f"{name}: got {value!r}, expected a whole number of at least 1. Pass one.")
+        raise ValueError(
+            f"{name}: got {value!r}, expected a whole number of at least 1. Pass such an integer."
+        )
     return int(value)
 
 

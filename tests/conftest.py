@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ TOGETHER = {
     "test_pep_values.py": "compiled models",
     "test_pep_gradients.py": "compiled models",
     "test_pep_limits.py": "compiled models",
+    "test_pep_minibatch.py": "compiled models",
     "test_cli.py": "comparisons",
     "test_compare.py": "comparisons",
     "test_figures.py": "comparisons",
     "test_saving.py": "comparisons",
     "test_distributed.py": "processes",
 }
+#: Test files that share one compiled model for each of their cases.
+BY_CASE = ("test_models_contract.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +59,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER.get(nodeid.partition("::")[0].rpartition("/")[2], nodeid)
+            path, _, test = nodeid.partition("::")
+            file = path.rpartition("/")[2]
+            if file in BY_CASE and test.endswith("]"):  # the case is the last of the parameters
+                return f"{file} {re.split('[[-]', test)[-1]}"
+            return TOGETHER.get(file, nodeid)
 
     return Together(config, log)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import pep_reference
+import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
@@ -193,6 +194,18 @@ CASES = {
         num_latent=NUM_CLASSES,
     ),
 }
+
+
+#: Of one latent function and with a rule like another's here, which is among the fast tests.
+LIKE_ANOTHER = ("logit", "Gamma", "Beta")
+#: Names of all cases as parameters.
+each_case = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_ANOTHER else [])
+        for name in CASES
+    ],
+)
 
 
 @functools.cache

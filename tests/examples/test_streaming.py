@@ -6,6 +6,7 @@ import gpflow
 import numpy as np
 import pytest
 from helpers import assert_close, load_example
+from internals import project
 
 import gpflow_pep as pep
 
@@ -26,7 +27,7 @@ def test_batch_after_batch_is_one_sequential_pass(streaming: ModuleType) -> None
     for part in (slice(0, 12), slice(12, 24)):
         filtered.update((X[part], Y[part]))
     model.update_sites(sequential=True)
-    A = pep.covariances.project(filtered.W, model.inducing_variable, kernel, X).A.numpy()
+    A = project(filtered.W, model.inducing_variable, kernel, X).A.numpy()
     nu, tau = (part.numpy() for part in model.sites.read())
     assert_close(filtered.sums.grams[0], (A * tau[:, 0]) @ A.T)
     assert_close(filtered.sums.moments[0], A @ nu)

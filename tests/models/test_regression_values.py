@@ -27,13 +27,30 @@ from scipy.stats import norm
 
 import gpflow_pep as pep
 
+slow = pytest.mark.slow
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
+#: What q and predictions need no test of their own for, where log Z has one: the same sums.
+SAME_SUMS = (
+    "alpha 1e-6",
+    "alpha 0.3",
+    "blocks with gaps in the labels",
+    "one block",
+    "blocks of one row",
+    "noise scale, alpha 0",
+    "noise scale, alpha per block",
+    "three outputs, alpha per block",
+    "constant mean",
+)
+cases_of_q = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[slow] if name in SAME_SUMS else [], id=name)
+        for name, case in CASES.items()
+    ],
+)
 SOME_CASES = {name: CASES[name] for name in ("alpha 0", "alpha per row", "everything")}
-CHUNKED_CASES = {
-    **SOME_CASES,
-    **{name: CASES[name] for name in ("uneven blocks, alpha 0.5", "one block", "three outputs")},
-}
+CHUNKED_CASES = (*SOME_CASES, "uneven blocks, alpha 0.5", "one block", "three outputs")
 some_cases = pytest.mark.parametrize("case", SOME_CASES.values(), ids=SOME_CASES.keys())
 
 
@@ -45,7 +62,7 @@ def test_log_z(case: Case) -> None:
     assert_close(model.training_loss(), -expected)
 
 
-@each_case
+@cases_of_q
 def test_compute_qu(case: Case) -> None:
     mean, covariance = case.model().compute_qu()
     expected_mean, expected_covariance = reference.pep_qu(*case.reference_arguments())
@@ -53,7 +70,7 @@ def test_compute_qu(case: Case) -> None:
     assert_close(covariance, expected_covariance)
 
 
-@each_case
+@cases_of_q
 def test_predict_f(case: Case) -> None:
     model, Xnew = case.model(), case.problem.Xnew
     expected_mean, expected_cov = case.expected_prediction()
@@ -103,9 +120,17 @@ def test_moments_of_predict_f_samples(case: Case, full_cov: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("case", CHUNKED_CASES.values(), ids=CHUNKED_CASES.keys())
-@pytest.mark.parametrize("chunk_size", [None, 1, 3, N - 1, N, 1000])
-def test_chunk_size_changes_nothing(case: Case, chunk_size: int | None) -> None:
+@pytest.mark.parametrize(
+    "name, chunk_size",
+    [
+        # Chunks that end within the rows, for each case; all sizes for the one that has everything.
+        pytest.param(name, size, marks=[] if size == 3 or name == "everything" else [slow])
+        for name in CHUNKED_CASES
+        for size in (None, 1, 3, N - 1, N, 1000)
+    ],
+)
+def test_chunk_size_changes_nothing(name: str, chunk_size: int | None) -> None:
+    case = CASES[name]
     model = case.model(chunk_size=chunk_size)
     assert_close(
         model.pep_log_marginal_likelihood(), reference.pep_log_z(*case.reference_arguments())
@@ -153,22 +178,27 @@ class TestGolden:
         assert float(variance[1, 0]) == pytest.approx(GOLDEN_VARIANCE, rel=0.0, abs=1e-9)
 
 
+def _slow(*values: Any) -> list[Any]:
+    """Parameters of the slow tests: other names of what the fast ones have."""
+    return [pytest.param(value, marks=slow) for value in values]
+
+
 @some_cases
 class TestPosterior:
     @pytest.mark.parametrize(
-        "cache", [PrecomputeCacheType.TENSOR, PrecomputeCacheType.VARIABLE, "tensor", "variable"]
+        "cache",
+        [PrecomputeCacheType.TENSOR, "variable", *_slow(PrecomputeCacheType.VARIABLE, "tensor")],
     )
-    @pytest.mark.parametrize("full_cov", [False, True])
-    def test_cached(self, case: Case, cache: Any, full_cov: bool) -> None:
+    def test_cached(self, case: Case, cache: Any) -> None:
         model, Xnew = case.model(), case.problem.Xnew
         posterior = model.posterior(cache)
-        for method in (posterior.predict_f, posterior.fused_predict_f):
-            for actual, expected in zip(
-                method(Xnew, full_cov=full_cov), model.predict_f(Xnew, full_cov=full_cov)
-            ):
-                assert_close(actual, expected)
+        for full_cov in (False, True):
+            expected = model.predict_f(Xnew, full_cov=full_cov)
+            for method in (posterior.predict_f, posterior.fused_predict_f):
+                for actual, wanted in zip(method(Xnew, full_cov=full_cov), expected):
+                    assert_close(actual, wanted)
 
-    @pytest.mark.parametrize("cache", [PrecomputeCacheType.NOCACHE, "nocache", None])
+    @pytest.mark.parametrize("cache", [PrecomputeCacheType.NOCACHE, *_slow("nocache", None)])
     def test_not_cached(self, case: Case, cache: Any) -> None:
         model, Xnew = case.model(), case.problem.Xnew
         posterior = model.posterior(cache)
@@ -319,13 +349,20 @@ FEATURES_AND_KERNELS = {
 @pytest.mark.parametrize(
     "make_feature, make_kernel", FEATURES_AND_KERNELS.values(), ids=FEATURES_AND_KERNELS.keys()
 )
-@pytest.mark.parametrize("chunk_size", [None, 4])
-@pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
+@pytest.mark.parametrize(
+    "blocks, chunk_size",
+    [
+        pytest.param(None, None, id="rows"),
+        pytest.param(UNEVEN_BLOCKS, 4, id="blocks by chunks"),
+        pytest.param(None, 4, marks=slow, id="rows by chunks"),
+        pytest.param(UNEVEN_BLOCKS, None, marks=slow, id="blocks"),
+    ],
+)
 def test_other_features_and_kernels(
     make_feature: Callable[[RegressionProblem], Any],
     make_kernel: Callable[[RegressionProblem], gpflow.kernels.Kernel],
-    chunk_size: int | None,
     blocks: Any | None,
+    chunk_size: int | None,
 ) -> None:
     problem = regression_problem(num_data=N)
     feature, kernel = make_feature(problem), make_kernel(problem)

@@ -1,14 +1,12 @@
-"""SASPA in one call: which model and points it makes, and the example's tables."""
+"""SASPA in one call: which model and points it makes."""
 
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 from gpflow.kernels import SquaredExponential
-from helpers import assert_close, load_example, regression_problem
+from helpers import assert_close, regression_problem
 
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
@@ -16,11 +14,6 @@ from gpflow_pep.selection import saspa
 
 PROBLEM = regression_problem(num_data=15)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
-
-
-@pytest.fixture
-def example() -> ModuleType:
-    return load_example("saspa.py")
 
 
 @pytest.mark.parametrize("covariances", ["full", "spherical", False])
@@ -102,38 +95,3 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
     }
     with pytest.raises(ValueError, match=message):
         saspa(**{**good, **changes})
-
-
-def test_blur_brings_the_circle_nearer(example: ModuleType) -> None:
-    """QAM10, Figure 1, and at every alpha."""
-    points, spherical, full = example.distances(0)
-    assert np.all(full < spherical) and np.all(spherical < points)
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 0.1])
-def test_step_likelihood_converges(example: ModuleType, epsilon: float) -> None:
-    """The paper's own likelihood, on the three Gaussians."""
-    likelihood = pep.likelihoods.NoisyLabelBernoulli(epsilon, link="step")
-    model = saspa(example.gaussians(0, 100), SquaredExponential(), likelihood, 10, seed=0)
-    assert np.isfinite(model.pep_log_marginal_likelihood())
-    record = model.last_inference
-    assert record.converged and not record.fallback
-
-
-@pytest.mark.slow
-def test_step_likelihood_on_ionosphere(example: ModuleType, data_directory: Path) -> None:
-    table = np.loadtxt(data_directory / "ionosphere.csv.gz", delimiter=",", skiprows=1)
-    X, Y = table[:, :-1], table[:, -1:]
-    kernel = SquaredExponential(lengthscales=np.sqrt(X.shape[1]))
-    for epsilon in (0.01, 0.1):
-        likelihood = pep.likelihoods.NoisyLabelBernoulli(epsilon, link="step")
-        model = saspa((X, Y), kernel, likelihood, 40, seed=0)
-        assert np.isfinite(model.pep_log_marginal_likelihood())
-        assert model.last_inference.converged
-
-
-def test_quality_of_classification(example: ModuleType) -> None:
-    p, full, Y = np.array([0.2, 0.6]), np.array([0.5, 0.6]), np.array([1.0, 1.0])
-    error, divergence = example.quality(p, full, Y)
-    assert error == 0.5
-    np.testing.assert_allclose(divergence, 0.5 * np.log(0.5 / 0.2) + 0.5 * np.log(0.5 / 0.8))

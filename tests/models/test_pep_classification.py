@@ -62,20 +62,3 @@ def test_a_likelihood_of_classes_is_kept(likelihood: Any) -> None:
 
 def test_a_class_may_be_empty_where_the_likelihood_is_given() -> None:
     assert _model(2 * BINARY, gpflow.likelihoods.MultiClass(3)).num_latent_gps == 3
-
-
-@pytest.mark.parametrize(
-    "Y, likelihood, match",
-    [
-        (2 * BINARY - 1, None, r"Y: got the labels -1, 1, expected 0 to C - 1.*Recode"),
-        (2 * BINARY, None, r"Y: got the labels 0, 2.*or pass the likelihood"),
-        (0 * BINARY, None, r"Y: got the labels 0, .*two or more classes"),
-        (BINARY + 0.5, None, r"Y: got the labels 0\.5, 1\.5"),
-        (BINARY.astype(str), None, r"Y: got labels of type .*Encode them"),
-        (CLASSES, gpflow.likelihoods.Bernoulli(), r"Y: got 2 at row 2, expected 0 or 1"),
-        (BINARY, gpflow.likelihoods.Poisson(), r"likelihood: got Poisson.*models\.PEP"),
-    ],
-)
-def test_refused(Y: Any, likelihood: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        _model(Y, likelihood)

@@ -9,7 +9,7 @@ import numpy as np
 
 import gpflow_pep
 
-README = Path(__file__).parents[1] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 
 
 def test_example_recovers_the_function_and_its_noise() -> None:

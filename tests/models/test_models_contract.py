@@ -1,8 +1,8 @@
 """
 What every model of the package has in common with GPflow's models.
 
-A new model joins by one line in `MODELS` (and one in `BY_CHUNKS`, where it sums over chunks of
-rows); a test checks that none is forgotten.
+A new model joins by one line in ``model_cases.MODELS`` (and one in ``BY_CHUNKS``, where it sums
+over chunks of rows); a test checks that none is forgotten.
 """
 
 import copy
@@ -16,112 +16,44 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-import tf_keras
 from gpflow.models.training_mixins import (
     ExternalDataTrainingLossMixin,
     InternalDataTrainingLossMixin,
 )
-from helpers import Array, assert_close, gradients, regression_problem
+from helpers import Array, assert_close, gradients
+from model_cases import (
+    BY_CHUNKS,
+    ENOUGH,
+    MODELS,
+    NEARLY_ANOTHER,
+    WHOLE_CHAIN,
+    XNEW,
+    Compiled,
+    D,
+    Data,
+    ModelCase,
+    N,
+    Z,
+    borrowed,
+    but,
+    kernel,
+    params,
+    saved_and_loaded,
+    value_and_gradients,
+)
+from tf_keras.optimizers import Adam
 
 import gpflow_pep as pep
 
-N, D, M = 15, 2, 4
-Data = tuple[Any, Any]
+also_by_chunks = pytest.mark.parametrize("case", params([*MODELS, *BY_CHUNKS]))
+of_gpflow = pytest.mark.parametrize("case", params(MODELS, slow=but(*ENOUGH)))
+#: With the class that shares PEP's code among the fast tests, in `test_all_that_a_user_does`.
+but_pep = params([*MODELS, *BY_CHUNKS], slow=("PEP", *NEARLY_ANOTHER))
 
 
-class ModelCase(NamedTuple):
-    """How to create one model from data, and data that suit it."""
-
-    model_class: type
-    create: Callable[..., gpflow.models.GPModel]  # (data, Z, **options) -> model
-    data: Callable[[int], Data]  # seed -> NumPy arrays of N rows
-
-
-def _regression_data(seed: int) -> Data:
-    problem = regression_problem(seed, num_data=N)
-    return problem.X, problem.Y
-
-
-def _kernel() -> gpflow.kernels.Kernel:
-    return gpflow.kernels.SquaredExponential(lengthscales=[0.8, 1.1])
-
-
-def _pep_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    options = {"mean_function": gpflow.functions.Constant(0.1), "alpha": 0.7, **options}
-    return pep.models.PEPRegression(data, _kernel(), Z, noise_variance=0.1, **options)
-
-
-def _pep_regression_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    return _pep_regression(data, Z, chunk_size=4, **options)
-
-
-def _label_data(seed: int) -> Data:
-    X, Y = _regression_data(seed)
-    return X, np.where(Y > 0.4, 1.0, 0.0)
-
-
-def _pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    # Far below the tolerances of the comparisons here, whose models start from different sites.
-    in_double = gpflow.default_float() == np.float64
-    options = {"mean_function": gpflow.functions.Constant(0.1), "alpha": 0.7, **options}
-    options["tolerance"] = 1e-11 if in_double else 1e-4
-    return pep.models.PEP(data, _kernel(), gpflow.likelihoods.Bernoulli(), Z, **options)
-
-
-def _pep_classification(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    tolerance = 1e-11 if gpflow.default_float() == np.float64 else 1e-4
-    options = {"alpha": 0.7, "tolerance": tolerance, **options}
-    # Given, because data that replace others here may all be of one class.
-    likelihood = gpflow.likelihoods.Bernoulli()
-    return pep.models.PEPClassification(data, _kernel(), likelihood, Z, **options)
-
-
-def _pep_by_chunks(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-    return _pep(data, Z, chunk_size=4, **options)
-
-
-def _tied(model_class: type) -> Callable[..., gpflow.models.GPModel]:
-    def create(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-        options = {"mean_function": gpflow.functions.Constant(0.1), "alpha": 0.7, **options}
-        return model_class(_kernel(), gpflow.likelihoods.Bernoulli(), Z, num_data=100, **options)
-
-    return create
-
-
-MODELS = {
-    "PEPRegression": ModelCase(pep.models.PEPRegression, _pep_regression, _regression_data),
-    "PEP": ModelCase(pep.models.PEP, _pep, _label_data),
-    "PEPClassification": ModelCase(pep.models.PEPClassification, _pep_classification, _label_data),
-    "APEP": ModelCase(pep.models.APEP, _tied(pep.models.APEP), _label_data),
-    "ARPEP": ModelCase(pep.models.ARPEP, _tied(pep.models.ARPEP), _label_data),
-    "RPAPEP": ModelCase(pep.models.RPAPEP, _tied(pep.models.RPAPEP), _label_data),
-}
-BY_CHUNKS = {
-    "PEPRegression by chunks": ModelCase(
-        pep.models.PEPRegression, _pep_regression_by_chunks, _regression_data
-    ),
-    "PEP by chunks": ModelCase(pep.models.PEP, _pep_by_chunks, _label_data),
-}
-#: All their code but some lines is that of another model here.
-NEARLY_ANOTHER = ("PEPClassification", "RPAPEP", *BY_CHUNKS)
-
-
-def _params(cases: dict[str, ModelCase]) -> list[Any]:
-    """Cases as parameters; those that are nearly another run with the slow tests."""
-    slow = {name: [pytest.mark.slow] for name in NEARLY_ANOTHER}
-    return [pytest.param(case, marks=slow.get(name, []), id=name) for name, case in cases.items()]
-
-
-also_by_chunks = pytest.mark.parametrize("case", _params({**MODELS, **BY_CHUNKS}))
-
-
-@pytest.fixture(params=_params(MODELS))
+@pytest.fixture(params=params(MODELS))
 def case(request: pytest.FixtureRequest) -> ModelCase:
     return request.param
-
-
-Z = np.random.default_rng(5).uniform(-2.0, 2.0, [M, D])
-XNEW = np.random.default_rng(6).uniform(-2.0, 2.0, [5, D])
 
 
 @pytest.fixture
@@ -132,6 +64,12 @@ def data(case: ModelCase) -> Data:
 @pytest.fixture
 def model(case: ModelCase, data: Data) -> gpflow.models.GPModel:
     return case.create(data, Z)
+
+
+@pytest.fixture
+def compiled(case: ModelCase) -> Iterator[Compiled]:
+    with borrowed(case) as compiled:
+        yield compiled
 
 
 def _loss(model: gpflow.models.GPModel, data: Data, compile: bool = False) -> Callable[[], Any]:
@@ -161,7 +99,7 @@ def test_no_public_model_is_forgotten() -> None:
         for _, value in inspect.getmembers(pep.models, inspect.isclass)
         if issubclass(value, gpflow.models.GPModel)
     }
-    assert public == {case.model_class for case in MODELS.values()}
+    assert public == {case.model_class for case in MODELS}
 
 
 def test_is_a_gpflow_model_with_one_loss_mixin(model: gpflow.models.GPModel) -> None:
@@ -180,8 +118,18 @@ def test_objective_is_the_pep_log_marginal_likelihood(
     assert_close(_loss(model, data)(), -log_z, rtol=1e-14)
 
 
-@pytest.mark.parametrize("copy_of", [gpflow.utilities.deepcopy, copy.deepcopy])
-def test_deepcopy(model: gpflow.models.GPModel, data: Data, copy_of: Callable[..., Any]) -> None:
+def test_deepcopy(model: gpflow.models.GPModel, data: Data) -> None:
+    _check_copies(model, data, gpflow.utilities.deepcopy)
+
+
+@of_gpflow
+def test_deepcopy_by_python(model: gpflow.models.GPModel, data: Data) -> None:
+    _check_copies(model, data, copy.deepcopy)
+
+
+def _check_copies(
+    model: gpflow.models.GPModel, data: Data, copy_of: Callable[..., gpflow.models.GPModel]
+) -> None:
     _loss(model, data)()  # Anything cached by a first use has to survive, too.
     twin = copy_of(model)
     _assert_same(twin, model, data)
@@ -214,23 +162,26 @@ def test_checkpoint(
     _assert_same(other, model, data)
 
 
-def test_saved_model_of_predictions(model: gpflow.models.GPModel, tmp_path: Path) -> None:
-    signature = [tf.TensorSpec([None, D], dtype=tf.float64)]
-    model.compiled_predict_f = tf.function(
-        lambda Xnew: model.predict_f(Xnew, full_cov=False), input_signature=signature
-    )
-    model.compiled_predict_y = tf.function(
-        lambda Xnew: model.predict_y(Xnew), input_signature=signature
-    )
-    tf.saved_model.save(model, str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
+def _assert_saved(model: gpflow.models.GPModel, method: str, directory: Path) -> None:
+    loaded, predict = saved_and_loaded(model, method, str(directory)), getattr(model, method)
     for Xnew in (XNEW, XNEW[:1], np.vstack([XNEW, XNEW])):
-        for actual, expected in zip(loaded.compiled_predict_f(Xnew), model.predict_f(Xnew)):
-            assert_close(actual, expected, rtol=1e-12)
-        for actual, expected in zip(loaded.compiled_predict_y(Xnew), model.predict_y(Xnew)):
+        for actual, expected in zip(loaded.compiled(Xnew), predict(Xnew)):
             assert_close(actual, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("case", but_pep[: len(MODELS)])
+def test_saved_model_of_predictions(model: gpflow.models.GPModel, tmp_path: Path) -> None:
+    _assert_saved(model, "predict_f", tmp_path)
+
+
+@of_gpflow
+def test_saved_model_of_predictions_of_targets(
+    model: gpflow.models.GPModel, tmp_path: Path
+) -> None:
+    _assert_saved(model, "predict_y", tmp_path)
+
+
+@of_gpflow
 def test_saved_model_of_a_posterior(model: gpflow.models.GPModel, tmp_path: Path) -> None:
     """The cached posterior as variables: it needs no data, and can be refreshed."""
     posterior = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
@@ -274,7 +225,8 @@ def test_alpha_is_not_trained(model: gpflow.models.GPModel) -> None:
     assert id(model.alpha.unconstrained_variable) not in ids
 
 
-def test_set_trainable(model: gpflow.models.GPModel, data: Data) -> None:
+def test_set_trainable(compiled: Compiled) -> None:
+    model = compiled.model
     everything = len(model.trainable_variables)
     gpflow.set_trainable(model.inducing_variable, False)
     gpflow.set_trainable(model.kernel.variance, False)
@@ -284,9 +236,7 @@ def test_set_trainable(model: gpflow.models.GPModel, data: Data) -> None:
         float(model.kernel.variance.numpy()),
     )
     lengthscales_before = model.kernel.lengthscales.numpy()
-    gpflow.optimizers.Scipy().minimize(
-        _loss(model, data), model.trainable_variables, options={"maxiter": 3}
-    )
+    compiled.minimize(3)
     np.testing.assert_array_equal(model.inducing_variable.Z.numpy(), Z_before)
     assert float(model.kernel.variance.numpy()) == variance_before
     assert np.all(model.kernel.lengthscales.numpy() != lengthscales_before)
@@ -301,8 +251,16 @@ def test_prior(model: gpflow.models.GPModel, data: Data) -> None:
     assert_close(_loss(model, data)(), without - log_density, rtol=1e-12)
 
 
-@pytest.mark.parametrize("compile", [True, False])
-def test_scipy_improves_the_loss(model: gpflow.models.GPModel, data: Data, compile: bool) -> None:
+def test_scipy_improves_the_loss(model: gpflow.models.GPModel, data: Data) -> None:
+    _check_scipy(model, data, compile=True)
+
+
+@of_gpflow
+def test_scipy_improves_the_eager_loss(model: gpflow.models.GPModel, data: Data) -> None:
+    _check_scipy(model, data, compile=False)
+
+
+def _check_scipy(model: gpflow.models.GPModel, data: Data, compile: bool) -> None:
     loss = _loss(model, data)
     before = float(loss())
     result = gpflow.optimizers.Scipy().minimize(
@@ -312,13 +270,12 @@ def test_scipy_improves_the_loss(model: gpflow.models.GPModel, data: Data, compi
     assert result.fun < before - 0.1
 
 
-def test_adam_improves_the_loss(model: gpflow.models.GPModel, data: Data) -> None:
-    loss = _loss(model, data, compile=True)
-    before = float(loss())
-    optimizer = tf_keras.optimizers.Adam(0.01)
+def test_adam_improves_the_loss(compiled: Compiled) -> None:
+    before = float(compiled.loss())
+    optimizer = Adam(0.01)
     for _ in range(5):
-        optimizer.minimize(loss, model.trainable_variables)
-    assert float(loss()) < before
+        optimizer.minimize(compiled.loss, compiled.variables)
+    assert float(compiled.loss()) < before
 
 
 @also_by_chunks
@@ -339,86 +296,75 @@ def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> N
     assert mean.dtype == variance.dtype == tf.float32
     assert_close(mean, mean_in_double, rtol=1e-3)
     assert_close(variance, variance_in_double, rtol=1e-3)
-    gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, options={"maxiter": 2})
+    gpflow.optimizers.Scipy().minimize(
+        loss, model.trainable_variables, compile=False, options={"maxiter": 2}
+    )
 
 
-@also_by_chunks
+def _replacement(case: ModelCase, num_rows: int) -> Data:
+    pieces = [case.data(seed) for seed in (1, 2)]
+    X, Y = (np.concatenate(arrays)[:num_rows] for arrays in zip(*pieces))
+    return X, Y
+
+
+@pytest.mark.parametrize("case", but_pep)
 class TestDataInVariables:
     """Data whose number of rows is not known to the graph, and changes."""
 
-    def _variables(self, case: ModelCase) -> Data:
-        X, Y = case.data(0)
-        return (
-            tf.Variable(X, shape=[None, X.shape[1]], trainable=False),
-            tf.Variable(Y, shape=[None, Y.shape[1]], trainable=False),
-        )
+    @pytest.fixture
+    def compiled(self, case: ModelCase) -> Iterator[Compiled]:
+        with borrowed(case, data_in_variables=True) as compiled:
+            yield compiled
 
-    def _replacement(self, case: ModelCase, num_rows: int) -> Data:
-        pieces = [case.data(seed) for seed in (1, 2)]
-        X, Y = (np.concatenate(arrays)[:num_rows] for arrays in zip(*pieces))
-        return X, Y
-
-    def test_replaced_by_data_of_another_length(self, case: ModelCase) -> None:
-        X, Y = self._variables(case)
-        model = case.create((X, Y), Z)
-        if isinstance(model, ExternalDataTrainingLossMixin):
-            loss = tf.function(lambda: model.training_loss((X, Y)))
-        else:
-            loss = model.training_loss_closure(compile=True)
-        predict = tf.function(model.predict_f)
-        variables = model.trainable_variables
+    def test_replaced_by_data_of_another_length(self, case: ModelCase, compiled: Compiled) -> None:
         for num_rows in (2 * N, 1):
-            new = self._replacement(case, num_rows)
-            X.assign(new[0])
-            Y.assign(new[1])
-            fresh = case.create(new, Z)
-            assert_close(loss(), _loss(fresh, new)(), rtol=1e-10)
-            for actual, expected in zip(predict(XNEW), fresh.predict_f(XNEW)):
-                assert_close(actual, expected, rtol=1e-10)
-            for actual, expected in zip(
-                gradients(loss, variables), gradients(_loss(fresh, new), fresh.trainable_variables)
-            ):
-                assert_close(actual, expected, rtol=1e-9)
+            new = _replacement(case, num_rows)
+            compiled.assign_data(new)
+            _assert_same_as_fresh(compiled, case, new)
 
-    def test_compiled_once(self, case: ModelCase) -> None:
-        X, Y = self._variables(case)
-        model = case.create((X, Y), Z)
-        traces: list[None] = []
-
-        @tf.function
-        def loss() -> tf.Tensor:
-            traces.append(None)
-            arguments = ((X, Y),) if isinstance(model, ExternalDataTrainingLossMixin) else ()
-            return model.training_loss(*arguments)
-
+    def test_compiled_once(self, case: ModelCase, compiled: Compiled) -> None:
+        """By all tests together, whatever they have assigned."""
         for num_rows in (N, 2 * N, 4):
-            new = self._replacement(case, num_rows)
-            X.assign(new[0])
-            Y.assign(new[1])
-            loss()
-        assert len(traces) == 1
+            compiled.assign_data(_replacement(case, num_rows))
+            compiled.loss()
+        assert compiled.loss.experimental_get_tracing_count() == 1
 
 
-unknown_shapes = pytest.mark.parametrize(
-    "shape", [pytest.param([None, D], marks=pytest.mark.slow), [None, None]]
-)
+def _assert_same_as_fresh(compiled: Compiled, case: ModelCase, data: Data) -> None:
+    fresh = case.create(data, Z)
+    loss, gradients = compiled.loss_and_gradients()
+    expected_loss, expected_gradients = value_and_gradients(fresh, data)
+    assert_close(loss, expected_loss, rtol=1e-10)
+    for actual, expected in zip(gradients, expected_gradients, strict=True):
+        assert_close(actual, expected, rtol=1e-9)
+    for actual, expected in zip(compiled.predict_f(XNEW), fresh.predict_f(XNEW)):
+        assert_close(actual, expected, rtol=1e-10)
 
 
-@unknown_shapes
+@of_gpflow
 @pytest.mark.parametrize("full_cov", [False, True])
-def test_unknown_static_shapes(
-    model: gpflow.models.GPModel, shape: list[int | None], full_cov: bool
-) -> None:
+def test_unknown_static_shapes(compiled: Compiled, full_cov: bool) -> None:
+    predict = compiled.predict_f_full_cov if full_cov else compiled.predict_f
+    for Xnew in (XNEW, XNEW[:2]):
+        expected = compiled.model.predict_f(Xnew, full_cov=full_cov)
+        for actual, wanted in zip(predict(Xnew), expected):
+            assert_close(actual, wanted, rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full_cov", [False, True])
+def test_unknown_number_of_new_rows(model: gpflow.models.GPModel, full_cov: bool) -> None:
     predict = tf.function(
         lambda Xnew: model.predict_f(Xnew, full_cov=full_cov),
-        input_signature=[tf.TensorSpec(shape, dtype=tf.float64)],
+        input_signature=[tf.TensorSpec([None, D], dtype=tf.float64)],
     )
     for Xnew in (XNEW, XNEW[:2]):
         for actual, expected in zip(predict(Xnew), model.predict_f(Xnew, full_cov=full_cov)):
             assert_close(actual, expected, rtol=1e-10)
 
 
-@unknown_shapes
+@of_gpflow
+@pytest.mark.parametrize("shape", [pytest.param([None, D], marks=pytest.mark.slow), [None, None]])
 def test_unknown_static_shapes_of_density(
     model: gpflow.models.GPModel, data: Data, shape: list[int | None]
 ) -> None:
@@ -442,7 +388,7 @@ class TestIllConditioned:
         gpflow.config.set_default_jitter(1e-20)
         line = np.linspace(-0.1, 0.1, 10)
         Z = np.stack([line, line], axis=1)
-        Kuu = _kernel()(Z).numpy()
+        Kuu = kernel()(Z).numpy()
         assert np.min(np.linalg.eigvalsh(Kuu)) < 1e-16  # singular in double precision
         assert np.any(np.isnan(tf.linalg.cholesky(Kuu)))
         return np.vstack([Z, Z])
@@ -492,84 +438,135 @@ class TestIllConditioned:
         assert_close(duplicated, alone, rtol=1e-3)
 
 
+class Watched(NamedTuple):
+    """What an optimisation wrote for TensorBoard, and the losses that it went through."""
+
+    accumulator: Any
+    losses: list[float]
+
+
+#: One optimisation of a model serves the tests of all that is written.
+WATCHED: dict[str, Watched] = {}
+
+
 class TestMonitor:
     """GPflow's own monitor tasks as the step callback of an optimisation."""
 
     @pytest.fixture
-    def events(
-        self, model: gpflow.models.GPModel, data: Data, tmp_path: Path
-    ) -> Iterator[dict[str, Any]]:
-        accumulator_module = pytest.importorskip(
-            "tensorboard.backend.event_processing.event_accumulator"
-        )
+    def watched(self, case: ModelCase, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+        pytest.importorskip("tensorboard")
         pytest.importorskip("matplotlib")
-        losses: list[float] = []
-
-        def current_loss() -> float:
-            losses.append(float(_loss(model, data)()))
-            return losses[-1]
-
-        def draw(_: Any, axes: Any) -> None:
-            mean, _variance = model.predict_f(XNEW)
-            axes.plot(XNEW[:, 0], mean[:, 0], ".")
-
-        directory = str(tmp_path)
-        monitor = gpflow.monitor.Monitor(
-            gpflow.monitor.MonitorTaskGroup(
-                [
-                    gpflow.monitor.ModelToTensorBoard(directory, model, keywords_to_monitor=["*"]),
-                    gpflow.monitor.ScalarToTensorBoard(directory, current_loss, "loss"),
-                ],
-                period=1,
-            ),
-            gpflow.monitor.MonitorTaskGroup(
-                gpflow.monitor.ImageToTensorBoard(directory, draw, "fit"), period=2
-            ),
-        )
-        gpflow.optimizers.Scipy().minimize(
-            _loss(model, data),
-            model.trainable_variables,
-            options={"maxiter": 4},
-            step_callback=monitor,
-        )
-        accumulator = accumulator_module.EventAccumulator(
-            directory, size_guidance={accumulator_module.TENSORS: 0}
-        )
-        accumulator.Reload()
-        yield {"accumulator": accumulator, "losses": losses}
+        if case.name not in WATCHED:
+            WATCHED[case.name] = _watch(case, str(tmp_path_factory.mktemp("events")))
+        return WATCHED[case.name]
 
     def _series(self, accumulator: Any, tag: str) -> dict[int, Any]:
         return {
             event.step: tf.make_ndarray(event.tensor_proto) for event in accumulator.Tensors(tag)
         }
 
-    def test_scalar(self, events: dict[str, Any]) -> None:
-        series = self._series(events["accumulator"], "loss")
-        assert list(series) == list(range(len(events["losses"])))
+    def test_scalar(self, watched: Watched) -> None:
+        series = self._series(watched.accumulator, "loss")
+        assert list(series) == list(range(len(watched.losses)))
         assert len(series) >= 3
-        assert_close(list(series.values()), events["losses"], rtol=1e-6)
-        assert events["losses"][-1] < events["losses"][0]
+        assert_close(list(series.values()), watched.losses, rtol=1e-6)
+        assert watched.losses[-1] < watched.losses[0]
 
-    def test_model(self, events: dict[str, Any], model: gpflow.models.GPModel) -> None:
-        accumulator = events["accumulator"]
+    def test_model(self, watched: Watched) -> None:
+        accumulator = watched.accumulator
         tags = accumulator.Tags()["tensors"]
         variance = [tag for tag in tags if tag.endswith("kernel.variance")]
         assert len(variance) == 1
         # The file holds the value before the step that the callback announces or after it; in
         # either case the series has moved away from where it began.
         values = [float(value) for value in self._series(accumulator, variance[0]).values()]
-        assert len(values) == len(events["losses"])
+        assert len(values) == len(watched.losses)
         assert len(set(values)) > 1
         alphas = [tag for tag in tags if tag.endswith("alpha")]
         assert len(alphas) == 1
         recorded = [float(value) for value in self._series(accumulator, alphas[0]).values()]
         assert_close(recorded, np.full(len(recorded), 0.7), rtol=1e-6)
 
-    def test_image(self, events: dict[str, Any]) -> None:
-        images = self._series(events["accumulator"], "fit")
-        assert list(images) == [step for step in range(len(events["losses"])) if step % 2 == 0]
+    def test_image(self, watched: Watched) -> None:
+        images = self._series(watched.accumulator, "fit")
+        assert list(images) == [step for step in range(len(watched.losses)) if step % 2 == 0]
         for image in images.values():
             width, height, *encoded = image
             assert int(width) > 0 and int(height) > 0
             assert len(encoded) == 1
             assert tf.io.decode_png(encoded[0]).shape[2] in (3, 4)
+
+
+def _watch(case: ModelCase, directory: str) -> Watched:
+    from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
+
+    with borrowed(case) as compiled:
+        losses = _minimize_watched(compiled, directory)
+    accumulator = EventAccumulator(directory, size_guidance={TENSORS: 0})
+    accumulator.Reload()
+    return Watched(accumulator, losses)
+
+
+def _minimize_watched(compiled: Compiled, directory: str) -> list[float]:
+    losses: list[float] = []
+
+    def current_loss() -> float:
+        losses.append(float(compiled.loss()))
+        return losses[-1]
+
+    def draw(_: Any, axes: Any) -> None:
+        mean, _variance = compiled.predict_f(XNEW)
+        axes.plot(XNEW[:, 0], mean[:, 0], ".")
+
+    monitor = gpflow.monitor.Monitor(
+        gpflow.monitor.MonitorTaskGroup(
+            [
+                gpflow.monitor.ModelToTensorBoard(
+                    directory, compiled.model, keywords_to_monitor=["*"]
+                ),
+                gpflow.monitor.ScalarToTensorBoard(directory, current_loss, "loss"),
+            ],
+            period=1,
+        ),
+        gpflow.monitor.MonitorTaskGroup(
+            gpflow.monitor.ImageToTensorBoard(directory, draw, "fit"), period=2
+        ),
+    )
+    compiled.minimize(4, step_callback=monitor)
+    return losses
+
+
+@pytest.mark.parametrize("case", WHOLE_CHAIN, ids=lambda case: case.name)
+def test_all_that_a_user_does(case: ModelCase, tmp_path: Path) -> None:
+    """
+    Other data, trained, copied, written, read and saved: for models whose tests of each of these
+    run with the slow ones.
+    """
+    with borrowed(case, data_in_variables=True) as compiled:
+        before = compiled.predict_f(XNEW)
+        for num_rows in (2 * N, 1):
+            new = _replacement(case, num_rows)
+            compiled.assign_data(new)
+            _assert_same_as_fresh(compiled, case, new)
+        new = case.data(1)
+        compiled.assign_data(new)
+        assert compiled.loss.experimental_get_tracing_count() == 1
+        start = float(compiled.loss())
+        result = compiled.minimize(5)
+        assert result.fun < start - 0.1
+        assert float(compiled.loss()) == pytest.approx(result.fun, rel=1e-9)
+
+        model, trained = compiled.model, compiled.predict_f(XNEW)
+        assert np.max(np.abs(before[0] - trained[0])) > 1e-3
+        with_constants = case.create(new, Z)
+        values = gpflow.utilities.parameter_dict(model)
+        gpflow.utilities.multiple_assign(
+            with_constants, {name: values[name] for name in values if ".data" not in name}
+        )
+        twin, read = gpflow.utilities.deepcopy(with_constants), case.create(new, Z)
+        checkpoint = tf.train.Checkpoint(model=twin).write(str(tmp_path / "checkpoint"))
+        tf.train.Checkpoint(model=read).read(checkpoint).assert_existing_objects_matched()
+        for other in (with_constants, twin, read):
+            for actual, expected in zip(other.predict_f(XNEW), trained):
+                assert_close(actual, expected, rtol=1e-9)
+        _assert_saved(read, "predict_f", tmp_path / "saved")

@@ -1,0 +1,220 @@
+"""Every public model of the package, how to create it, and one of each compiled for all tests."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import Array, regression_problem
+
+import gpflow_pep as pep
+
+N, D, M = 15, 2, 4
+Data = tuple[Any, Any]
+Z = np.random.default_rng(5).uniform(-2.0, 2.0, [M, D])
+XNEW = np.random.default_rng(6).uniform(-2.0, 2.0, [5, D])
+
+
+class ModelCase(NamedTuple):
+    """How to create one model from data, and data that suit it."""
+
+    name: str
+    model_class: type
+    create: Callable[..., gpflow.models.GPModel]  # (data, Z, **options) -> model
+    data: Callable[[int], Data]  # seed -> NumPy arrays of N rows
+
+
+def _regression_data(seed: int) -> Data:
+    problem = regression_problem(seed, num_data=N)
+    return problem.X, problem.Y
+
+
+def _label_data(seed: int) -> Data:
+    X, Y = _regression_data(seed)
+    return X, np.where(Y > 0.4, 1.0, 0.0)
+
+
+def kernel() -> gpflow.kernels.Kernel:
+    return gpflow.kernels.SquaredExponential(lengthscales=[0.8, 1.1])
+
+
+def _with_mean(options: dict[str, Any]) -> dict[str, Any]:
+    return {"mean_function": gpflow.functions.Constant(0.1), "alpha": 0.7, **options}
+
+
+def _tolerance() -> float:
+    """Far below those of the comparisons, whose models start from different sites."""
+    return 1e-11 if gpflow.default_float() == np.float64 else 1e-4
+
+
+def _pep_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = _with_mean(options)
+    return pep.models.PEPRegression(data, kernel(), Z, noise_variance=0.1, **options)
+
+
+def _pep_gaussian(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = {"tolerance": _tolerance(), **_with_mean(options)}
+    return pep.models.PEP(data, kernel(), gpflow.likelihoods.Gaussian(0.1), Z, **options)
+
+
+def _pep_probit(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = {"tolerance": _tolerance(), **_with_mean(options)}
+    return pep.models.PEP(data, kernel(), gpflow.likelihoods.Bernoulli(), Z, **options)
+
+
+def _pep_classification(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = {"alpha": 0.7, "tolerance": _tolerance(), **options}
+    # Given, because data that replace others here may all be of one class.
+    likelihood = gpflow.likelihoods.Bernoulli()
+    return pep.models.PEPClassification(data, kernel(), likelihood, Z, **options)
+
+
+def _tied(model_class: type) -> Callable[..., gpflow.models.GPModel]:
+    def create(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+        likelihood = gpflow.likelihoods.Bernoulli()
+        return model_class(kernel(), likelihood, Z, num_data=100, **_with_mean(options))
+
+    return create
+
+
+def _by_chunks(create: Callable[..., gpflow.models.GPModel]) -> Callable[..., Any]:
+    return functools.partial(create, chunk_size=4)
+
+
+#: One of each public model. Their plumbing does not depend on the likelihood, and the sweeps of PEP
+#: take least time with the Gaussian one; `PROBIT` has those that are not here with another.
+MODELS = [
+    ModelCase("PEPRegression", pep.models.PEPRegression, _pep_regression, _regression_data),
+    ModelCase("PEP", pep.models.PEP, _pep_gaussian, _regression_data),
+    ModelCase("PEPClassification", pep.models.PEPClassification, _pep_classification, _label_data),
+    *(
+        ModelCase(model_class.__name__, model_class, _tied(model_class), _label_data)
+        for model_class in (pep.models.APEP, pep.models.ARPEP, pep.models.RPAPEP)
+    ),
+    ModelCase("PEP of labels", pep.models.PEP, _pep_probit, _label_data),
+]
+BY_CHUNKS = [
+    ModelCase(
+        "PEPRegression by chunks",
+        pep.models.PEPRegression,
+        _by_chunks(_pep_regression),
+        _regression_data,
+    ),
+    ModelCase("PEP by chunks", pep.models.PEP, _by_chunks(_pep_probit), _label_data),
+]
+#: All their code but some lines is that of another model: their tests are slow ones, but for those
+#: of `WHOLE_CHAIN`.
+NEARLY_ANOTHER = ("PEPClassification", "RPAPEP", "PEP of labels", *(c.name for c in BY_CHUNKS))
+#: One test goes through all that these do. PEPClassification has the code of PEP.
+WHOLE_CHAIN = [case for case in MODELS if case.name in ("PEPClassification", "RPAPEP")]
+#: Enough for what is GPflow's code around any model's objective or prediction of f.
+ENOUGH = ("PEPRegression", "ARPEP")
+
+
+def params(cases: list[ModelCase], slow: tuple[str, ...] = NEARLY_ANOTHER) -> list[Any]:
+    """Cases as parameters; those named `slow` run with the slow tests."""
+    marks = {name: [pytest.mark.slow] for name in slow}
+    return [pytest.param(case, marks=marks.get(case.name, []), id=case.name) for case in cases]
+
+
+def but(*names: str) -> tuple[str, ...]:
+    """The names of all cases but these."""
+    return tuple(case.name for case in (*MODELS, *BY_CHUNKS) if case.name not in names)
+
+
+class Compiled:
+    """
+    A model, and what tests ask of it, compiled once for all of them.
+
+    Tracing takes a second, running milliseconds: a test that moves the model's variables borrows
+    this one, and all variables are put back afterwards.
+    """
+
+    def __init__(self, case: ModelCase, *, data_in_variables: bool = False) -> None:
+        self.data = case.data(0)
+        if data_in_variables:  # of any number of rows
+            self.data = tuple(
+                tf.Variable(part, shape=[None, part.shape[1]], trainable=False)
+                for part in self.data
+            )
+        self.model = case.create(self.data, Z)
+        self.variables = self.model.trainable_variables
+        tensors = self.data if data_in_variables else tuple(map(tf.constant, self.data))
+        #: GPflow's own helper, which serves models with internal and with external data.
+        self.loss = gpflow.models.training_loss_closure(self.model, tensors, compile=True)
+        self.loss()  # Traced while all is trainable: of what is not, a graph may hold no gradient.
+        self.predict_f = _of_rows(lambda Xnew: self.model.predict_f(Xnew))
+        self.predict_f_full_cov = _of_rows(lambda Xnew: self.model.predict_f(Xnew, full_cov=True))
+        self._kept = [(variable, variable.numpy()) for variable in self._all_variables()]
+        self._trainable = [(part, part.trainable) for part in self.model.parameters]
+
+    def _all_variables(self) -> list[tf.Variable]:
+        data = [part for part in self.data if isinstance(part, tf.Variable)]
+        return list({id(one): one for one in (*self.model.variables, *data)}.values())
+
+    def loss_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            loss = self.loss()
+        gradients = tape.gradient(loss, self.variables)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def minimize(self, max_steps: int, **options: Any) -> Any:
+        """By SciPy, of the variables that are to be trained now."""
+        return gpflow.optimizers.Scipy().minimize(
+            self.loss,
+            self.model.trainable_variables,
+            compile=False,  # the loss is
+            options={"maxiter": max_steps},
+            **options,
+        )
+
+    def assign_data(self, data: Data) -> None:
+        for variable, value in zip(self.data, data):
+            variable.assign(value)
+
+    def restore(self) -> None:
+        for parameter, trainable in self._trainable:
+            gpflow.set_trainable(parameter, trainable)
+        for variable, value in self._kept:
+            variable.assign(value)
+
+
+def _of_rows(function: Callable[[tf.Tensor], Any]) -> Callable[[Any], Any]:
+    return tf.function(function, input_signature=[tf.TensorSpec([None, None], dtype=tf.float64)])
+
+
+def saved_and_loaded(model: gpflow.models.GPModel, method: str, directory: str) -> Any:
+    """The model with one prediction, ``compiled``, for any number of rows, through a file."""
+    function = getattr(model, method)
+    model.compiled = _of_rows(lambda Xnew: function(Xnew))
+    tf.saved_model.save(model, directory)
+    del model.compiled
+    return tf.saved_model.load(directory)
+
+
+_of_case = functools.cache(Compiled)
+
+
+@contextlib.contextmanager
+def borrowed(case: ModelCase, **options: bool) -> Iterator[Compiled]:
+    """The compiled model of a case; put back afterwards."""
+    compiled = _of_case(case, **options)
+    try:
+        yield compiled
+    finally:
+        compiled.restore()
+
+
+def value_and_gradients(model: gpflow.models.GPModel, data: Data) -> tuple[tf.Tensor, list[Array]]:
+    """Of the training loss, not compiled."""
+    loss = gpflow.models.training_loss_closure(
+        model, tuple(map(tf.convert_to_tensor, data)), compile=False
+    )
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = tape.gradient(value, model.trainable_variables)
+    return value, [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]

@@ -1,0 +1,183 @@
+"""
+What models refuse, and that each message says what was got, what was expected and what to do about
+it; and what is unusual but accepted.
+"""
+
+import re
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Beta
+from refusal_cases import (
+    ALPHA_ASSIGNED,
+    GOOD_NUMBER,
+    LABELS,
+    REFUSALS,
+    REMEDY,
+    Changes,
+    D,
+    N,
+    Refused,
+    X,
+    Y,
+    Z,
+    point,
+    regression,
+    targets,
+    tied,
+    with_value,
+)
+from tied_cases import MODELS
+
+import gpflow_pep as pep
+
+
+def _check_message(message: str, refused: Refused) -> None:
+    for part, patterns in (("got", refused.got), ("expected", refused.expected)):
+        for pattern in patterns:
+            assert re.search(pattern, message, re.IGNORECASE | re.DOTALL), (
+                f"what was {part} ({pattern}) is missing in: {message}"
+            )
+    remedy = REMEDY.search(message) or GOOD_NUMBER.search(message)
+    assert remedy, f"what to do is missing in: {message}"
+
+
+@pytest.mark.parametrize(
+    "entry, bad", [(entry, bad) for entry, (_, table) in REFUSALS.items() for bad in table]
+)
+def test_refused(entry: str, bad: str) -> None:
+    call, table = REFUSALS[entry]
+    changes = table[bad].changes()
+    with pytest.raises(ValueError) as caught:
+        call(**changes)
+    _check_message(str(caught.value), table[bad])
+
+
+REFUSED_BY_GPFLOW: dict[str, Changes] = {
+    "negative noise variance": lambda: {"noise_variance": -0.1},
+    "NaN in Z": lambda: {"inducing_variable": with_value(X, np.nan)},
+}
+
+
+@pytest.mark.parametrize("changes", REFUSED_BY_GPFLOW.values(), ids=REFUSED_BY_GPFLOW.keys())
+def test_values_that_gpflows_parameters_refuse(changes: Changes) -> None:
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"(?i)nan|-0\.1"):
+        regression(**changes())
+
+
+@pytest.mark.parametrize(
+    "start, value, refused", ALPHA_ASSIGNED.values(), ids=ALPHA_ASSIGNED.keys()
+)
+def test_alpha_refused_when_assigned(start: Any, value: Any, refused: Refused) -> None:
+    model = regression(alpha=start)
+    with pytest.raises(ValueError) as caught:
+        model.alpha.assign(value)
+    _check_message(str(caught.value), refused)
+    np.testing.assert_array_equal(model.alpha.numpy(), start)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 0.25, 1.0, 1, np.float64(0.5)])
+def test_alpha_accepted_when_assigned(value: Any) -> None:
+    model = regression()
+    model.alpha.assign(value)
+    assert float(model.alpha.numpy()) == value
+
+
+def test_a_likelihood_that_nobody_registered_is_named() -> None:
+    class Unheard(gpflow.likelihoods.ScalarLikelihood):
+        def _scalar_log_prob(self, X: Any, F: Any, Y: Any) -> Any:
+            return -((F - Y) ** 2)
+
+        def _conditional_mean(self, X: Any, F: Any) -> Any:
+            return F
+
+        def _conditional_variance(self, X: Any, F: Any) -> Any:
+            return 0.0 * F + 0.5
+
+    with pytest.raises(NotImplementedError, match=r"Unheard.*register"):
+        point(likelihood=Unheard()).training_loss()
+
+
+def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> None:
+    model = point(max_sweeps=3)
+    model.kernel.variance.unconstrained_variable.assign(np.nan)
+    with (
+        pytest.warns(UserWarning, match="did not converge"),
+        pytest.raises(ValueError, match=r"NaN or infinity(.|\n)*(priors|lower alpha)"),
+    ):
+        model.training_loss()
+
+
+@pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
+def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
+    model = tied(model_class)()
+    compiled = tf.function(model.pep_log_marginal_likelihood)
+    model.q_mu.unconstrained_variable.assign(model.q_mu * np.nan)  # as an optimiser might
+    for function in (lambda: model.pep_log_marginal_likelihood((X, LABELS)), model.posterior):
+        with pytest.raises(ValueError, match="q: got NaN"):
+            function()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got NaN"):
+        compiled((tf.constant(X), tf.constant(LABELS)))
+    model.q_mu.assign(np.zeros([3, 1]))
+    model.kernel.variance.unconstrained_variable.assign(np.nan)
+    with pytest.raises(ValueError, match="log marginal likelihood: got NaN"):
+        model.pep_log_marginal_likelihood((X, LABELS))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.2])
+def test_apep_refuses_a_q_as_wide_as_the_prior(scale: float) -> None:
+    q_sqrt = np.diag([0.1, scale, 0.3])[None]
+    with pytest.raises(ValueError, match=r"q_sqrt: got 1.*expected less than 1.*Leave q_sqrt out"):
+        tied(pep.models.APEP)(q_sqrt=q_sqrt)
+
+
+ACCEPTED_BY_REGRESSION: dict[str, Changes] = {
+    "more inducing points than rows": lambda: {
+        "inducing_variable": np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
+    },
+    "one row": lambda: {"data": (X[:1], Y[:1])},
+    "one inducing point": lambda: {"inducing_variable": Z[:1]},
+    "tensors": lambda: {"data": (tf.constant(X), tf.constant(Y))},
+    "blocks as a list": lambda: {"blocks": [0, 0, 1, 1, 2, 2, 2]},
+    "blocks as int32": lambda: {"blocks": np.array([0, 0, 1, 1, 2, 2, 2], dtype=np.int32)},
+    "alpha as a list": lambda: {"alpha": [0.5] * N},
+    "alpha as an integer": lambda: {"alpha": 1},
+    "chunk_size as a NumPy integer": lambda: {"chunk_size": np.int64(3)},
+}
+
+
+@pytest.mark.parametrize(
+    "changes", ACCEPTED_BY_REGRESSION.values(), ids=ACCEPTED_BY_REGRESSION.keys()
+)
+def test_accepted_by_regression(changes: Changes) -> None:
+    model = regression(**changes())
+    assert np.isfinite(model.training_loss())
+    mean, variance = model.predict_f(X)
+    assert np.all(np.isfinite(mean)) and np.all(variance.numpy() > -1e-12)
+
+
+ACCEPTED_BY_PEP: dict[str, Changes] = {
+    "more inducing points than rows": lambda: {
+        "inducing_variable": np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
+    },
+    "one row": lambda: {"data": (X[:1], LABELS[:1])},
+    "one inducing point": lambda: {"inducing_variable": Z[:1]},
+    "all labels equal": lambda: {"data": (X, np.ones([N, 1]))},
+    "alpha as a list": lambda: {"alpha": [0.5] * N},
+    "max_sweeps as a NumPy integer": lambda: {"max_sweeps": np.int64(50)},
+    "targets at the edges of the support": lambda: targets(0.0, Beta(), 1.0),
+    "two columns of labels": lambda: {"data": (X, np.hstack([LABELS, 1.0 - LABELS]))},
+    "the same row twice": lambda: {"data": (np.vstack([X, X[:1]]), np.vstack([LABELS, [[1.0]]]))},
+}
+
+
+@pytest.mark.parametrize("changes", ACCEPTED_BY_PEP.values(), ids=ACCEPTED_BY_PEP.keys())
+def test_accepted_by_pep(changes: Changes) -> None:
+    model = point(**changes())
+    assert np.isfinite(model.training_loss())
+    assert model.last_inference.converged
+    mean, variance = model.predict_f(X)
+    assert np.all(np.isfinite(mean)) and np.all(variance.numpy() > 0.0)
