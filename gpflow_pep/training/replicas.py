@@ -59,7 +59,7 @@ class Replicas:
         return self._strategy.experimental_local_results(self._strategy.run(function))[0]
 
     def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
-        """Take the rows of a batch that are for the replica that asks, and their fraction of all."""
+        """Take the rows of a batch for the replica that asks, and their fraction of all."""
         if self._strategy is None:
             return batch, 1.0
         number = tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -6,7 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 from gpflow.kernels import SquaredExponential
-from gpflow_pep.recipes import saspa
+from gpflow_pep.selection import saspa
 from helpers import load_example
 
 import gpflow_pep as pep

@@ -28,7 +28,7 @@ def test_batch_after_batch_is_one_sequential_pass(streaming: ModuleType) -> None
         filtered.update((X[part], Y[part]))
     model.update_sites(sequential=True)
     A = project(filtered.W, model.inducing_variable, kernel, X).A.numpy()
-    nu, tau = (part.numpy() for part in model.sites.read())
+    nu, tau = (part.numpy() for part in model.read_sites())
     assert_close(filtered.sums.grams[0], (A * tau[:, 0]) @ A.T)
     assert_close(filtered.sums.moments[0], A @ nu)
     # Predictions are those of f, mean function included.
