@@ -4,8 +4,8 @@ from typing import Any
 
 from gpflow.utilities import Dispatcher
 
-#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N]: see
-#: :func:`~gpflow_pep.tilted.log_power_expectation`.
+#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
+#: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`.
 implementations = Dispatcher("gpflow_pep.tilted.log_power_expectation")
 
 #: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see

@@ -64,7 +64,8 @@ def log_power_expectation(
     Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
     # GPflow takes class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
-    alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(Fmu)[:1])
+    alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
+    alpha = alpha[None] if alpha.shape.rank == 0 else alpha
     X = tf.convert_to_tensor(X)
     return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha)
 

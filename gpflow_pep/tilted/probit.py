@@ -1,16 +1,21 @@
 r"""The squeezed probit, :math:`p = \epsilon + (1 - 2 \epsilon) \Phi(\pm f)`, by a rule of its own.
 
 It is what most classifiers use, and its tilted integrals are most of the time of a sweep. Beside
-the general rule of :mod:`gpflow_pep.ops.quadrature`, this one places its nodes evenly, which costs
-next to nothing, and needs fewer of them: :math:`p^\alpha` is constant but for a step of fixed
+the general rule of :mod:`gpflow_pep.ops.quadrature`, these place their nodes evenly, which costs
+next to nothing, and need fewer of them: :math:`p^\alpha` is constant but for a step of fixed
 width, and a multiple of :math:`\Phi`, whose expectation is known, has the same ends. What is left
 to integrate is a bump. Nodes cover the bump where the Gaussian is wide beside it, and the Gaussian
 where it is not.
+
+Where all rows have one power and the floor is GPflow's, the bump is one function for all: it is
+computed at a few places once, and integrals are a matrix product. That takes a third of the time.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import scipy.special
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.likelihoods import Bernoulli
@@ -28,6 +33,9 @@ _NUM_NODES = 48
 
 #: A Gaussian of smaller standard deviation than this is narrow.
 _NARROW = 0.7
+#: With one bump for all rows: where it is computed, the standard deviation below which these places
+#: are too far apart, and the nodes that are used then. Errors are below 3e-10 in all.
+_NUM_PLACES, _NARROW_BESIDE_PLACES, _NUM_HERMITE = 96, 0.2, 12
 #: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of its height.
 _BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
 
@@ -61,9 +69,83 @@ def _bernoulli(
 ) -> tf.Tensor:
     if likelihood.invlink is not inv_probit:
         return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+    if alpha.shape[0] == 1:
+        return tf.reduce_sum(_with_one_bump(signs(Y) * Fmu, Fvar, alpha[:, None]), axis=-1)
     epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
     terms = squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, alpha[:, None], _NUM_NODES)
     return tf.reduce_sum(terms, axis=-1)
+
+
+def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute the same as :func:`squeezed_probit_log_power_expectation` for one power of all rows.
+
+    With :math:`g = (p^\alpha - 1) / \alpha`, whose ends are a and a + b, it is
+    :math:`E[g] = a + b \Phi(m / \sqrt{1 + v}) + \int N(f; m, v) R(f) df`, where
+    :math:`R = g - a - b \Phi` does not depend on the row. Where the Gaussian is narrow,
+    Gauss-Hermite nodes take g itself.
+
+    :param mean: m times the sign of the label, [N, L].
+    :param variance: v, [N, L].
+    :param alpha: The power, [1, 1].
+    """
+
+    def g(erfc: tf.Tensor) -> tf.Tensor:
+        return expm1_quotient(tf.math.log(_SQUEEZE + (0.5 - _SQUEEZE) * erfc), alpha)
+
+    dtype = mean.dtype
+    low = g(tf.zeros([1, 1], dtype))
+    b = g(tf.constant(2.0, dtype, [1, 1])) - low
+    start = float(scipy.special.ndtri(_SQUEEZE)) - _BELOW_FLOOR
+    places = np.linspace(start, _ABOVE_ZERO, _NUM_PLACES)
+    erfc = tf.constant(scipy.special.erfc(places * -np.sqrt(0.5))[:, None], dtype)  # 2 Phi
+    bump = (g(erfc) - (low + 0.5 * b * erfc)) * (places[1] - places[0])
+    narrow = tf.stop_gradient(variance) < _NARROW_BESIDE_PLACES**2
+    wide = tf.where(narrow, tf.ones_like(variance), variance)
+    by_places = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))
+    by_places += _sum_over_places(tf.constant(places[:, None], dtype), bump, mean, wide)
+
+    nodes, own_weights = np.polynomial.hermite_e.hermegauss(_NUM_HERMITE)
+    own_weights = tf.constant((own_weights / np.sum(own_weights))[:, None, None], dtype)
+    deviation = tf.sqrt(tf.where(narrow, variance, tf.zeros_like(variance)))
+    offset = tf.stop_gradient(deviation * tf.constant(nodes[:, None, None], dtype))
+    values = g(tf.math.erfc((tf.stop_gradient(mean) + offset) * -np.sqrt(0.5)))
+    at_nodes = _sum(own_weights * values, offset, mean, variance)
+    return log1p_ratio(tf.where(narrow, at_nodes, by_places), alpha)
+
+
+def _sum_over_places(
+    places: tf.Tensor, values: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
+) -> tf.Tensor:
+    """
+    Sum values at places that all rows share under the Gaussian of each row: a matrix product.
+
+    :param places: [Q, 1].
+    :param values: At the places, [Q, 1]; constants.
+    :param mean: m [N, L].
+    :param variance: v [N, L].
+    """
+    m, v = (tf.reshape(tf.stop_gradient(part), [-1, 1]) for part in (mean, variance))
+    offset = tf.transpose(places) - m
+    density = tf.math.rsqrt(2.0 * np.pi * v) * tf.exp(offset * (offset * (-0.5 / v)))
+
+    @tf.custom_gradient
+    def sums(
+        values: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
+    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[Any, ...]]]":
+        def gradient(upstream: tf.Tensor) -> "tuple[Any, ...]":
+            powers = tf.concat([values, values * places, values * tf.square(places)], axis=1)
+            zeroth, first, second = tf.split(sums(powers, mean, variance), 3, axis=1)
+            by_mean = (first - mean * zeroth) / variance
+            square = second - mean * (2.0 * first - mean * zeroth)
+            by_variance = 0.5 * (square / variance - zeroth) / variance
+            by_both = (tf.reduce_sum(upstream * by, 1, True) for by in (by_mean, by_variance))
+            return None, *by_both
+
+        return tf.matmul(density, values), gradient
+
+    columns = (tf.reshape(part, [-1, 1]) for part in (mean, variance))
+    return tf.reshape(sums(tf.stop_gradient(values), *columns), tf.shape(mean))
 
 
 @check_shapes(
@@ -71,7 +153,7 @@ def _bernoulli(
     "variance: [N, L]",
     "Y: [N, L]",
     "epsilon: []",
-    "alpha: [N, 1]",
+    "alpha: [broadcast N, 1]",
     "return: [N, L]",
 )
 def squeezed_probit_log_power_expectation(
@@ -150,10 +232,23 @@ def _integrate(
     :param mean: m [N, L].
     :param variance: v [N, L].
     """
-    m, v = tf.stop_gradient(mean), tf.stop_gradient(variance)
-    weights = tf.exp(offset * (offset * (-0.5 / v)))
-    spacing = 2.0 / (weights.shape[0] - 1)
+    v = tf.stop_gradient(variance)
+    spacing = 2.0 / (offset.shape[0] - 1)
     density = tf.stop_gradient(reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v))
+    weights = tf.stop_gradient(density * tf.exp(offset * (offset * (-0.5 / v))))
+    return _sum(weights * values, offset, mean, variance)
+
+
+def _sum(weighted: tf.Tensor, offset: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """
+    Sum over nodes, with derivatives in mean and variance as those of a Gaussian at constant nodes.
+
+    :param weighted: Values at the nodes times weights, [Q, N, L].
+    :param offset: Nodes less the mean, [Q, N, L], constant.
+    :param mean: m [N, L].
+    :param variance: v [N, L].
+    """
+    m = tf.stop_gradient(mean)
 
     @tf.custom_gradient
     def total(
@@ -169,9 +264,9 @@ def _integrate(
             by_mean = (first - moved * zeroth) / variance
             square = second - moved * (2.0 * first - moved * zeroth)
             by_variance = 0.5 * (square / variance - zeroth) / variance
-            by_weighted = upstream * density * tf.ones_like(weighted)
+            by_weighted = upstream * tf.ones_like(weighted)
             return by_weighted, upstream * by_mean, upstream * by_variance
 
-        return density * tf.reduce_sum(weighted, axis=0), gradient
+        return tf.reduce_sum(weighted, axis=0), gradient
 
-    return total(tf.stop_gradient(weights) * values, mean, variance)
+    return total(weighted, mean, variance)

@@ -16,6 +16,7 @@ def _switched(
     alpha: tf.Tensor,
 ) -> tf.Tensor:
     count = len(likelihood.likelihoods)
+    alpha = tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
     which = tf.cast(Y[:, -1], tf.int32)
     parts = [tf.dynamic_partition(rows, which, count) for rows in (X, Fmu, Fvar, Y[:, :-1], alpha)]
     results = [
