@@ -15,7 +15,7 @@ CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test slow lint types docs demo bench
+.PHONY: help setup test slow faults lint types docs demo bench
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -34,6 +34,9 @@ test: $(STAMP)  ## run the tests, except the slow ones
 
 slow: $(STAMP)  ## run the tests that take long or gigabytes
 	$(BIN)/python -m pytest -m slow
+
+faults: $(STAMP)  ## break the package in ten places, one at a time, and see the tests notice
+	$(BIN)/python tests/faults.py
 
 lint: $(STAMP)  ## check style and format with ruff
 	$(BIN)/ruff check .

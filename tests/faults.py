@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""
+Deliberate faults, one at a time, and whether the fast tests catch each.
+
+    python tests/faults.py                 # all: make faults
+    python tests/faults.py cavity tilted   # only those whose name has one of these
+    python tests/faults.py --check         # only whether every old text is there once
+
+The tree is copied first; nothing is changed in it. Edit FAULTS as the package changes: `old` must
+occur exactly once in `file`. `tests` are files or folders below tests/; -x stops at the first.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    name: str
+    file: str  # below gpflow_pep/
+    old: str
+    new: str
+    tests: tuple[str, ...]  # below tests/
+
+
+REGRESSION = ("models/test_regression_values.py", "models/test_regression_limits.py")
+POINT = ("models/test_pep_values.py", "models/test_pep_limits.py")
+TIED = ("models/test_tied_values.py", "models/test_tied_models.py")
+FAULTS = [
+    Fault(
+        "collapsed: a sign",
+        "energies/collapsed.py",
+        "of_logdet.logdet + 2.0 * tf.reduce_sum(q.half_logdet)",
+        "of_logdet.logdet - 2.0 * tf.reduce_sum(q.half_logdet)",
+        REGRESSION,
+    ),
+    Fault(
+        "point: a factor",
+        "energies/point.py",
+        "- 2.0 * nu * m) / e",
+        "- nu * m) / e",
+        POINT,
+    ),
+    Fault(
+        "tied: a missing term",
+        "energies/tied.py",
+        "        size * log1p_ratio(minus_one, fraction)\n        + ",
+        "        ",
+        TIED,
+    ),
+    Fault(
+        "tilted: a factor of the probit's expectation",
+        "tilted/probit.py",
+        "low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))",
+        "low + b * normal_cdf(mean / tf.sqrt(1.0 + 2.0 * variance))",
+        ("tilted/test_tilted.py", *POINT),
+    ),
+    Fault(
+        "cavity: a missing power",
+        "inference/posterior.py",
+        "(q.m - alpha * sites.nu * q.s) / e",
+        "(q.m - sites.nu * q.s) / e",
+        POINT,
+    ),
+    Fault(
+        "posterior: a factor not transposed",
+        "inference/prediction.py",
+        "tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])",
+        "tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1]))",
+        (*REGRESSION, *POINT),
+    ),
+    Fault(
+        "selection: residual variances not reduced",
+        "selection/variance.py",
+        'd[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])',
+        'd[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])',
+        ("selection/test_selection.py",),
+    ),
+    Fault(
+        "saving: constrained values where unconstrained belong",
+        "compare/saving.py",
+        "arrays[UNCONSTRAINED + path] = parameter.unconstrained_variable.numpy()",
+        "arrays[UNCONSTRAINED + path] = parameter.numpy()",
+        ("compare/test_saving.py",),
+    ),
+    Fault(
+        "sweep: a sign in the sites' second moment",
+        "inference/problem.py",
+        "tau = -delta2 / (1.0 + power * delta2 * s)",
+        "tau = -delta2 / (1.0 - power * delta2 * s)",
+        POINT,
+    ),
+    Fault(
+        "covariances: the residual variance without its projection's square",
+        "covariances/evaluate.py",
+        "(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)",
+        "(kernel, X), 2) - tf.reduce_sum(tf.abs(A), axis=-2)",
+        REGRESSION,
+    ),
+]
+COPIED = ("gpflow_pep", "tests", "examples", "README.md", "pyproject.toml", "setup.cfg", "Makefile")
+
+
+def root() -> Path:
+    said = subprocess.run(
+        ["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True
+    )
+    return Path(said.stdout.strip())
+
+
+def check(tree: Path, faults: list[Fault]) -> bool:
+    good = True
+    for fault in faults:
+        path = tree / "gpflow_pep" / fault.file
+        count = path.read_text().count(fault.old) if path.is_file() else -1
+        if count != 1:
+            good = False
+            what = "there is no such file" if count < 0 else f"the old text occurs {count} times"
+            print(f"EDIT ME   {fault.name}: {fault.file}: {what}")
+        for test in fault.tests:
+            if not (tree / "tests" / test).exists():
+                good = False
+                print(f"EDIT ME   {fault.name}: there is no tests/{test}")
+    return good
+
+
+def try_fault(tree: Path, fault: Fault) -> str:
+    path = tree / "gpflow_pep" / fault.file
+    sound = path.read_text()
+    path.write_text(sound.replace(fault.old, fault.new))
+    try:
+        command = [sys.executable, "-m", "pytest", "-m", "not slow", "-x", "-q", "--tb=no"]
+        command += ["-p", "no:cacheprovider", *(f"tests/{test}" for test in fault.tests)]
+        said = subprocess.run(
+            command,
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        path.write_text(sound)
+    failed = [line for line in said.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if said.returncode == 1 and failed:
+        return f"caught    by {failed[0].split(' ', 1)[1].split(' - ')[0]}"
+    if said.returncode == 0:
+        return "MISSED"
+    return f"BROKEN    (pytest says {said.returncode}) {said.stdout[-300:]}{said.stderr[-300:]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    faults = [
+        fault
+        for fault in FAULTS
+        if not options.names or any(name in fault.name for name in options.names)
+    ]
+    tree = root()
+    if not check(tree, faults):
+        sys.exit(2)
+    if options.check:
+        return
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="faults") as directory:
+        copy = Path(directory)
+        for name in COPIED:
+            source = tree / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        for fault in faults:
+            start = time.time()
+            result = try_fault(copy, fault)
+            missed += not result.startswith("caught")
+            print(f"{result}\n          {fault.name} ({time.time() - start:.0f} s)", flush=True)
+    print(f"{len(faults) - missed} of {len(faults)} faults caught")
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()
