@@ -1,6 +1,7 @@
 """Models whose sites are tied: in the place of ``gpflow.models.SVGP``, for any number of rows."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,9 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     inducing_variable: InducingVariables
     q_mu: Parameter
 
+    energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
+    """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""
+
     def __init__(
         self,
         kernel: Kernel,
@@ -107,10 +111,6 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         """Create the parameter of the covariance of q, [L, M, M]."""
 
     @abc.abstractmethod
-    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
-        """Compute the energy, one of :mod:`gpflow_pep.energies.tied`."""
-
-    @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""
 
@@ -137,7 +137,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         check_columns(self.inducing_variable, X)
         num_data = tf.cast(self.num_data, X.dtype)
         alpha = tf.convert_to_tensor(self.alpha)
-        energy = self._energy(self._posterior_of_v(), alpha, num_data)
+        energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
         value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
@@ -154,8 +154,10 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
         mean, variance = _f_under(*parts, q, X, False)
         check_num_latent(mean.shape[1], self.likelihood, Y)
-        independent = checks.require(
-            tf.equal(alpha, 0.0) if joint else tf.constant(True),
+        if not joint:
+            return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+        without_power = checks.require(
+            tf.equal(alpha, 0.0),
             f"alpha: got a power above 0 with {type(self.kernel).__name__}, under which q"
             f" correlates the latent functions of a row, and {type(self.likelihood).__name__};"
             " expected a likelihood whose integral over all of them is known. Use alpha=0, a"
@@ -163,7 +165,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             " (gpflow.kernels.SharedIndependent or SeparateIndependent with"
             " gpflow.inducing_variables.SharedIndependentInducingVariables).",
         )
-        with tf.control_dependencies(independent):
+        with tf.control_dependencies(without_power):
             return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
 
     def posterior(
@@ -238,6 +240,7 @@ class ARPEP(TiedModel):
     """
 
     q_sqrt: Parameter
+    energy = staticmethod(tied.arpep)
 
     def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
         if q_sqrt is None:
@@ -247,9 +250,6 @@ class ARPEP(TiedModel):
 
     def _posterior_of_v(self) -> WhitenedGaussian:
         return self._whitened(self.q_sqrt)
-
-    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
-        return tied.arpep(q, alpha, num_data)
 
 
 class RPAPEP(ARPEP):
@@ -261,8 +261,7 @@ class RPAPEP(ARPEP):
     section 3.4. For the arguments see :class:`TiedModel`.
     """
 
-    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
-        return tied.rpapep(q, alpha, num_data)
+    energy = staticmethod(tied.rpapep)
 
 
 class APEP(TiedModel):
@@ -286,6 +285,7 @@ class APEP(TiedModel):
     """
 
     site_sqrt: Parameter
+    energy = staticmethod(tied.apep)
 
     def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
         size, num_latent = self.q_mu.shape
@@ -309,9 +309,6 @@ class APEP(TiedModel):
     def _posterior_of_v(self) -> WhitenedGaussian:
         mean, site = self._whitened(self.site_sqrt)
         return WhitenedGaussian(mean, tempered(site, 1.0, 0.0).root)
-
-    def _energy(self, q: WhitenedGaussian, alpha: tf.Tensor, num_data: tf.Tensor) -> TiedEnergy:
-        return tied.apep(q, alpha, num_data)
 
 
 def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
