@@ -19,12 +19,15 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from threadpoolctl import threadpool_limits
 
+from ..covariances.evaluate import is_plain
 from . import checks
 from .model_state import assign, reason, state_of
 from .outputs import bar
 
 #: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
 MEMORY = 50
+#: Stop where no derivative of the objective for each row is larger.
+FLAT = 1e-5
 #: The standard deviation of random starts, in GPflow's unconstrained parameters.
 PERTURBATION = 0.5
 #: What says that a loss cannot be computed for these parameters. Others stop the run.
@@ -116,7 +119,8 @@ def maximise(
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
-        nats; at least 0. Or when no derivative of the objective for each row exceeds ten times it.
+        nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
+        that, or :data:`FLAT`.
     :param window: The improvement is the mean of as many steps, at least 1. With several, a single
         poor step stops nothing, and a larger tolerance makes sense: see :doc:`/training`.
     :param max_iterations: The most steps from each start, at least 1.
@@ -138,7 +142,8 @@ def maximise(
     state, moves = state_of(model), _moves(starts, variables, seed)
     num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
     optimizer = gpflow.optimizers.Scipy()
-    evaluate = optimizer.eval_func(lambda: model.training_loss() / num_rows, variables, {})
+    options = {"autograph": not is_plain(model)}
+    evaluate = optimizer.eval_func(lambda: model.training_loss() / num_rows, variables, options)
     limits = _Limits(tolerance, window, max_iterations)
 
     def parameters() -> AnyNDArray:
@@ -280,7 +285,7 @@ def _ascend(run: _Run, x: AnyNDArray, num_rows: int) -> Ascent:
         "maxiter": run.limits.max_iterations,
         "maxfun": 100 * run.limits.max_iterations,  # a step takes fewer
         "ftol": 0.0,  # the run has a rule of its own
-        "gtol": 10.0 * run.limits.tolerance,
+        "gtol": min(10.0 * run.limits.tolerance, FLAT),
     }
     try:
         outcome = scipy.optimize.minimize(
