@@ -17,7 +17,8 @@ N = 30
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-2.0, 2.0, (N, 1))
 Y = np.sin(2.0 * X) + 0.2 * RNG.standard_normal(X.shape)
-LABELS = (Y > 0.3 * RNG.standard_normal(X.shape)).astype(float)
+NOISE = 0.3 * RNG.standard_normal(X.shape)
+LABELS = (Y > NOISE).astype(float)
 Z = X[:5].copy()
 #: Nats: the optimum that SciPy's own tolerance of 2e-9 reaches, and that of 1e-8 for each row.
 CLOSE = 1e-4
@@ -113,7 +114,10 @@ def test_reaches_the_optimum_of_scipy(build: Any) -> None:
             gpflow.set_trainable(model.inducing_variable, False)
     before = objective(ours)
     record = quiet(ours, tolerance=1e-8)
-    gpflow.optimizers.Scipy().minimize(other.training_loss, other.trainable_variables)
+    compile = isinstance(other, pep.models.PEP)  # which is slow without
+    gpflow.optimizers.Scipy().minimize(
+        other.training_loss, other.trainable_variables, compile=compile
+    )
     assert record.converged
     assert record.objective > before + 1.0
     assert abs(record.objective - objective(other)) < CLOSE
@@ -204,7 +208,7 @@ def test_interrupt_keeps_the_best_of_all_starts() -> None:
 
 @pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
 def test_steps_go_back_from_where_the_model_fails(silent: bool) -> None:
-    free = quiet(walled(0.0))
+    free = quiet(exact())
     model = walled(0.03, silent)  # the path without a wall goes there, its end is at 0.04
     record = quiet(model)
     assert record.failures > 0 and record.converged
@@ -253,8 +257,8 @@ def test_random_starts_follow_from_the_seed() -> None:
         quiet(exact(), starts=3, seed=seed, max_iterations=3) for seed in (1, 1, 2)
     )
     starts = [[start.losses for start in record.starts] for record in (first, again, other)]
-    for loss, same, different in zip(*starts, strict=True):
-        assert_close(loss, same)
+    for losses, same in zip(*starts[:2], strict=True):
+        assert_close(losses, same)
     assert_close(starts[0][0], starts[2][0])  # the parameters as they are
     assert abs(starts[0][1][0] - starts[0][2][0]) > 0.1
     assert abs(starts[0][1][0] - starts[2][1][0]) > 0.1
