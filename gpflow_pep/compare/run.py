@@ -21,8 +21,8 @@ from .datasets import Dataset, Split, split_rows
 from .fitted import FittedClassifier, FittedModel, FittedRegression, Metric, initial_kernel, start
 
 # Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
-# the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing points
-# fit the training rows ever more closely, and held-out rows no better: see docs/training.rst.
+# the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
+# points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
 TOLERANCE = 1e-4
 WINDOW = 10
 
