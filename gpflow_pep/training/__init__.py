@@ -1,15 +1,20 @@
-"""Training: by minibatches, with evaluation and checkpoints; with rows spread over processes."""
+"""Training: on all rows; by minibatches, with checkpoints; with rows spread over processes."""
 
 from .distributed import sharded, sharded_training_loss
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
+from .maximise import Ascent, MaximiseRecord, Step, maximise
 
 __all__ = [
+    "Ascent",
     "EarlyStopping",
     "Evaluation",
     "FitRecord",
+    "MaximiseRecord",
+    "Step",
     "best_evaluation",
     "fit",
+    "maximise",
     "sharded",
     "sharded_training_loss",
     "shuffled_batches",

@@ -1,15 +1,17 @@
-"""Arguments of :func:`fit <gpflow_pep.training.loop.fit>`: refused, or taken apart."""
+"""Arguments of fit and maximise: refused, or taken apart."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 import tf_keras
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ..checks import check_positive
+from ..checks import check_not_sharded, check_positive
+from ..models.base import InternalDataModel
 from ..models.minibatch import MinibatchLoss
 from ..models.pep import PEP
 from ..ops.batches import Epochs
@@ -60,7 +62,7 @@ def loss_and_epochs(
         remedy = (
             "Pass model.minibatch_training_loss_closure(batch_size, seed=0) as batches."
             if isinstance(model, PEP)
-            else "Train it with gpflow.optimizers.Scipy() on model.training_loss."
+            else "Train it with gpflow_pep.training.maximise."
         )
         raise ValueError(
             f"model: got {type(model).__name__}, which holds its data, with batches of data;"
@@ -148,3 +150,48 @@ def variables_of_optimizer(
             " Use gpflow.set_trainable(model, True)."
         )
     return variables
+
+
+def check_holds_data(model: Any) -> list[tf.Variable]:
+    """Find what to train of a model that holds all its rows; refuse others."""
+    held = hasattr(model, "training_loss") and hasattr(model, "data")
+    if isinstance(model, ExternalDataTrainingLossMixin) or not held:
+        raise ValueError(
+            f"model: got {type(model).__name__}, expected a model that holds its data, such as"
+            " PEPRegression, PEP or gpflow.models.SGPR. Train one that takes its data in batches"
+            " with gpflow_pep.training.fit."
+        )
+    if isinstance(model, InternalDataModel):
+        check_not_sharded(
+            model.reduction.count, "maximise", "Use gpflow_pep.training.sharded_training_loss."
+        )
+    return variables_of_optimizer(model, [])
+
+
+def check_limits(tolerance: float, window: int, max_iterations: int, seconds: float | None) -> None:
+    """Refuse rules to stop that are none."""
+    check_positive("window", window)
+    check_positive("max_iterations", max_iterations)
+    if not 0.0 <= tolerance < np.inf:
+        raise ValueError(
+            f"tolerance: got {tolerance}, expected a number of nats for each row of at least 0."
+            " 1e-6 is fine."
+        )
+    if seconds is not None and not seconds > 0.0:
+        raise ValueError(
+            f"seconds: got {seconds}, expected a positive number. None is for no limit."
+        )
+
+
+def further_starts(
+    starts: int | Sequence[Callable[[GPModel], None]], perturb: Callable[[GPModel], None]
+) -> list[Callable[[GPModel], None]]:
+    """Make what sets the parameters of each start but the first."""
+    if not isinstance(starts, Sequence):
+        return [perturb] * (check_positive("starts", starts) - 1)
+    if isinstance(starts, str) or not all(map(callable, starts)):
+        raise ValueError(
+            f"starts: got {starts!r}, expected a number, or functions of the model that assign its"
+            " parameters. Pass [lambda model: model.kernel.variance.assign(2.0)], for example."
+        )
+    return list(starts)

@@ -6,7 +6,6 @@ training loss, a step of the optimiser. Where a checkpoint directory is given, a
 knows is in there, and the same call after the process was killed goes on to the same numbers.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -21,11 +20,11 @@ from gpflow.models import GPModel
 
 from ..checks import check_positive, require_finite
 from ..covariances.evaluate import is_plain
-from ..models import PEP
 from ..models.minibatch import MinibatchLoss
 from ..ops.batches import Epochs, shuffled_rows
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
+from .model_state import assign, reason, state_of
 from .outputs import bar, resumed, scalars
 from .replicas import Replicas
 
@@ -135,7 +134,7 @@ def fit(
     replicas = Replicas(strategy)
     with replicas.scope():
         optimizer.build(variables)
-    state = _state(model)
+    state = state_of(model)
     best = [
         tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state if early_stopping
     ]
@@ -179,7 +178,7 @@ def fit(
                 history.evaluations.append(Evaluation(step, metrics))
                 log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
                 if early_stopping and history.best_step(early_stopping) == step:
-                    _assign(best, state)
+                    assign(best, state)
             newest = history.evaluations[-1].metrics if history.evaluations else {}
             show(step, {"loss": loss_value, **newest})
             history.seconds += time.perf_counter() - started
@@ -187,7 +186,7 @@ def fit(
                 save()
         save()
     if early_stopping and history.evaluations:
-        _assign(state, best)
+        assign(state, best)
     return FitRecord(
         history.num_steps,
         history.seconds,
@@ -253,10 +252,8 @@ def _value(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> floa
     try:
         return float(take_step(batch))
     except tf.errors.InvalidArgumentError as error:
-        said = re.search(r"assertion failed: \[(.*?)\]\n", error.message + "\n", re.DOTALL)
-        lines = [line for line in error.message.splitlines() if line[:1] not in ("", "\t", " ")]
-        reason = said[1] if said else lines[-1]
-    raise ValueError(f"Training stopped at step {step}. {reason.rstrip('. ')}. {REMEDY}")
+        said = reason(error)
+    raise ValueError(f"Training stopped at step {step}. {said.rstrip('. ')}. {REMEDY}")
 
 
 def _evaluated(
@@ -269,7 +266,7 @@ def _evaluated(
     """Metrics. Predictions of PEP move its sites, which training must not see."""
     before = [tf.identity(variable) for variable in state]
     metrics = {name: float(value) for name, value in evaluate(model).items()}
-    _assign(state, before)
+    assign(state, before)
     for name, value in metrics.items():
         if not np.isfinite(value):
             raise ValueError(
@@ -282,16 +279,3 @@ def _evaluated(
             f" returns: {', '.join(metrics) or 'none'}. Name one of them."
         )
     return metrics
-
-
-def _state(model: GPModel) -> list[tf.Variable]:
-    """Find what training and predictions change: parameters, and other trainable variables."""
-    found = [parameter.unconstrained_variable for parameter in model.parameters]
-    if isinstance(model, PEP):
-        found.append(model.sites.version)
-    return list({id(v): v for v in (*found, *model.trainable_variables)}.values())
-
-
-def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)

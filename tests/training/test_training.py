@@ -307,7 +307,7 @@ def test_bar_shows_loss_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
         ({"model": point_pep}, ["model", "PEP", "minibatch_training_loss_closure"]),
         (
             {"model": lambda: pep.models.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:3])},
-            ["model", "PEPRegression", "Scipy"],
+            ["model", "PEPRegression", "maximise"],
         ),
         (
             {

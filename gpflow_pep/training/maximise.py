@@ -1,0 +1,351 @@
+"""
+Training of a model that holds its data, by L-BFGS on all rows.
+
+:func:`maximise` is ``gpflow.optimizers.Scipy`` with settings that serve sparse Gaussian processes,
+and never loses what it has found: where the model raises or its loss is not finite, the step is
+shortened, and however the run ends, the model has the best parameters that were seen.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import gpflow
+import numpy as np
+import scipy.optimize
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.models import GPModel
+from threadpoolctl import threadpool_limits
+
+from ..covariances.evaluate import is_plain
+from . import checks
+from .model_state import assign, reason, state_of
+from .outputs import bar
+
+#: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
+MEMORY = 50
+#: Stop where no derivative of the objective for each row is larger.
+FLAT = 1e-5
+#: The standard deviation of random starts, in GPflow's unconstrained parameters.
+PERTURBATION = 0.5
+#: What says that a loss cannot be computed for these parameters. Others stop the run.
+FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
+
+Evaluate = Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]]
+
+
+class Step(NamedTuple):
+    """What a callback is told after each step of L-BFGS."""
+
+    start: int
+    """Which start, from 0."""
+
+    iteration: int
+    """How many steps were taken from this start."""
+
+    objective: float
+
+
+class Ascent(NamedTuple):
+    """What came of one start."""
+
+    objective: float
+    """The highest value that was seen; -inf if there was none."""
+
+    iterations: int
+    """Steps of L-BFGS."""
+
+    evaluations: int
+    """Of the objective and its gradient, those that failed counted."""
+
+    failures: int
+    """Evaluations that raised, or were not finite. The step was shortened then."""
+
+    seconds: float
+    """Without the compilation."""
+
+    converged: bool
+    message: str
+    """How it ended; where it was given up because evaluations failed, with the newest reason."""
+
+    losses: AnyNDArray
+    """The training loss (minus the objective) at the start and after each step."""
+
+
+class MaximiseRecord(NamedTuple):
+    """What :func:`maximise` did: the fields of the start that ended best, and all of them."""
+
+    objective: float
+    """log Z of the model as it is now, plus the log density of priors on its parameters."""
+
+    iterations: int
+    evaluations: int
+    failures: int
+    seconds: float
+    converged: bool
+    message: str
+    losses: AnyNDArray
+    compile_seconds: float
+    """The first evaluation, which compiles, once for all starts."""
+
+    starts: tuple[Ascent, ...]
+
+
+def maximise(
+    model: GPModel,
+    *,
+    tolerance: float = 1e-6,
+    window: int = 1,
+    max_iterations: int = 1000,
+    seconds: float | None = None,
+    starts: int | Sequence[Callable[[GPModel], None]] = 1,
+    seed: int = 0,
+    callback: Callable[[Step], None] | None = None,
+    progress: bool = True,
+) -> MaximiseRecord:
+    """
+    Train a model on all its rows::
+
+        record = pep.training.maximise(model)
+        print(record.objective, record.message)
+
+    L-BFGS maximises the objective, log Z plus the log density of priors, over all trainable
+    parameters. The model ends with the best of them that were seen, also after an interrupt or an
+    error, and so never worse than it was. Where the objective cannot be computed, the step is
+    shortened.
+
+    :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
+        GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``.
+    :param tolerance: Stop when a step improves the objective by less than this for each row, in
+        nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
+        that, or :data:`FLAT`.
+    :param window: The improvement is the mean of as many steps, at least 1. With several, a single
+        poor step stops nothing, and a larger tolerance makes sense: see :doc:`/training`.
+    :param max_iterations: The most steps from each start, at least 1.
+    :param seconds: The most seconds, of all starts together and without the compilation; positive.
+        The evaluation under way is waited for, and each start that was begun has one.
+    :param starts: How many, at least 1: the first is the parameters as they are, the others are
+        those with random perturbations, of standard deviation :data:`PERTURBATION` in GPflow's
+        unconstrained parameters. Or functions: each gets the model with the parameters as they
+        were and assigns others, for one more start after the first. The best end counts.
+    :param seed: The same seed gives the same perturbations.
+    :param callback: Called after each step, when the model has that step's parameters.
+    :param progress: Whether to show a bar on stderr.
+    :return: What happened.
+    :raises ValueError: If an argument is not as said here, or if the objective or its gradient is
+        not finite at the parameters as they are. What a callback raises goes through.
+    """
+    variables = checks.check_holds_data(model)
+    checks.check_limits(tolerance, window, max_iterations, seconds)
+    state, moves = state_of(model), _moves(starts, variables, seed)
+    num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
+    optimizer = gpflow.optimizers.Scipy()
+    options = {"autograph": not is_plain(model)}
+    evaluate = optimizer.eval_func(lambda: model.training_loss() / num_rows, variables, options)
+    limits = _Limits(tolerance, window, max_iterations)
+
+    def parameters() -> AnyNDArray:
+        return np.array(optimizer.initial_parameters(variables), dtype=np.float64)
+
+    began = time.perf_counter()
+    first = _first_point(evaluate, parameters(), state)
+    compiled = time.perf_counter()
+    deadline = np.inf if seconds is None else compiled + seconds
+    runs: list[_Run] = []
+    ascents: list[Ascent] = []
+    # Threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
+    with _best_in_the_end(state, runs, first), threadpool_limits(1, user_api="blas"):
+        for number, move in enumerate(moves):
+            if runs and time.perf_counter() > deadline:
+                break
+            assign(state, first.values)
+            move(model)
+            with bar(progress, max_iterations) as show:
+                tell = _teller(number, num_rows, show, callback)
+                runs.append(_Run(evaluate, state, limits, deadline, tell))
+                ascents.append(_ascend(runs[-1], parameters(), num_rows))
+    best = max(ascents, key=lambda ascent: ascent.objective)
+    return MaximiseRecord(*best, compiled - began, tuple(ascents))
+
+
+class _Point(NamedTuple):
+    """Where the loss was evaluated, and what came of it."""
+
+    x: AnyNDArray
+    loss: float
+    gradient: AnyNDArray
+    values: list[AnyNDArray]
+    """Of the model's state."""
+
+
+class _Limits(NamedTuple):
+    """When to stop, see :func:`maximise`."""
+
+    tolerance: float
+    window: int
+    max_iterations: int
+
+
+class _Halt(Exception):
+    """Why SciPy is left."""
+
+    def __init__(self, message: str, converged: bool = False) -> None:
+        super().__init__(message)
+        self.converged = converged
+
+
+class _Run:
+    """The loss of a row as L-BFGS evaluates it from one start, and what was seen so far."""
+
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        state: Sequence[tf.Variable],
+        limits: _Limits,
+        deadline: float,
+        tell: Callable[[int, float], None],
+    ) -> None:
+        self.evaluate, self.state, self.tell = evaluate, state, tell
+        self.limits, self.deadline = limits, deadline
+        self.losses: list[float] = []
+        self.evaluations = self.failures = 0
+        self.trouble = ""
+        self.best: _Point | None = None
+
+    def __call__(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
+        if self.losses and time.perf_counter() > self.deadline:
+            raise _Halt("The time was over.")
+        self.evaluations += 1
+        try:
+            self.newest = _point(self.evaluate, x, self.state)
+        except FAILURES as error:
+            self.failures, self.trouble = self.failures + 1, reason(error)
+            return self._too_far(x)
+        if self.best is None or self.newest.loss < self.best.loss:
+            self.best = self.newest
+        if not self.losses:
+            self._accept()
+        return self.newest.loss, self.newest.gradient
+
+    def step(self, x: AnyNDArray) -> None:
+        """Take note of a step, which is to the newest point; stop if steps gain too little."""
+        self._accept()
+        iterations = len(self.losses) - 1
+        self.tell(iterations, self.newest.loss)
+        tolerance, window, _ = self.limits
+        if iterations >= window:
+            gain = (self.losses[-1 - window] - self.losses[-1]) / window
+            if gain < tolerance:
+                raise _Halt(f"Steps gained less than {tolerance:g} nats for each row.", True)
+
+    def _accept(self) -> None:
+        self.losses.append(self.newest.loss)
+        self.line_start = self.newest
+
+    def _too_far(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
+        """
+        Make up a loss and a gradient where there are none, so that the line search goes back.
+
+        They are those of the parabola along the line which fits loss and slope at its start and
+        has its minimum after a quarter of the step. The line search tries that next. A huge loss
+        would make it go back nearly all the way, and a gradient of zero would let it stay.
+        """
+        if not self.losses:
+            raise _Halt(self.trouble)
+        start = self.line_start
+        assign(self.state, start.values)  # the sites of PEP may be far off
+        fall = abs(float(start.gradient @ (x - start.x)))
+        return start.loss + fall, -3.0 * start.gradient
+
+
+def _point(evaluate: Evaluate, x: AnyNDArray, state: Sequence[tf.Variable]) -> _Point:
+    loss, gradient = evaluate(x)
+    if not (np.isfinite(loss) and np.all(np.isfinite(gradient))):
+        raise ValueError(
+            f"training loss: got {loss} and a gradient with"
+            f" {np.sum(~np.isfinite(gradient))} entries that are not finite, expected finite"
+            " numbers. Start from other parameters, standardise the data, or look for outliers."
+        )
+    return _Point(x.copy(), float(loss), gradient, [variable.numpy() for variable in state])
+
+
+def _first_point(evaluate: Evaluate, x: AnyNDArray, state: Sequence[tf.Variable]) -> _Point:
+    try:
+        return _point(evaluate, x, state)
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(reason(error)) from error
+
+
+def _ascend(run: _Run, x: AnyNDArray, num_rows: int) -> Ascent:
+    began = time.perf_counter()
+    options = {
+        "maxcor": MEMORY,
+        "maxiter": run.limits.max_iterations,
+        "maxfun": 100 * run.limits.max_iterations,  # a step takes fewer
+        "ftol": 0.0,  # the run has a rule of its own
+        "gtol": min(10.0 * run.limits.tolerance, FLAT),
+    }
+    try:
+        outcome = scipy.optimize.minimize(
+            run, x, jac=True, method="L-BFGS-B", callback=run.step, options=options
+        )
+        converged, message = bool(outcome.success), str(outcome.message)
+    except _Halt as halt:
+        converged, message = halt.converged, str(halt)
+    if run.trouble and not converged and run.trouble != message:
+        message = f"{message} The newest evaluation that failed: {run.trouble}"
+    return Ascent(
+        -np.inf if run.best is None else -num_rows * run.best.loss,
+        max(len(run.losses) - 1, 0),
+        run.evaluations,
+        run.failures,
+        time.perf_counter() - began,
+        converged,
+        message,
+        num_rows * np.array(run.losses),
+    )
+
+
+@contextmanager
+def _best_in_the_end(
+    state: Sequence[tf.Variable], runs: Sequence[_Run], first: _Point
+) -> Iterator[None]:
+    """Give the model the best parameters that any run has seen, whatever happens."""
+    try:
+        yield
+    finally:
+        seen = [run.best for run in runs if run.best is not None]
+        assign(state, min(seen, key=lambda point: point.loss, default=first).values)
+
+
+def _teller(
+    start: int,
+    num_rows: int,
+    show: Callable[[int, dict[str, float]], None],
+    callback: Callable[[Step], None] | None,
+) -> Callable[[int, float], None]:
+    """Tell the bar and the callback of a step."""
+
+    def tell(iteration: int, loss: float) -> None:
+        objective = -num_rows * loss
+        show(iteration, {"objective": objective})
+        if callback is not None:
+            callback(Step(start, iteration, objective))
+
+    return tell
+
+
+def _moves(
+    starts: int | Sequence[Callable[[GPModel], None]], variables: Sequence[tf.Variable], seed: int
+) -> list[Callable[[GPModel], None]]:
+    """Make what is done with the model before each start."""
+    random = np.random.default_rng(seed)
+
+    def perturb(model: GPModel) -> None:
+        for variable in variables:
+            change = PERTURBATION * random.standard_normal(variable.numpy().shape)
+            variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
+
+    return [lambda model: None, *checks.further_starts(starts, perturb)]

@@ -1,0 +1,348 @@
+"""Full-batch training: it reaches SciPy's optimum, keeps the best, and its record is true."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from helpers import Array, assert_close
+from threadpoolctl import threadpool_info
+
+import gpflow_pep as pep
+from gpflow_pep.training import MaximiseRecord, Step, maximise
+
+N = 30
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-2.0, 2.0, (N, 1))
+Y = np.sin(2.0 * X) + 0.2 * RNG.standard_normal(X.shape)
+NOISE = 0.3 * RNG.standard_normal(X.shape)
+LABELS = (Y > NOISE).astype(float)
+Z = X[:5].copy()
+#: Nats: the optimum that SciPy's own tolerance of 2e-9 reaches, and that of 1e-8 for each row.
+CLOSE = 1e-4
+
+
+def kernel() -> gpflow.kernels.Kernel:
+    return gpflow.kernels.SquaredExponential()
+
+
+def exact() -> gpflow.models.GPR:
+    return gpflow.models.GPR((X, Y), kernel())
+
+
+def regression() -> "pep.models.PEPRegression":
+    return pep.models.PEPRegression((X, Y), kernel(), Z.copy(), alpha=0.5)
+
+
+def point_pep() -> "pep.models.PEP":
+    likelihood = gpflow.likelihoods.Gaussian()
+    return pep.models.PEP((X, Y), kernel(), likelihood, Z.copy(), alpha=0.5)
+
+
+def classifier() -> "pep.models.PEPClassification":
+    return pep.models.PEPClassification(
+        (X, LABELS), kernel(), gpflow.likelihoods.Bernoulli(), Z.copy(), alpha=0.5
+    )
+
+
+def quiet(model: Any, **options: Any) -> MaximiseRecord:
+    return maximise(model, progress=False, **options)
+
+
+def values(model: tf.Module) -> list[Array]:
+    return [np.array(variable.numpy()) for variable in model.trainable_variables]
+
+
+def objective(model: Any) -> float:
+    return -float(model.training_loss())
+
+
+class Walled(gpflow.models.GPR):
+    """Its objective raises where the noise is below a wall, or is NaN there."""
+
+    wall = 0.0
+    silent = False
+    traces = 0
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:
+        type(self).traces += 1
+        value = super().maximum_log_likelihood_objective()
+        beyond = self.likelihood.variance < self.wall
+        if self.silent:
+            return tf.where(beyond, tf.constant(np.nan, value.dtype), value)
+        check = tf.debugging.assert_equal(beyond, False, message="beyond the wall")
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(value)
+
+
+def walled(wall: float, silent: bool = False) -> Walled:
+    model = Walled((X, Y), kernel())
+    model.wall, model.silent = wall, silent
+    return model
+
+
+def sgpr() -> gpflow.models.SGPR:
+    return gpflow.models.SGPR((X, Y), kernel(), Z.copy())
+
+
+def fitc() -> gpflow.models.GPRFITC:
+    return gpflow.models.GPRFITC((X, Y), kernel(), Z.copy())
+
+
+def vgp() -> gpflow.models.VGP:
+    return gpflow.models.VGP((X, LABELS), kernel(), gpflow.likelihoods.Bernoulli())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        regression,
+        pytest.param(point_pep, marks=pytest.mark.slow),
+        classifier,
+        sgpr,
+        exact,
+        pytest.param(fitc, marks=pytest.mark.slow),
+        pytest.param(vgp, marks=pytest.mark.slow),
+    ],
+)
+def test_reaches_the_optimum_of_scipy(build: Any) -> None:
+    ours, other = build(), build()
+    for model in (ours, other):  # where inducing inputs are trained, one of several optima
+        if hasattr(model, "inducing_variable"):
+            gpflow.set_trainable(model.inducing_variable, False)
+    before = objective(ours)
+    record = quiet(ours, tolerance=1e-8)
+    compile = isinstance(other, pep.models.PEP)  # which is slow without
+    gpflow.optimizers.Scipy().minimize(
+        other.training_loss, other.trainable_variables, compile=compile
+    )
+    assert record.converged
+    assert record.objective > before + 1.0
+    assert abs(record.objective - objective(other)) < CLOSE
+    assert_close(objective(ours), record.objective)
+
+
+def test_the_record_is_true() -> None:
+    steps: list[Step] = []
+    model = regression()
+    before = objective(model)
+    record = quiet(model, callback=steps.append)
+    assert [step.iteration for step in steps] == list(range(1, record.iterations + 1))
+    assert {step.start for step in steps} == {0}
+    assert_close(record.losses[0], -before)
+    assert_close(record.losses[1:], [-step.objective for step in steps])
+    assert_close(-record.losses[-1], record.objective)
+    assert np.all(np.diff(record.losses) < 0.0)
+    # It stopped at the first step that gained too little.
+    assert record.converged and "less than 1e-06 nats" in record.message
+    gains = -np.diff(record.losses) / N
+    assert gains[-1] < 1e-6 and np.all(gains[:-1] >= 1e-6)
+    assert record.evaluations >= record.iterations + 1 and record.failures == 0
+    assert record.seconds > 0.0 and record.compile_seconds > 0.0
+    (start,) = record.starts
+    assert start[:7] == record[:7]
+
+
+def test_priors_count() -> None:
+    model = exact()
+    model.kernel.variance.prior = tfp.distributions.LogNormal(np.float64(2.0), np.float64(0.5))
+    record = quiet(model)
+    assert_close(record.objective, float(model.log_posterior_density()))
+    assert abs(record.objective - float(model.log_marginal_likelihood())) > 0.1
+
+
+def test_window_stops_where_the_mean_gain_is_small() -> None:
+    record = quiet(exact(), tolerance=1e-3, window=4)
+    means = (record.losses[:-4] - record.losses[4:]) / (4 * N)
+    assert record.converged
+    assert means[-1] < 1e-3 and np.all(means[:-1] >= 1e-3)
+
+
+def test_stops_after_the_most_steps() -> None:
+    record = quiet(exact(), max_iterations=3)
+    assert record.iterations == 3 and len(record.losses) == 4
+    assert not record.converged and "ITERATIONS" in record.message
+
+
+def test_the_time_is_over() -> None:
+    model = exact()
+    before = objective(model)
+    record = quiet(model, seconds=1e-9, starts=3)
+    assert record.message == "The time was over." and not record.converged
+    assert record.evaluations == 1 and record.iterations == 0 and len(record.starts) == 1
+    assert_close(objective(model), before)
+    assert_close(record.objective, before)
+
+
+def test_interrupt_keeps_the_best() -> None:
+    model = classifier()
+    seen: list[float] = []
+
+    def interrupt(step: Step) -> None:
+        seen.append(step.objective)
+        if step.iteration == 4:
+            for variable in model.trainable_variables:  # what else happened does not matter
+                variable.assign_add(tf.ones_like(variable))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quiet(model, callback=interrupt)
+    assert_close(objective(model), max(seen), rtol=1e-7)
+
+
+def test_interrupt_keeps_the_best_of_all_starts() -> None:
+    model = exact()
+    seen: list[float] = []
+
+    def interrupt(step: Step) -> None:
+        seen.append(step.objective)
+        if step.start == 1 and step.iteration == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quiet(model, callback=interrupt, starts=2)
+    assert_close(objective(model), max(seen))
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
+def test_steps_go_back_from_where_the_model_fails(silent: bool) -> None:
+    free = quiet(exact())
+    model = walled(0.03, silent)  # the path without a wall goes there, its end is at 0.04
+    record = quiet(model)
+    assert record.failures > 0 and record.converged
+    assert abs(record.objective - free.objective) < CLOSE
+    assert_close(objective(model), record.objective)
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
+def test_the_best_is_kept_where_the_optimum_fails(silent: bool) -> None:
+    model = walled(0.2, silent)
+    before = objective(model)
+    record = quiet(model, max_iterations=50)
+    assert record.failures > 0
+    assert model.likelihood.variance > 0.2
+    assert record.objective > before + 1.0
+    assert_close(objective(model), record.objective)
+    said = "not finite" if silent else "beyond the wall"
+    assert record.converged or said in record.message
+
+
+def test_a_start_that_fails_leaves_the_others() -> None:
+    def beyond(model: Any) -> None:
+        model.likelihood.variance.assign(0.01)
+
+    model = walled(0.03)
+    record = quiet(model, starts=[beyond])
+    first, second = record.starts
+    assert second.objective == -np.inf and second.iterations == 0 and not second.converged
+    assert second.failures == second.evaluations == 1 and "beyond the wall" in second.message
+    assert record[:7] == first[:7]
+    assert_close(objective(model), first.objective)
+
+
+def test_nothing_is_lost_if_the_first_evaluation_fails() -> None:
+    for silent, said in ((False, "beyond the wall"), (True, "training loss: got nan")):
+        model = walled(2.0, silent)
+        before = values(model)
+        with pytest.raises(ValueError, match=said):
+            quiet(model)
+        for now, then in zip(values(model), before, strict=True):
+            assert_close(now, then)
+
+
+def test_random_starts_follow_from_the_seed() -> None:
+    first, again, other = (
+        quiet(exact(), starts=3, seed=seed, max_iterations=3) for seed in (1, 1, 2)
+    )
+    starts = [[start.losses for start in record.starts] for record in (first, again, other)]
+    for losses, same in zip(*starts[:2], strict=True):
+        assert_close(losses, same)
+    assert_close(starts[0][0], starts[2][0])  # the parameters as they are
+    assert abs(starts[0][1][0] - starts[0][2][0]) > 0.1
+    assert abs(starts[0][1][0] - starts[2][1][0]) > 0.1
+
+
+def test_the_best_start_wins() -> None:
+    def hopeless(model: Any) -> None:
+        model.kernel.lengthscales.assign(50.0)
+
+    def good(model: Any) -> None:
+        assert model.kernel.lengthscales.numpy() == 1.0  # as it was, not where another start ended
+        model.kernel.lengthscales.assign(0.8)
+        model.likelihood.variance.assign(0.05)
+
+    Walled.traces = 0
+    model = walled(0.0)
+    record = quiet(model, starts=[hopeless, good, hopeless], max_iterations=4)
+    assert Walled.traces == 1  # compiled once
+    ends = [start.objective for start in record.starts]
+    assert int(np.argmax(ends)) == 2 and len(ends) == 4
+    assert record.objective == ends[2]
+    assert_close(objective(model), record.objective)
+
+
+def test_single_precision() -> None:
+    with gpflow.config.as_context():
+        gpflow.config.set_default_float(np.float32)
+        data = X.astype(np.float32), Y.astype(np.float32)
+        model = gpflow.models.GPR(data, kernel())
+        before = objective(model)
+        record = quiet(model, starts=2, max_iterations=5)
+        assert record.objective > before + 1.0
+        assert_close(objective(model), record.objective, rtol=1e-5)
+
+
+def test_one_thread_of_scipys_linear_algebra() -> None:
+    def threads() -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    seen: list[list[int]] = []
+    quiet(exact(), max_iterations=1, callback=lambda step: seen.append(threads()))
+    assert seen and all(number == 1 for number in seen[0])
+
+
+def test_bar_shows_the_objective(capsys: pytest.CaptureFixture[str]) -> None:
+    maximise(exact(), max_iterations=2)
+    shown = capsys.readouterr().err
+    assert "2/2" in shown and "objective" in shown
+
+
+@pytest.mark.parametrize(
+    "build, options, parts",
+    [
+        (
+            lambda: gpflow.models.SVGP(kernel(), gpflow.likelihoods.Gaussian(), Z),
+            {},
+            ["model: got SVGP", "holds its data", "gpflow_pep.training.fit"],
+        ),
+        (kernel, {}, ["model: got SquaredExponential", "PEPRegression"]),
+        (sgpr, {"tolerance": -1.0}, ["tolerance", "-1.0", "at least 0"]),
+        (sgpr, {"tolerance": np.nan}, ["tolerance", "nan", "at least 0"]),
+        (sgpr, {"window": 0}, ["window", "0", "at least 1"]),
+        (sgpr, {"max_iterations": 0}, ["max_iterations", "0", "at least 1"]),
+        (sgpr, {"seconds": 0.0}, ["seconds", "0.0", "positive"]),
+        (sgpr, {"starts": 0}, ["starts", "0", "at least 1"]),
+        (sgpr, {"starts": [3.0]}, ["starts", "3.0", "functions of the model"]),
+    ],
+)
+def test_refused(build: Any, options: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        quiet(build(), **options)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_nothing_to_train_is_refused() -> None:
+    model = sgpr()
+    gpflow.set_trainable(model, False)
+    with pytest.raises(ValueError, match="set_trainable"):
+        quiet(model)
+
+
+def test_rows_of_several_processes_are_refused() -> None:
+    model = regression()
+    model.reduction = type("Two", (), {"count": 2})()
+    with pytest.raises(ValueError, match=r"2 processes.*sharded_training_loss"):
+        quiet(model)
