@@ -6,10 +6,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 from gpflow.kernels import SquaredExponential
-from gpflow_pep.selection import saspa
 from helpers import load_example
 
 import gpflow_pep as pep
+from gpflow_pep.selection import saspa
 
 
 @pytest.fixture(scope="module")
