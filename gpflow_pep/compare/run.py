@@ -236,7 +236,7 @@ def compare(
     are standardised with the mean and the standard deviation of the training rows; every alpha
     starts from the same parameters and inducing points
     (:func:`~gpflow_pep.compare.fitted.start`), and all parameters are trained by
-    :func:`~gpflow_pep.training.maximise.maximise`. A fit that fails for numerical reasons is
+    :func:`~gpflow_pep.training.full_batch.maximise`. A fit that fails for numerical reasons is
     reported in its result, and the others still run.
 
     :param dataset: The data, in original units.

@@ -1,9 +1,9 @@
 """Training: on all rows; by minibatches, with checkpoints; with rows spread over processes."""
 
 from .distributed import sharded, sharded_training_loss
+from .full_batch import Ascent, MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
-from .maximise import Ascent, MaximiseRecord, Step, maximise
 
 __all__ = [
     "Ascent",
