@@ -7,12 +7,14 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
   grows again where it does not, below a cap that follows the residual of all of them;
 * Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
 * a proposal is refused where a cavity would be improper, a number not finite, or B not positive
-  definite. Then plain steps are tried, then smaller negative precisions, smaller steps, and at last
-  precisions that are not negative.
+  definite, and where a merit that the sites have falls. Then plain steps are tried, then smaller
+  negative precisions, smaller steps, and at last precisions that are not negative.
 
-Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`.
+Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`; where several
+fixed points may be, easier problems come first, see :data:`RUNGS`.
 
-The module knows nothing of Gaussian processes: a function of the sites gives everything. Where each
+The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
+may be held in other numbers than their natural parameters, see :class:`Evaluation`. Where each
 process holds a shard of the rows, all of them take the same decisions, by a
 :class:`~gpflow_pep.ops.chunks.Reduction` of sums and maxima.
 """
@@ -26,6 +28,9 @@ import tensorflow as tf
 from ..ops.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
 
+#: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
+RUNGS = (1.0, 0.5)
+_RUNG_TOLERANCE, _RUNG_SWEEPS = 0.1, 30
 #: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
 #: sites, or from where the run is where that is close already. "limited", where it is not close
 #: even then: towards sites whose precision is not negative and which match the tilted mean alone
@@ -33,7 +38,7 @@ from .posterior import Marginals, Sites
 #: parameters, but it is not a fixed point of Power EP, and the record says that it did not
 #: converge, unless no precision was limited in the end.
 FALLBACKS = ("", "damped", "limited")
-_DAMPED, _LIMITED = 1, 2
+_PLAIN, _DAMPED, _LIMITED = range(3)
 _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
@@ -54,23 +59,37 @@ _DEEP_SITES = 200_000
 #: refusal. The last one stays where it is, except that no precision is negative: at the start of
 #: the loop that is no sites at all, which is always proper; later the cap is made small.
 _RETRIES = ((1.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 1.0), (0.0, 1.0), (0.0, 0.5), (0.0, 0.0))
+#: The step instead, the same for all sites, where the merit fell but nothing was improper.
+_MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _RESTART_CAP = 0.1
 
 
 class Evaluation(NamedTuple):
-    """What the inner loop needs to know of some sites."""
+    r"""
+    What the inner loop needs to know of some sites, which it holds as two numbers each.
+
+    These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled, :math:`\tau`
+    and a first number whose target was found for all sites together, and does not depend on
+    :math:`\tau`: all first numbers then move by one step, and each :math:`\tau` by its own.
+    """
 
     marginals: Marginals
     """Moments of h under the q that has these sites."""
 
     target: Sites
-    """The sites that match the moments of the tilted distributions: x*."""
+    """Where the two numbers want to be: x*."""
 
     limited: Sites
-    """The sites of non-negative precision that do, or match the mean alone."""
+    """The same with precisions that are not negative."""
+
+    error: tf.Tensor
+    """[2, N, L], see :func:`scaled_error`."""
 
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
+
+    merit: tf.Tensor
+    """[], what no step may make smaller; a constant where there is nothing of the kind."""
 
     extra: Any = ()
     """What else the caller wants to have of the sites where the run ends: tensors."""
@@ -110,10 +129,21 @@ class FixedPoint(NamedTuple):
     info: SiteUpdateInfo
 
 
+class _Settings(NamedTuple):
+    """What does not change in a run."""
+
+    max_sweeps: int
+    tolerance: float
+    damping: float
+    coupled: bool
+    reduction: Reduction
+    num_rungs: int
+
+
 class _State(NamedTuple):
     sweep: tf.Tensor
     phase: tf.Tensor
-    """Place in FALLBACKS."""
+    """Place in RUNGS and FALLBACKS, one after the other."""
     phase_sweep: tf.Tensor
     """Evaluations since its start."""
     fresh: tf.Tensor
@@ -121,8 +151,10 @@ class _State(NamedTuple):
     num_rejected: tf.Tensor
     retry: tf.Tensor
     """Which of _RETRIES the next proposal uses."""
+    improper: tf.Tensor
+    """Whether a refused one was improper."""
     x: tf.Tensor
-    """[2, N, L], nu and tau of the last sites that were accepted."""
+    """[2, N, L], the last sites that were accepted."""
     marginals: tf.Tensor
     """[2, N, L], m and s there."""
     extra: Any
@@ -134,13 +166,15 @@ class _State(NamedTuple):
     norm: tf.Tensor
     """[], root of the mean square of these."""
     largest: tf.Tensor
-    """[], the largest of them."""
+    """[], the residual, or in the limited phase the largest of these."""
     residual: tf.Tensor
     """[], of the record; infinite until something was evaluated."""
+    merit: tf.Tensor
+    """[]"""
     step: tf.Tensor
-    """[N, L], step of each site."""
+    """[1 or 2, N, L], step of each site, or of each of its numbers."""
     cap: tf.Tensor
-    """[], largest step of any."""
+    """[1 or 2, 1, 1], largest step of any."""
     dx: tf.Tensor
     """[depth, 2, N, L], last differences of x, the newest first; zero where forgotten."""
     dF: tf.Tensor
@@ -149,22 +183,25 @@ class _State(NamedTuple):
     """Whether these are differences."""
 
 
-def _scale(F: tf.Tensor, marginals: tf.Tensor) -> tf.Tensor:
+def _scale(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
     """F [..., 2, N, L] in units of q's standard deviation."""
     m, s = marginals[0], marginals[1]
-    F_nu, F_tau = F[..., 0, :, :], F[..., 1, :, :]
-    return tf.stack([tf.sqrt(s) * (F_nu - m * F_tau), s * F_tau], axis=-3)
+    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
+    if not coupled:
+        first -= m * F_tau
+    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
 
 
-def residual(sites: Sites, evaluation: Evaluation) -> tf.Tensor:
+def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
     """
-    Compute the residual of a record, see :class:`SiteUpdateInfo`.
+    Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
+    largest is the residual of a record, see :class:`SiteUpdateInfo`.
 
-    :param sites: Some sites.
-    :param evaluation: What belongs to them.
+    :param sites: Natural parameters of some sites.
+    :param matched: Of those that match the moments of their tilted distributions.
+    :param marginals: Moments of h under the q that has the sites.
     """
-    F = tf.stack(evaluation.target) - tf.stack(sites)
-    return tf.reduce_max(tf.abs(_scale(F, tf.stack(evaluation.marginals))))
+    return _scale(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)
 
 
 def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
@@ -172,26 +209,41 @@ def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
     return [tf.stop_gradient(part) for part in reduction.total(parts)]
 
 
-def _settled(state: _State, tolerance: float) -> tf.Tensor:
+def _column(state: _State, values: Any, settings: _Settings) -> tf.Tensor:
+    """The value of the phase: the first for all rungs, then one for each fallback."""
+    rung, *fallbacks = values
+    return tf.constant([rung] * settings.num_rungs + fallbacks)[state.phase]
+
+
+def _settled(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    return ~state.fresh & (state.largest < tolerance)
+    tolerance = settings.tolerance
+    limit = _column(state, (_RUNG_TOLERANCE, *[tolerance] * len(FALLBACKS)), settings)
+    return ~state.fresh & (state.largest < tf.cast(limit, state.largest.dtype))
+
+
+def _spent(state: _State, settings: _Settings) -> tf.Tensor:
+    """Whether the phase may not go on."""
+    sweeps = _column(state, (_RUNG_SWEEPS, *[settings.max_sweeps] * len(FALLBACKS)), settings)
+    return ~state.fresh & (state.phase_sweep >= sweeps)
 
 
 def _close(state: _State) -> tf.Tensor:
     return ~state.fresh & (state.largest < _CLOSE)
 
 
-def _accelerated_step(state: _State, reduction: Reduction) -> tf.Tensor:
+def _accelerated_step(state: _State, settings: _Settings) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
-    rows = tf.reshape(_scale(state.dF, state.marginals), [tf.shape(state.dF)[0], -1])
-    (squares,) = _total(reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
+    dF = _scale(state.dF, state.marginals, settings.coupled)
+    rows = tf.reshape(dF, [tf.shape(dF)[0], -1])
+    (squares,) = _total(settings.reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
     length = tf.sqrt(squares)
     known = tf.cast(length > 0.0, rows.dtype)
     rows /= tf.where(length > 0.0, length, tf.ones_like(length))
     products, moment = _total(
-        reduction,
+        settings.reduction,
         tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1])),
+        tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
     )
     # Normal equations of rows of unit length; the ridge is far above their rounding error.
     ridge = tf.constant(np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2, rows.dtype)
@@ -204,58 +256,62 @@ def _accelerates(state: _State) -> tf.Tensor:
     return (state.retry == 0) & state.remembers
 
 
-def _propose(state: _State, reduction: Reduction) -> tf.Tensor:
-    shrink, factor = (tf.constant(column, state.x.dtype)[state.retry] for column in zip(*_RETRIES))
-    damped = factor * tf.minimum(state.step, state.cap) * state.F
-    x = state.x + tf.where(_accelerates(state), _accelerated_step(state, reduction), damped)
-    nu, tau = x[0], x[1]
-    return tf.stack([nu, tf.where(tau < 0.0, shrink * tau, tau)])
-
-
-def _largest_step(state: _State, damping: float) -> tf.Tensor:
-    damped = tf.constant(min(damping, _DAMPED_CAP), state.x.dtype)
-    return tf.where(state.phase == _DAMPED, damped, tf.constant(damping, state.x.dtype))
+def _propose(state: _State, settings: _Settings) -> tf.Tensor:
+    columns = (*zip(*_RETRIES), _MERIT_STEPS)
+    shrink, factor, uniform = (tf.constant(part, state.x.dtype)[state.retry] for part in columns)
+    damped = factor * tf.minimum(state.step, state.cap)
+    damped = tf.where(state.improper | (state.retry < 2), damped, uniform)
+    accelerated = _accelerated_step(state, settings)
+    x = state.x + tf.where(_accelerates(state), accelerated, damped * state.F)
+    first, tau = x[0], x[1]
+    return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
 
 
 def _accept(
-    state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float, reduction: Reduction
+    state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings
 ) -> _State:
-    """The state after a proposal that was proper."""
+    """The state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
-    unlimited = tf.stack(evaluation.target) - x
-    limited = tf.stack(evaluation.limited) - x
-    F = tf.where(state.phase == _LIMITED, limited, unlimited)
-    scaled = _scale(F, marginals)
+    fallback = state.phase - settings.num_rungs
+    (residual,) = settings.reduction.largest([tf.reduce_max(tf.abs(evaluation.error))])
+    # Far away, precisions that are negative at present lead a coupled step astray.
+    limited = (fallback == _LIMITED) | (settings.coupled & (residual > _ACCELERATE_BELOW))
+    F = tf.where(limited, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
+    scaled = _scale(F, marginals, settings.coupled)
+    (largest,) = settings.reduction.largest([tf.reduce_max(tf.abs(scaled))])
+    largest = tf.where(fallback == _LIMITED, largest, residual)
     # A step is too long where the residual points back along the one it followed.
-    along = tf.reduce_sum(scaled * state.scaled, axis=0)
-    all_along, squares, size = _total(
-        reduction,
-        tf.reduce_sum(along),
-        tf.reduce_sum(tf.square(scaled)),
+    along, squares = scaled * state.scaled, tf.square(state.scaled)
+    if not settings.coupled:
+        along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
+    all_along, size, total = _total(
+        settings.reduction,
+        tf.reduce_sum(along, axis=[1, 2], keepdims=True),
         tf.cast(tf.size(scaled), x.dtype),
+        tf.reduce_sum(tf.square(scaled)),
     )
-    norm = tf.sqrt(squares / size)
-    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, _scale(unlimited, marginals))]
-    largest, residual = reduction.largest(sizes)
+    norm = tf.sqrt(total / size)
     plain = ~state.fresh & ~_accelerates(state)
-    turned = along < -0.5 * tf.reduce_sum(tf.square(state.scaled), axis=0)
-    step = state.step * tf.where(
-        turned & plain, tf.constant(_SHRINK_STEP, x.dtype), tf.constant(_GROW_STEP, x.dtype)
+    turned = along < -0.5 * squares
+    if settings.coupled:
+        turned &= tf.constant([[[False]], [[True]]])
+    shrink_step, grow_step, shrink_cap, grow_cap = tf.unstack(
+        tf.constant([_SHRINK_STEP, _GROW_STEP, _SHRINK_CAP, _GROW_CAP], x.dtype)
     )
-    cap = state.cap * tf.where(
-        (all_along < 0.0) & plain,
-        tf.constant(_SHRINK_CAP, x.dtype),
-        tf.constant(_GROW_CAP, x.dtype),
-    )
+    step = state.step * tf.where(turned & plain, shrink_step, grow_step)
+    cap = state.cap * tf.where((all_along < 0.0) & plain, shrink_cap, grow_cap)
     restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
     memory = tf.cast(remember, x.dtype)
-    largest_step = _largest_step(state, damping)
+    damped = min(settings.damping, _DAMPED_CAP)
+    steps = (settings.damping, settings.damping, damped, settings.damping)
+    largest_step = tf.cast(_column(state, steps, settings), x.dtype)
     return state._replace(
         fresh=tf.zeros_like(state.fresh),
         retry=tf.zeros_like(state.retry),
+        improper=tf.zeros_like(state.improper),
         x=x,
         marginals=marginals,
         extra=evaluation.extra,
@@ -264,6 +320,7 @@ def _accept(
         norm=norm,
         largest=largest,
         residual=residual,
+        merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
         dx=memory * tf.concat([(x - state.x)[None], state.dx[:-1]], axis=0),
@@ -272,11 +329,12 @@ def _accept(
     )
 
 
-def _refuse(state: _State) -> _State:
-    """The state after a proposal that was not proper."""
+def _refuse(state: _State, evaluation: Evaluation) -> _State:
+    """The state after a proposal that was not accepted."""
     return state._replace(
         num_rejected=state.num_rejected + 1,
         retry=tf.minimum(state.retry + 1, len(_RETRIES) - 1),
+        improper=state.improper | ~evaluation.proper,
         cap=tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP),
         dx=tf.zeros_like(state.dx),
         dF=tf.zeros_like(state.dF),
@@ -284,17 +342,20 @@ def _refuse(state: _State) -> _State:
     )
 
 
-def _fall_back(state: _State) -> _State:
-    """The state at the start of the next phase: from no sites, unless it is close."""
+def _next_phase(state: _State, settings: _Settings) -> _State:
+    """The state at the start of the next phase: from no sites, unless it is a rung or close."""
+    on_rung = state.phase < settings.num_rungs
     close = _close(state)
-    start = tf.cast(close, state.x.dtype)
+    start = tf.cast(close | on_rung, state.x.dtype)
     return state._replace(
         phase=state.phase + 1,
         phase_sweep=tf.zeros_like(state.phase_sweep),
-        fresh=~close,
+        fresh=~close | on_rung,
         retry=tf.zeros_like(state.retry),
+        improper=tf.zeros_like(state.improper),
         x=start * state.x,
         F=start * state.F,
+        residual=tf.where(close & ~on_rung, state.residual, np.inf),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         dx=tf.zeros_like(state.dx),
@@ -309,13 +370,15 @@ def _depth(x: tf.Tensor, reduction: Reduction) -> int:
 
 
 def run_to_fixed_point(
-    evaluate: Callable[[Sites], Evaluation],
+    evaluate: Callable[[Sites, tf.Tensor], Evaluation],
     initial: Sites,
     *,
     max_sweeps: int,
     tolerance: float,
     damping: float = 1.0,
     fall_back: bool = True,
+    coupled: bool = False,
+    climb: tf.Tensor | None = None,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -325,25 +388,32 @@ def run_to_fixed_point(
     It runs inside a compiled graph as well as outside, and always ends. The sites that come back
     are proper even where they did not converge; the record tells.
 
-    :param evaluate: Computes what belongs to some sites: one sweep over the rows.
+    :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
+        is as much easier than the one that is meant as its second argument says, from 0 to 1.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback.
     :param tolerance: Converged when the residual, see :class:`SiteUpdateInfo`, is below it.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
+    :param coupled: What the numbers of a site are, see :class:`Evaluation`.
+    :param climb: Whether to begin with the easier problems of :data:`RUNGS`; None: never.
     :param reduction: Over processes that hold a shard of the sites each.
     :param extra: What an evaluation has of that name, with any numbers.
     """
+    num_rungs = 0 if climb is None else len(RUNGS)
+    settings = _Settings(max_sweeps, tolerance, damping, coupled, reduction, num_rungs)
     x = tf.stack(initial)
     memory = tf.zeros_like(tf.stack([x] * _depth(x, reduction)))
-    zero = tf.constant(0)
+    zero, no = tf.constant(0), tf.constant(False)
+    own_steps = 1 + coupled
     start = _State(
         sweep=zero,
-        phase=zero,
+        phase=zero if climb is None else tf.where(climb, 0, num_rungs),
         phase_sweep=zero,
-        fresh=tf.constant(True),
+        fresh=~no,
         num_rejected=zero,
         retry=zero,
+        improper=no,
         # From no sites, with the initial ones as the first step to propose.
         x=tf.zeros_like(x),
         marginals=tf.zeros_like(x),
@@ -353,39 +423,49 @@ def run_to_fixed_point(
         norm=tf.zeros([], x.dtype),
         largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
-        step=tf.ones_like(x[0]),
-        cap=tf.ones([], x.dtype),
+        merit=tf.zeros([], x.dtype),
+        step=tf.ones_like(x[:own_steps]),
+        cap=tf.ones([own_steps, 1, 1], x.dtype),
         dx=memory,
         dF=memory,
-        remembers=tf.constant(False),
+        remembers=no,
     )
-    last_phase = len(FALLBACKS) - 1 if fall_back else 0
-
-    def exhausted(state: _State) -> tf.Tensor:
-        return ~state.fresh & (state.phase_sweep >= max_sweeps) & ~_settled(state, tolerance)
+    num_phases = num_rungs + (len(FALLBACKS) if fall_back else 1)
+    slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def unfinished(state: _State) -> tf.Tensor:
-        return ~(_settled(state, tolerance) | exhausted(state))
+        on_rung = state.phase < num_rungs
+        return on_rung | ~(_settled(state, settings) | _spent(state, settings))
 
     def body(state: _State) -> tuple[_State]:
-        proposal = _propose(state, reduction)
-        evaluation = evaluate(Sites(proposal[0], proposal[1]))
+        proposal = _propose(state, settings)
+        ease = tf.constant((*RUNGS[:num_rungs], *[0.0] * len(FALLBACKS)), x.dtype)[state.phase]
+        evaluation = evaluate(Sites(proposal[0], proposal[1]), ease)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
-        accepted = _accept(state, proposal, evaluation, damping, reduction)
-        state = _choose(evaluation.proper, accepted, _refuse(state))
-        next_phase = exhausted(state) & (state.phase < last_phase)
-        next_phase &= (state.phase < _DAMPED) | ~_close(state)
-        return (_choose(next_phase, _fall_back(state), state),)
+        no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
+        accepted = _accept(state, proposal, evaluation, settings)
+        refused = _refuse(state, evaluation)
+        state = _choose(evaluation.proper & (state.fresh | no_worse), accepted, refused)
+        on_rung, last = state.phase < num_rungs, state.phase == num_phases - 1
+        stuck = state.phase > num_rungs
+        spent, settled = _spent(state, settings), _settled(state, settings)
+        over = spent & ~settled & ~last & ~(stuck & _close(state))
+        return (_choose(over | (on_rung & (spent | settled)), _next_phase(state, settings), state),)
 
     (end,) = tf.while_loop(
         unfinished,
         body,
         (start,),
         parallel_iterations=1,
-        maximum_iterations=(1 + last_phase) * (max_sweeps + len(_RETRIES)),
+        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_RETRIES))
+        + (num_phases - num_rungs) * (max_sweeps + len(_RETRIES)),
     )
     info = SiteUpdateInfo(
-        end.sweep, end.residual, end.residual < tolerance, end.num_rejected, end.phase
+        end.sweep,
+        end.residual,
+        end.residual < tolerance,
+        end.num_rejected,
+        tf.maximum(end.phase - num_rungs, 0),
     )
     sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)

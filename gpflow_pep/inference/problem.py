@@ -5,6 +5,7 @@ Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
@@ -17,11 +18,23 @@ from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
-from .fixed_point import Evaluation, FixedPoint, run_to_fixed_point
-from .posterior import Marginals, Natural, Sites, cavity, marginals, posterior_factor
+from .coupling import Curvature, couples, mean_step, on_rows, within_trust
+from .fixed_point import Evaluation, FixedPoint, run_to_fixed_point, scaled_error
+from .posterior import (
+    Cavity,
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    Sites,
+    cavity,
+    marginals,
+    posterior_factor,
+)
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 _LARGEST_CAVITY = 10.0
+#: Powers below which several classes were seen to have several fixed points.
+_SEVERAL_BELOW = 0.5
 
 
 class SiteProblem(NamedTuple):
@@ -120,6 +133,8 @@ class _Matched(NamedTuple):
     proper: tf.Tensor
     """[N], bool: the cavities are proper and all numbers finite."""
 
+    cavity: Cavity
+
     tilted: TiltedDerivatives
 
 
@@ -166,36 +181,93 @@ def match_moments(
         Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
     )
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
-    return _Matched(target, limited, tf.reduce_all(proper, axis=1), moments)
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
 
 
 def sweep(
-    problem: SiteProblem, mean: tf.Tensor, sites: Sites, others: Natural | None = None
+    problem: SiteProblem,
+    mean: tf.Tensor,
+    sites: Sites,
+    others: Natural | None = None,
+    *,
+    coupled: bool = False,
 ) -> Evaluation:
-    """
+    r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
+
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites.
 
     :param problem: The rows.
     :param mean: The mean function there, [N, L].
-    :param sites: The sites.
+    :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
+    :param coupled: See :mod:`gpflow_pep.inference.coupling`.
     """
     natural = natural_sums(problem, sites)
+    if coupled:  # A nu = (I + G) A lambda
+        natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     if others is not None:
         natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)
 
-    def of_chunk(piece: Any) -> tuple[Marginals, _Matched]:
+    def of_chunk(piece: Any) -> tuple[Sites, Marginals, _Matched]:
         (X, (mean, Y, alpha, sites)), kept = piece
         projection = problem.project(problem.W, X, kept)
         moments = marginals(projection.A, q)
+        if coupled:
+            sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         matched = match_moments(problem.likelihood, projection, moments, X, mean, Y, alpha, sites)
-        return moments, matched
+        return sites, moments, matched
 
     rows = mean, problem.Y, problem.alpha, sites
-    moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    own, moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
-    return Evaluation(moments, matched.sites, matched.limited, proper, matched.tilted)
+    target, limited = matched.sites, matched.limited
+    if coupled:
+        first = _coupled_target(problem, sites.nu, moments, matched, q)
+        target, limited = Sites(first, target.tau), Sites(first, limited.tau)
+    return Evaluation(
+        moments,
+        target,
+        limited,
+        scaled_error(own, matched.sites, moments),
+        proper,
+        _merit(problem, q, own, moments, matched.tilted.ell),
+        matched.tilted,
+    )
+
+
+def _coupled_target(
+    problem: SiteProblem,
+    first: tf.Tensor,
+    moments: Marginals,
+    matched: _Matched,
+    q: PosteriorFactor,
+) -> tf.Tensor:
+    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.inference.coupling`."""
+    curvature, delta1 = Curvature.of(matched.sites.tau), matched.tilted.delta1
+    gap = first - delta1
+    g = -gap - curvature.times(problem.alpha[:, None] * matched.cavity.s * gap)
+    change = mean_step(problem, curvature, g, q)
+    return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+
+
+def _merit(
+    problem: SiteProblem, q: PosteriorFactor, sites: Sites, moments: Marginals, ell: tf.Tensor
+) -> tf.Tensor:
+    """The energy where it is SVGP's bound, else 0."""
+    (nu, tau), (m, s) = sites, moments
+    rows = tf.reduce_sum(ell) + tf.reduce_sum(0.5 * tau * (tf.square(m) + s) - nu * m)
+    parts = problem.reduction.total([rows, tf.reduce_sum(problem.alpha)])
+    rows, alpha = map(tf.stop_gradient, parts)
+    energy = rows + tf.reduce_sum(0.5 * tf.reduce_sum(tf.square(q.c), [1, 2]) - q.half_logdet)
+    return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
+
+
+def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
+    r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
+    first = sites.nu - sites.tau * on_rows(problem, posterior_factor(natural_sums(problem, sites)).w)
+    return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
 
 
 def infer(
@@ -222,13 +294,38 @@ def infer(
     problem = problem.keep_projections()
     zeros = tf.zeros_like(initial.nu)
     mean = zeros + evaluate.mean(problem.mean_function, problem.X)
-    return run_to_fixed_point(
-        lambda sites: sweep(problem, mean, sites, others),
+    size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
+    coupled = others is None and couples(problem.likelihood, size, problem.kept is not None)
+    climb = None
+    if coupled and fall_back:
+        climb = _from_nothing(problem, initial)
+    if coupled:
+        initial = Sites(_first_numbers(problem, initial), initial.tau)
+
+    def of_sites(sites: Sites, ease: tf.Tensor) -> Evaluation:
+        easier = problem._replace(alpha=tf.maximum(problem.alpha, ease))
+        return sweep(easier, mean, sites, others, coupled=coupled)
+
+    found = run_to_fixed_point(
+        of_sites,
         initial,
         max_sweeps=max_sweeps,
         tolerance=tolerance,
         damping=damping,
         fall_back=fall_back,
+        coupled=coupled,
+        climb=climb,
         reduction=problem.reduction,
         extra=TiltedDerivatives(zeros[:, 0], zeros, zeros),
     )
+    if not coupled:
+        return found
+    (first, tau), m = found.sites, found.marginals.m
+    return found._replace(sites=Sites(first + tau * m, tau))
+
+
+def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
+    """Whether there are no sites yet, and powers so small that there may be several fixed points."""
+    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.alpha)]
+    size, power = problem.reduction.largest(sizes)
+    return (size == 0.0) & (-power < _SEVERAL_BELOW)

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..covariances import Projection, evaluate
-from .fixed_point import Evaluation, FixedPoint, SiteUpdateInfo, residual
+from .fixed_point import Evaluation, FixedPoint, SiteUpdateInfo
 from .posterior import Marginals, Natural, Sites, posterior_factor
 from .problem import SiteProblem, match_moments, sites_of_rows, sweep
 
@@ -121,7 +121,7 @@ def infer_sequentially(
         sites, more = sequential_pass(problem, projection, sites, damping)
         evaluation = sweep(problem, mean, sites)
         # Beside an improper cavity there is no target to be near to.
-        error = tf.where(evaluation.proper, residual(sites, evaluation), infinity)
+        error = tf.where(evaluation.proper, tf.reduce_max(tf.abs(evaluation.error)), infinity)
         return passes + 1, refused + more, error, sites, evaluation
 
     passes, refused, error, sites, end = tf.while_loop(
