@@ -215,6 +215,7 @@ def within_trust(problem: "SiteProblem", change: tf.Tensor, s: tf.Tensor) -> tf.
     :param change: [N, L], the step.
     :param s: [N, L], variances of h.
     """
-    sizes = tf.reduce_max(tf.abs(change) * tf.math.rsqrt(s))
+    # Far from all inducing inputs h is 0 for sure.
+    sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(s)))
     (largest,) = problem.reduction.largest([sizes])
     return tf.minimum(tf.ones_like(largest), _TRUST / largest)

@@ -52,6 +52,7 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
+_EARLY_NORM = 0.1
 #: Differences that it looks back on: many, as long as they are few numbers beside others.
 _DEPTH, _SMALL_DEPTH = 16, 4
 _DEEP_SITES = 200_000
@@ -275,7 +276,9 @@ def _accept(
     fallback = state.phase - settings.num_rungs
     (residual,) = settings.reduction.largest([tf.reduce_max(tf.abs(evaluation.error))])
     # Far away, precisions that are negative at present lead a coupled step astray.
-    limited = (fallback == _LIMITED) | (settings.coupled & (residual > _ACCELERATE_BELOW))
+    (error,size) = _total(settings.reduction, tf.reduce_sum(tf.square(evaluation.error)), tf.cast(tf.size(evaluation.error),x.dtype))
+    early = (residual > _ACCELERATE_BELOW) & (tf.sqrt(error / size) > _EARLY_NORM)
+    limited = (fallback == _LIMITED) | (settings.coupled & early)
     F = tf.where(limited, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = _scale(F, marginals, settings.coupled)
     (largest,) = settings.reduction.largest([tf.reduce_max(tf.abs(scaled))])
@@ -335,7 +338,9 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
         num_rejected=state.num_rejected + 1,
         retry=tf.minimum(state.retry + 1, len(_RETRIES) - 1),
         improper=state.improper | ~evaluation.proper,
-        cap=tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP),
+        cap=tf.where(
+            _accelerates(state), state.cap, tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
+        ),
         dx=tf.zeros_like(state.dx),
         dF=tf.zeros_like(state.dF),
         remembers=tf.zeros_like(state.remembers),
