@@ -213,7 +213,7 @@ def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
 def _column(state: _State, values: Any, settings: _Settings) -> tf.Tensor:
     """The value of the phase: the first for all rungs, then one for each fallback."""
     rung, *fallbacks = values
-    return tf.constant([rung] * settings.num_rungs + fallbacks)[state.phase]
+    return tf.constant(np.array([rung] * settings.num_rungs + fallbacks))[state.phase]
 
 
 def _settled(state: _State, settings: _Settings) -> tf.Tensor:
@@ -226,7 +226,7 @@ def _settled(state: _State, settings: _Settings) -> tf.Tensor:
 def _spent(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase may not go on."""
     sweeps = _column(state, (_RUNG_SWEEPS, *[settings.max_sweeps] * len(FALLBACKS)), settings)
-    return ~state.fresh & (state.phase_sweep >= sweeps)
+    return ~state.fresh & (state.phase_sweep >= tf.cast(sweeps, state.phase_sweep.dtype))
 
 
 def _close(state: _State) -> tf.Tensor:
@@ -360,7 +360,7 @@ def _next_phase(state: _State, settings: _Settings) -> _State:
         improper=tf.zeros_like(state.improper),
         x=start * state.x,
         F=start * state.F,
-        residual=tf.where(close & ~on_rung, state.residual, np.inf),
+        residual=tf.where(close & ~on_rung, state.residual, np.inf * tf.ones_like(state.residual)),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         dx=tf.zeros_like(state.dx),

@@ -16,6 +16,7 @@ from gpflow_pep.inference.fixed_point import (
     Evaluation,
     SiteUpdateInfo,
     run_to_fixed_point,
+    scaled_error,
 )
 from gpflow_pep.inference.posterior import Marginals, Sites
 
@@ -44,20 +45,28 @@ class Run(NamedTuple):
 class Map:
     """Where the sites want to go; the marginals are constant."""
 
-    def __init__(self, target: Target, proper: Condition = lambda nu, tau: True) -> None:
-        self.target, self.proper = target, proper
+    def __init__(
+        self,
+        target: Target,
+        proper: Condition = lambda nu, tau: True,
+        merit: Condition = lambda nu, tau: 0.0,
+    ) -> None:
+        self.target, self.proper, self.merit = target, proper, merit
         self.asked: list[Array] = []
 
-    def __call__(self, sites: Sites) -> Evaluation:
+    def __call__(self, sites: Sites, ease: Any = 0.0) -> Evaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
         nu, tau = self.target(*sites)
         target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
+        marginals = Marginals(tf.constant(MEAN), tf.constant(VARIANCE))
         return Evaluation(
-            Marginals(tf.constant(MEAN), tf.constant(VARIANCE)),
+            marginals,
             target,
             Sites(target.nu, tf.maximum(target.tau, 0.0)),
+            scaled_error(sites, target, marginals),
             tf.convert_to_tensor(self.proper(*sites)),
+            tf.cast(self.merit(*sites), tf.float64),
         )
 
     def undamped_residual(self, sites: Sites) -> float:
@@ -335,10 +344,11 @@ def test_acceleration_pays() -> None:
 def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
 
-    def evaluate(sites: Sites) -> Evaluation:
+    def evaluate(sites: Sites, ease: Any) -> Evaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
-        one = tf.ones_like(nu)
-        return Evaluation(Marginals(0.0 * one, one), target, target, tf.constant(True))
+        marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
+        error = scaled_error(sites, target, marginals)
+        return Evaluation(marginals, target, target, error, tf.constant(True), 0.0 * nu[0, 0])
 
     sites, _, _, info = run_to_fixed_point(
         evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, tolerance=1e-4
