@@ -30,7 +30,8 @@ from .posterior import Marginals, Sites
 
 #: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
 RUNGS = (1.0, 0.5)
-_RUNG_TOLERANCE, _RUNG_SWEEPS = 0.1, 30
+#: Each is left for the next one where its gap is below this, or after so many sweeps.
+_RUNG_GAP, _RUNG_SWEEPS = 3e-3, 30
 #: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
 #: sites, or from where the run is where that is close already. "limited", where it is not close
 #: even then: towards sites whose precision is not negative and which match the tilted mean alone
@@ -38,7 +39,7 @@ _RUNG_TOLERANCE, _RUNG_SWEEPS = 0.1, 30
 #: parameters, but it is not a fixed point of Power EP, and the record says that it did not
 #: converge, unless no precision was limited in the end.
 FALLBACKS = ("", "damped", "limited")
-_PLAIN, _DAMPED, _LIMITED = range(3)
+_DAMPED, _LIMITED = 1, 2
 _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
@@ -52,7 +53,9 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
-_EARLY_NORM = 0.1
+#: A coupled step goes towards precisions that are not negative as long as the residual is above the
+#: first number and the gap above this.
+_EARLY_GAP = 0.02
 #: Differences that it looks back on: many, as long as they are few numbers beside others.
 _DEPTH, _SMALL_DEPTH = 16, 4
 _DEEP_SITES = 200_000
@@ -107,7 +110,8 @@ class SiteUpdateInfo(NamedTuple):
     with the undamped F: how far, in standard deviations of q, the sites are from their targets."""
 
     converged: tf.Tensor
-    """[], bool: whether the residual is below the tolerance."""
+    """[], bool: whether the run met its :class:`Goal`: the residual is below the tolerance, or its
+    mean is small enough for a run that only serves the objective."""
 
     num_rejected: tf.Tensor
     """[], int: how many proposals were refused."""
@@ -130,11 +134,23 @@ class FixedPoint(NamedTuple):
     info: SiteUpdateInfo
 
 
+class Goal(NamedTuple):
+    """Where a run has converged: where one of these is met."""
+
+    tolerance: float
+    """The residual is below it: all sites are where they want to be."""
+
+    gap: float = 0.0
+    """The gap is below it, half the sum of squares of a row's errors, see :func:`scaled_error`, on
+    average over rows, in nats. The energy's error is some ten times as much at most, so that this
+    is enough to optimise it."""
+
+
 class _Settings(NamedTuple):
     """What does not change in a run."""
 
     max_sweeps: int
-    tolerance: float
+    goal: Goal
     damping: float
     coupled: bool
     reduction: Reduction
@@ -165,11 +181,13 @@ class _State(NamedTuple):
     scaled: tf.Tensor
     """[2, N, L], F in units of q's standard deviation."""
     norm: tf.Tensor
-    """[], root of the mean square of these."""
+    """[], root of the sum of squares of these."""
     largest: tf.Tensor
     """[], the residual, or in the limited phase the largest of these."""
     residual: tf.Tensor
     """[], of the record; infinite until something was evaluated."""
+    gap: tf.Tensor
+    """[], see :class:`Goal`."""
     merit: tf.Tensor
     """[]"""
     step: tf.Tensor
@@ -210,23 +228,22 @@ def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
     return [tf.stop_gradient(part) for part in reduction.total(parts)]
 
 
-def _column(state: _State, values: Any, settings: _Settings) -> tf.Tensor:
-    """The value of the phase: the first for all rungs, then one for each fallback."""
-    rung, *fallbacks = values
-    return tf.constant(np.array([rung] * settings.num_rungs + fallbacks))[state.phase]
+def _met(state: _State, goal: Goal) -> tf.Tensor:
+    return (state.residual < goal.tolerance) | (state.gap < goal.gap)
 
 
 def _settled(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    tolerance = settings.tolerance
-    limit = _column(state, (_RUNG_TOLERANCE, *[tolerance] * len(FALLBACKS)), settings)
-    return ~state.fresh & (state.largest < tf.cast(limit, state.largest.dtype))
+    fallback = state.phase - settings.num_rungs
+    found = _met(state, settings.goal)
+    found |= (fallback == _LIMITED) & (state.largest < settings.goal.tolerance)
+    return ~state.fresh & tf.where(fallback < 0, state.gap < _RUNG_GAP, found)
 
 
 def _spent(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase may not go on."""
-    sweeps = _column(state, (_RUNG_SWEEPS, *[settings.max_sweeps] * len(FALLBACKS)), settings)
-    return ~state.fresh & (state.phase_sweep >= tf.cast(sweeps, state.phase_sweep.dtype))
+    sweeps = tf.where(state.phase < settings.num_rungs, _RUNG_SWEEPS, settings.max_sweeps)
+    return ~state.fresh & (state.phase_sweep >= sweeps)
 
 
 def _close(state: _State) -> tf.Tensor:
@@ -276,8 +293,13 @@ def _accept(
     fallback = state.phase - settings.num_rungs
     (residual,) = settings.reduction.largest([tf.reduce_max(tf.abs(evaluation.error))])
     # Far away, precisions that are negative at present lead a coupled step astray.
-    (error,size) = _total(settings.reduction, tf.reduce_sum(tf.square(evaluation.error)), tf.cast(tf.size(evaluation.error),x.dtype))
-    early = (residual > _ACCELERATE_BELOW) & (tf.sqrt(error / size) > _EARLY_NORM)
+    error, num_rows = _total(
+        settings.reduction,
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(tf.shape(x)[1], x.dtype),
+    )
+    gap = 0.5 * error / num_rows
+    early = (residual > _ACCELERATE_BELOW) & (gap > _EARLY_GAP)
     limited = (fallback == _LIMITED) | (settings.coupled & early)
     F = tf.where(limited, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = _scale(F, marginals, settings.coupled)
@@ -287,13 +309,12 @@ def _accept(
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not settings.coupled:
         along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
-    all_along, size, total = _total(
+    all_along, squared_norm = _total(
         settings.reduction,
         tf.reduce_sum(along, axis=[1, 2], keepdims=True),
-        tf.cast(tf.size(scaled), x.dtype),
         tf.reduce_sum(tf.square(scaled)),
     )
-    norm = tf.sqrt(total / size)
+    norm = tf.sqrt(squared_norm)
     plain = ~state.fresh & ~_accelerates(state)
     turned = along < -0.5 * squares
     if settings.coupled:
@@ -308,9 +329,8 @@ def _accept(
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
     memory = tf.cast(remember, x.dtype)
-    damped = min(settings.damping, _DAMPED_CAP)
-    steps = (settings.damping, settings.damping, damped, settings.damping)
-    largest_step = tf.cast(_column(state, steps, settings), x.dtype)
+    steps = (min(settings.damping, _DAMPED_CAP), settings.damping)
+    largest_step = tf.where(fallback == _DAMPED, *(tf.constant(step, x.dtype) for step in steps))
     return state._replace(
         fresh=tf.zeros_like(state.fresh),
         retry=tf.zeros_like(state.retry),
@@ -323,6 +343,7 @@ def _accept(
         norm=norm,
         largest=largest,
         residual=residual,
+        gap=gap,
         merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
@@ -352,15 +373,17 @@ def _next_phase(state: _State, settings: _Settings) -> _State:
     on_rung = state.phase < settings.num_rungs
     close = _close(state)
     start = tf.cast(close | on_rung, state.x.dtype)
+    restart, infinity = ~close | on_rung, tf.constant(np.inf, state.x.dtype)
     return state._replace(
         phase=state.phase + 1,
         phase_sweep=tf.zeros_like(state.phase_sweep),
-        fresh=~close | on_rung,
+        fresh=restart,
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
         x=start * state.x,
         F=start * state.F,
-        residual=tf.where(close & ~on_rung, state.residual, np.inf * tf.ones_like(state.residual)),
+        residual=tf.where(restart, infinity, state.residual),
+        gap=tf.where(restart, infinity, state.gap),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         dx=tf.zeros_like(state.dx),
@@ -379,7 +402,7 @@ def run_to_fixed_point(
     initial: Sites,
     *,
     max_sweeps: int,
-    tolerance: float,
+    goal: Goal,
     damping: float = 1.0,
     fall_back: bool = True,
     coupled: bool = False,
@@ -397,7 +420,7 @@ def run_to_fixed_point(
         is as much easier than the one that is meant as its second argument says, from 0 to 1.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback.
-    :param tolerance: Converged when the residual, see :class:`SiteUpdateInfo`, is below it.
+    :param goal: Where the run has converged.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
     :param coupled: What the numbers of a site are, see :class:`Evaluation`.
@@ -406,7 +429,7 @@ def run_to_fixed_point(
     :param extra: What an evaluation has of that name, with any numbers.
     """
     num_rungs = 0 if climb is None else len(RUNGS)
-    settings = _Settings(max_sweeps, tolerance, damping, coupled, reduction, num_rungs)
+    settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
     x = tf.stack(initial)
     memory = tf.zeros_like(tf.stack([x] * _depth(x, reduction)))
     zero, no = tf.constant(0), tf.constant(False)
@@ -428,6 +451,7 @@ def run_to_fixed_point(
         norm=tf.zeros([], x.dtype),
         largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
+        gap=tf.constant(np.inf, x.dtype),
         merit=tf.zeros([], x.dtype),
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
@@ -468,7 +492,7 @@ def run_to_fixed_point(
     info = SiteUpdateInfo(
         end.sweep,
         end.residual,
-        end.residual < tolerance,
+        _met(end, goal),
         end.num_rejected,
         tf.maximum(end.phase - num_rungs, 0),
     )

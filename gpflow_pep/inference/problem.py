@@ -19,7 +19,7 @@ from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
 from .coupling import Curvature, couples, mean_step, on_rows, within_trust
-from .fixed_point import Evaluation, FixedPoint, run_to_fixed_point, scaled_error
+from .fixed_point import Evaluation, FixedPoint, Goal, run_to_fixed_point, scaled_error
 from .posterior import (
     Cavity,
     Marginals,
@@ -275,7 +275,7 @@ def infer(
     initial: Sites,
     *,
     max_sweeps: int,
-    tolerance: float,
+    goal: Goal,
     damping: float = 1.0,
     fall_back: bool = True,
     others: Natural | None = None,
@@ -286,7 +286,7 @@ def infer(
     :param problem: The rows.
     :param initial: Where to start.
     :param max_sweeps: The most sweeps, and as many again for each fallback.
-    :param tolerance: Of the residual.
+    :param goal: Where it has converged.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
     :param others: What other rows add to q, whose sites stay as they are.
@@ -310,7 +310,7 @@ def infer(
         of_sites,
         initial,
         max_sweeps=max_sweeps,
-        tolerance=tolerance,
+        goal=goal,
         damping=damping,
         fall_back=fall_back,
         coupled=coupled,

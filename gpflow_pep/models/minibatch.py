@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from .. import checks
 from ..energies import point
-from ..inference.fixed_point import FixedPoint
+from ..inference.fixed_point import FixedPoint, Goal
 from ..inference.posterior import Natural, Sites
 from ..inference.problem import SiteProblem, infer, natural_sums
 from ..ops import chunks
@@ -154,7 +154,7 @@ class MinibatchLoss:
             batch,
             before,
             max_sweeps=_SWEEPS,
-            tolerance=model.tolerance,
+            goal=Goal(model.tolerance),
             fall_back=False,
             others=others,
         )

@@ -14,6 +14,7 @@ from helpers import Array, assert_close
 from gpflow_pep.inference.fixed_point import (
     FALLBACKS,
     Evaluation,
+    Goal,
     SiteUpdateInfo,
     run_to_fixed_point,
     scaled_error,
@@ -92,7 +93,7 @@ def _run(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
         max_sweeps=max_sweeps,
-        tolerance=tolerance,
+        goal=Goal(tolerance),
         damping=damping,
         fall_back=fall_back,
     )
@@ -161,7 +162,7 @@ def test_reaches_the_fixed_point(function: Map) -> None:
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
     sites, _, _, info = tf.function(
         lambda nu, tau: run_to_fixed_point(
-            REACHED[name], Sites(nu, tau), max_sweeps=200, tolerance=TOLERANCE
+            REACHED[name], Sites(nu, tau), max_sweeps=200, goal=Goal(TOLERANCE)
         )
     )(*ZEROS)
     eager = _run(REACHED[name])
@@ -351,7 +352,7 @@ def test_single_precision() -> None:
         return Evaluation(marginals, target, target, error, tf.constant(True), 0.0 * nu[0, 0])
 
     sites, _, _, info = run_to_fixed_point(
-        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, tolerance=1e-4
+        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, goal=Goal(1e-4)
     )
     assert sites.nu.dtype == tf.float32
     assert bool(info.converged)
