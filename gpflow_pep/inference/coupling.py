@@ -153,9 +153,7 @@ def _factorised(problem: "SiteProblem", curvature: Curvature, g: tf.Tensor) -> t
     own = tf.linalg.diag(tf.transpose(own + tf.eye(size, dtype=own.dtype), [1, 2, 0]))
     flat = num_latent * size
     matrix = tf.reshape(tf.transpose(own, [2, 0, 3, 1]), [1, flat, flat]) - among
-    step = tf.linalg.cholesky_solve(
-        tf.linalg.cholesky(matrix), tf.reshape(right, [1, flat, 1])
-    )
+    step = tf.linalg.cholesky_solve(tf.linalg.cholesky(matrix), tf.reshape(right, [1, flat, 1]))
     return tf.reshape(step, right.shape)
 
 

@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
+from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo, in_deviations
 
 #: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
 RUNGS = (1.0, 0.5)
@@ -66,84 +67,6 @@ _RETRIES = ((1.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 1.0), (0.0, 1.0), (0.0, 0.
 #: The step instead, the same for all sites, where the merit fell but nothing was improper.
 _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _RESTART_CAP = 0.1
-
-
-class Evaluation(NamedTuple):
-    r"""
-    What the inner loop needs to know of some sites, which it holds as two numbers each.
-
-    These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled, :math:`\tau`
-    and a first number whose target was found for all sites together, and does not depend on
-    :math:`\tau`: all first numbers then move by one step, and each :math:`\tau` by its own.
-    """
-
-    marginals: Marginals
-    """Moments of h under the q that has these sites."""
-
-    target: Sites
-    """Where the two numbers want to be: x*."""
-
-    limited: Sites
-    """The same with precisions that are not negative."""
-
-    error: tf.Tensor
-    """[2, N, L], see :func:`scaled_error`."""
-
-    proper: tf.Tensor
-    """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
-
-    merit: tf.Tensor
-    """[], what no step may make smaller; a constant where there is nothing of the kind."""
-
-    extra: Any = ()
-    """What else the caller wants to have of the sites where the run ends: tensors."""
-
-
-class SiteUpdateInfo(NamedTuple):
-    """A truthful record of a run of the inner loop."""
-
-    num_sweeps: tf.Tensor
-    """[], int: evaluations of all sites, refused ones included."""
-
-    residual: tf.Tensor
-    r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
-    with the undamped F: how far, in standard deviations of q, the sites are from their targets."""
-
-    converged: tf.Tensor
-    """[], bool: whether the run met its :class:`Goal`: the residual is below the tolerance, or its
-    mean is small enough for a run that only serves the objective."""
-
-    num_rejected: tf.Tensor
-    """[], int: how many proposals were refused."""
-
-    fallback: tf.Tensor | str
-    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
-
-
-class FixedPoint(NamedTuple):
-    """Where a run of the inner loop ended, constant for differentiation."""
-
-    sites: Sites
-
-    marginals: Marginals
-    """Moments of h under the q that has these sites."""
-
-    extra: Any
-    """See :class:`Evaluation`."""
-
-    info: SiteUpdateInfo
-
-
-class Goal(NamedTuple):
-    """Where a run has converged: where one of these is met."""
-
-    tolerance: float
-    """The residual is below it: all sites are where they want to be."""
-
-    gap: float = 0.0
-    """The gap is below it, half the sum of squares of a row's errors, see :func:`scaled_error`, on
-    average over rows, in nats. The energy's error is some ten times as much at most, so that this
-    is enough to optimise it."""
 
 
 class _Settings(NamedTuple):
@@ -202,27 +125,6 @@ class _State(NamedTuple):
     """Whether these are differences."""
 
 
-def _scale(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
-    """F [..., 2, N, L] in units of q's standard deviation."""
-    m, s = marginals[0], marginals[1]
-    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
-    if not coupled:
-        first -= m * F_tau
-    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
-
-
-def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
-    """
-    Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
-    largest is the residual of a record, see :class:`SiteUpdateInfo`.
-
-    :param sites: Natural parameters of some sites.
-    :param matched: Of those that match the moments of their tilted distributions.
-    :param marginals: Moments of h under the q that has the sites.
-    """
-    return _scale(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)
-
-
 def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
     # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
     return [tf.stop_gradient(part) for part in reduction.total(parts)]
@@ -252,7 +154,7 @@ def _close(state: _State) -> tf.Tensor:
 
 def _accelerated_step(state: _State, settings: _Settings) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
-    dF = _scale(state.dF, state.marginals, settings.coupled)
+    dF = in_deviations(state.dF, state.marginals, settings.coupled)
     rows = tf.reshape(dF, [tf.shape(dF)[0], -1])
     (squares,) = _total(settings.reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
     length = tf.sqrt(squares)
@@ -285,9 +187,7 @@ def _propose(state: _State, settings: _Settings) -> tf.Tensor:
     return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
 
 
-def _accept(
-    state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings
-) -> _State:
+def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings) -> _State:
     """The state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
     fallback = state.phase - settings.num_rungs
@@ -302,7 +202,7 @@ def _accept(
     early = (residual > _ACCELERATE_BELOW) & (gap > _EARLY_GAP)
     limited = (fallback == _LIMITED) | (settings.coupled & early)
     F = tf.where(limited, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
-    scaled = _scale(F, marginals, settings.coupled)
+    scaled = in_deviations(F, marginals, settings.coupled)
     (largest,) = settings.reduction.largest([tf.reduce_max(tf.abs(scaled))])
     largest = tf.where(fallback == _LIMITED, largest, residual)
     # A step is too long where the residual points back along the one it followed.

@@ -19,7 +19,7 @@ from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
 from .coupling import Curvature, couples, mean_step, on_rows, within_trust
-from .fixed_point import Evaluation, FixedPoint, Goal, run_to_fixed_point, scaled_error
+from .fixed_point import run_to_fixed_point
 from .posterior import (
     Cavity,
     Marginals,
@@ -30,6 +30,7 @@ from .posterior import (
     marginals,
     posterior_factor,
 )
+from .record import Evaluation, FixedPoint, Goal, scaled_error
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 _LARGEST_CAVITY = 10.0
@@ -266,7 +267,9 @@ def _merit(
 
 def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
-    first = sites.nu - sites.tau * on_rows(problem, posterior_factor(natural_sums(problem, sites)).w)
+    first = sites.nu - sites.tau * on_rows(
+        problem, posterior_factor(natural_sums(problem, sites)).w
+    )
     return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..covariances import Projection, evaluate
-from .fixed_point import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 from .posterior import Marginals, Natural, Sites, posterior_factor
 from .problem import SiteProblem, match_moments, sites_of_rows, sweep
+from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
 
 def sequential_pass(

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from .. import checks
 from ..energies import point
-from ..inference.fixed_point import FixedPoint, Goal
 from ..inference.posterior import Natural, Sites
 from ..inference.problem import SiteProblem, infer, natural_sums
+from ..inference.record import FixedPoint, Goal
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
 

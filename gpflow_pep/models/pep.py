@@ -14,9 +14,10 @@ from gpflow.models.util import InducingVariablesLike
 from .. import checks
 from ..covariances import check_independent, evaluate, whiten
 from ..energies import point
-from ..inference.fixed_point import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo
+from ..inference.fixed_point import FALLBACKS
 from ..inference.posterior import Natural, Sites, cavity, no_sites
 from ..inference.problem import SiteProblem, infer, natural_sums
+from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
 from ..ops import chunks
 from ..ops.linalg import report_once
@@ -27,7 +28,7 @@ from .parameters import ConvergenceWarning, SiteParameters, never_trained
 from .rows import replace_rows
 
 _TOLERANCE = 1e-6
-#: In nats for each row, see :class:`~gpflow_pep.inference.fixed_point.Goal`. On six data sets the
+#: In nats for each row, see :class:`~gpflow_pep.inference.record.Goal`. On six data sets the
 #: error of the energy was below 3e-7 nats for each row then, and that of its gradient below 0.3%
 #: of the largest derivative.
 _TRAINING_GAP = 1e-8

@@ -11,15 +11,9 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.inference.fixed_point import (
-    FALLBACKS,
-    Evaluation,
-    Goal,
-    SiteUpdateInfo,
-    run_to_fixed_point,
-    scaled_error,
-)
+from gpflow_pep.inference.fixed_point import FALLBACKS, run_to_fixed_point
 from gpflow_pep.inference.posterior import Marginals, Sites
+from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo, scaled_error
 
 N, L = 5, 2
 SHAPE = (N, L)
