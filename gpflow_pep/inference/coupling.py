@@ -1,4 +1,4 @@
-r"""One step of the means of all latent functions together, for likelihoods that do not see the level.
+r"""One step of the means of all latent functions, for likelihoods that do not see their level.
 
 RobustMax and softmax stay the same when all latent functions of a row move up or down together. A
 site for each latent function ties this level all the same, so that sweeps that move one function
@@ -33,7 +33,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.likelihoods import MultiClass, Softmax
 
 from ..ops import chunks
@@ -53,6 +52,9 @@ _CG_TOLERANCE, _CG_ITERATIONS = 1e-5, 200
 #: No mean moves by more of its standard deviations in one step: 1 took up to 80% more sweeps, 10
 #: no fewer.
 _TRUST = 3.0
+#: Nor does a precision that is to be negative fall by more of B's in that direction: whether it is
+#: may change from sweep to sweep, and a full step overshoots by orders of magnitude.
+_LARGEST_FALL = 0.3
 
 
 def couples(likelihood: Any, size: int, kept: bool) -> bool:
@@ -217,3 +219,15 @@ def within_trust(problem: "SiteProblem", change: tf.Tensor, s: tf.Tensor) -> tf.
     sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(s)))
     (largest,) = problem.reduction.largest([sizes])
     return tf.minimum(tf.ones_like(largest), _TRUST / largest)
+
+
+def gradually(target: tf.Tensor, tau: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
+    """
+    Bring precisions that want to be negative nearer to the present ones.
+
+    :param target: [N, L], where they want to be.
+    :param tau: [N, L], where they are.
+    :param s: [N, L], variances of h.
+    """
+    nearest = tau - tf.math.divide_no_nan(tf.constant(_LARGEST_FALL, s.dtype), s)
+    return tf.where(target < 0.0, tf.maximum(target, nearest), target)

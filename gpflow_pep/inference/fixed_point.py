@@ -54,9 +54,6 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
-#: A coupled step goes towards precisions that are not negative as long as the residual is above the
-#: first number and the gap above this.
-_EARLY_GAP = 0.02
 #: Differences that it looks back on: many, as long as they are few numbers beside others.
 _DEPTH, _SMALL_DEPTH = 16, 4
 _DEEP_SITES = 200_000
@@ -191,30 +188,24 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
     """The state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
     fallback = state.phase - settings.num_rungs
-    (residual,) = settings.reduction.largest([tf.reduce_max(tf.abs(evaluation.error))])
-    # Far away, precisions that are negative at present lead a coupled step astray.
-    error, num_rows = _total(
-        settings.reduction,
-        tf.reduce_sum(tf.square(evaluation.error)),
-        tf.cast(tf.shape(x)[1], x.dtype),
-    )
-    gap = 0.5 * error / num_rows
-    early = (residual > _ACCELERATE_BELOW) & (gap > _EARLY_GAP)
-    limited = (fallback == _LIMITED) | (settings.coupled & early)
+    limited = fallback == _LIMITED
     F = tf.where(limited, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, settings.coupled)
-    (largest,) = settings.reduction.largest([tf.reduce_max(tf.abs(scaled))])
-    largest = tf.where(fallback == _LIMITED, largest, residual)
+    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
+    largest, residual = settings.reduction.largest(sizes)
+    largest = tf.where(limited, largest, residual)
     # A step is too long where the residual points back along the one it followed.
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not settings.coupled:
         along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
-    all_along, squared_norm = _total(
+    all_along, squared_norm, error, num_rows = _total(
         settings.reduction,
         tf.reduce_sum(along, axis=[1, 2], keepdims=True),
         tf.reduce_sum(tf.square(scaled)),
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(tf.shape(x)[1], x.dtype),
     )
-    norm = tf.sqrt(squared_norm)
+    norm, gap = tf.sqrt(squared_norm), 0.5 * error / num_rows
     plain = ~state.fresh & ~_accelerates(state)
     turned = along < -0.5 * squares
     if settings.coupled:

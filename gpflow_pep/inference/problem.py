@@ -18,7 +18,7 @@ from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
-from .coupling import Curvature, couples, mean_step, on_rows, within_trust
+from .coupling import Curvature, couples, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .posterior import (
     Cavity,
@@ -226,7 +226,8 @@ def sweep(
     target, limited = matched.sites, matched.limited
     if coupled:
         first = _coupled_target(problem, sites.nu, moments, matched, q)
-        target, limited = Sites(first, target.tau), Sites(first, limited.tau)
+        target = Sites(first, gradually(target.tau, sites.tau, moments.s))
+        limited = Sites(first, limited.tau)
     return Evaluation(
         moments,
         target,
@@ -267,9 +268,8 @@ def _merit(
 
 def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
-    first = sites.nu - sites.tau * on_rows(
-        problem, posterior_factor(natural_sums(problem, sites)).w
-    )
+    w = posterior_factor(natural_sums(problem, sites)).w
+    first = sites.nu - sites.tau * on_rows(problem, w)
     return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
 
 
@@ -328,7 +328,7 @@ def infer(
 
 
 def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
-    """Whether there are no sites yet, and powers so small that there may be several fixed points."""
+    """Whether there are no sites yet, and powers at which there may be several fixed points."""
     sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.alpha)]
     size, power = problem.reduction.largest(sizes)
     return (size == 0.0) & (-power < _SEVERAL_BELOW)

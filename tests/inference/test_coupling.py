@@ -1,4 +1,4 @@
-"""Steps of the means of all classes together: the same sites in fewer sweeps, however solved for."""
+"""Steps of the means of all classes: the same sites in fewer sweeps, however solved for."""
 
 from typing import Any
 
@@ -50,9 +50,7 @@ def run(model: pep.models.PEP) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_the_same_sites_in_fewer_sweeps(
-    likelihood: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
     value, sweeps = run(coupled)
     monkeypatch.setattr(coupling, "_WITHOUT_LEVEL", ())
@@ -105,7 +103,9 @@ def _bound(problem: Any, q: Any) -> float:
     )
     mean, variance = model.predict_f(problem.X)
     one = tf.zeros_like(mean[:, 0])
-    ell = pep.tilted.log_power_expectation(problem.likelihood, problem.X, mean, variance, problem.Y, one)
+    ell = pep.tilted.log_power_expectation(
+        problem.likelihood, problem.X, mean, variance, problem.Y, one
+    )
     return float(tf.reduce_sum(ell) - model.prior_kl())
 
 
