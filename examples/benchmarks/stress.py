@@ -6,8 +6,8 @@
 Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100, as many as
 rows at the rows, and 20 of which half nearly repeat the others; from no sites, tolerance 1e-6, 200
 sweeps before a fallback. Classes and counts (round(exp(1 + sin(2 x1) + y))) are on 400 rows of the
-banana data, Student's t likelihood on a sine with outliers, RobustMax and softmax on three generated
-classes.
+banana data, Student's t likelihood on a sine with outliers, RobustMax and softmax on three
+generated classes.
 """
 
 import argparse

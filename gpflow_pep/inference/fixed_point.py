@@ -6,9 +6,9 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
   grows again where it does not, below a cap that follows the residual of all of them;
 * Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
-* a proposal is refused where a cavity would be improper, a number not finite, or B not positive
-  definite, and where a merit that the sites have falls. Then plain steps are tried, then smaller
-  negative precisions, smaller steps, and at last precisions that are not negative.
+* a proposal is refused where a cavity would be improper, a number not finite, B not positive
+  definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
+  or smaller steps, and at last precisions that are not negative.
 
 Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`; where several
 fixed points may be, easier problems come first, see :data:`RUNGS`.
@@ -54,6 +54,8 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
+#: Above this gap a coupled step leaves precisions that want to be negative at 0: most do not later.
+_EARLY_GAP = 0.1
 #: Differences that it looks back on: many, as long as they are few numbers beside others.
 _DEPTH, _SMALL_DEPTH = 16, 4
 _DEEP_SITES = 200_000
@@ -184,12 +186,22 @@ def _propose(state: _State, settings: _Settings) -> tf.Tensor:
     return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
 
 
+def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> tf.Tensor:
+    return tf.where(condition, tf.constant(one, like.dtype), tf.constant(other, like.dtype))
+
+
 def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings) -> _State:
     """The state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
     fallback = state.phase - settings.num_rungs
-    limited = fallback == _LIMITED
-    F = tf.where(limited, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
+    error, num_rows = _total(
+        settings.reduction,
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(tf.shape(x)[1], x.dtype),
+    )
+    gap, limited = 0.5 * error / num_rows, fallback == _LIMITED
+    early = settings.coupled & (gap > _EARLY_GAP)
+    F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, settings.coupled)
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
     largest, residual = settings.reduction.largest(sizes)
@@ -198,30 +210,25 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not settings.coupled:
         along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
-    all_along, squared_norm, error, num_rows = _total(
+    all_along, squared_norm = _total(
         settings.reduction,
         tf.reduce_sum(along, axis=[1, 2], keepdims=True),
         tf.reduce_sum(tf.square(scaled)),
-        tf.reduce_sum(tf.square(evaluation.error)),
-        tf.cast(tf.shape(x)[1], x.dtype),
     )
-    norm, gap = tf.sqrt(squared_norm), 0.5 * error / num_rows
+    norm = tf.sqrt(squared_norm)
     plain = ~state.fresh & ~_accelerates(state)
     turned = along < -0.5 * squares
     if settings.coupled:
         turned &= tf.constant([[[False]], [[True]]])
-    shrink_step, grow_step, shrink_cap, grow_cap = tf.unstack(
-        tf.constant([_SHRINK_STEP, _GROW_STEP, _SHRINK_CAP, _GROW_CAP], x.dtype)
-    )
-    step = state.step * tf.where(turned & plain, shrink_step, grow_step)
-    cap = state.cap * tf.where((all_along < 0.0) & plain, shrink_cap, grow_cap)
+    step = state.step * _number(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
+    cap = state.cap * _number((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
     restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
     memory = tf.cast(remember, x.dtype)
-    steps = (min(settings.damping, _DAMPED_CAP), settings.damping)
-    largest_step = tf.where(fallback == _DAMPED, *(tf.constant(step, x.dtype) for step in steps))
+    damped = min(settings.damping, _DAMPED_CAP)
+    largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
     return state._replace(
         fresh=tf.zeros_like(state.fresh),
         retry=tf.zeros_like(state.retry),
