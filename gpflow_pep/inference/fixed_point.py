@@ -111,7 +111,6 @@ class _State(NamedTuple):
     gap: tf.Tensor
     """[], see :class:`Goal`."""
     merit: tf.Tensor
-    """[]"""
     step: tf.Tensor
     """[1 or 2, N, L], step of each site, or of each of its numbers."""
     cap: tf.Tensor
@@ -268,8 +267,7 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
 
 def _next_phase(state: _State, settings: _Settings) -> _State:
     """The state at the start of the next phase: from no sites, unless it is a rung or close."""
-    on_rung = state.phase < settings.num_rungs
-    close = _close(state)
+    on_rung, close = state.phase < settings.num_rungs, _close(state)
     start = tf.cast(close | on_rung, state.x.dtype)
     restart, infinity = ~close | on_rung, tf.constant(np.inf, state.x.dtype)
     return state._replace(

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.inference.fixed_point import FALLBACKS, run_to_fixed_point
+from gpflow_pep.inference.fixed_point import FALLBACKS, RUNGS, run_to_fixed_point
 from gpflow_pep.inference.posterior import Marginals, Sites
 from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo, scaled_error
 
@@ -48,10 +48,12 @@ class Map:
     ) -> None:
         self.target, self.proper, self.merit = target, proper, merit
         self.asked: list[Array] = []
+        self.eases: list[float] = []
 
-    def __call__(self, sites: Sites, ease: Any = 0.0) -> Evaluation:
+    def __call__(self, sites: Sites, ease: tf.Tensor) -> Evaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
+            self.eases.append(float(ease))
         nu, tau = self.target(*sites)
         target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
         marginals = Marginals(tf.constant(MEAN), tf.constant(VARIANCE))
@@ -79,17 +81,21 @@ def _run(
     *,
     max_sweeps: int = 200,
     tolerance: float = TOLERANCE,
+    gap: float = 0.0,
     damping: float = 1.0,
     fall_back: bool = False,
+    **options: Any,
 ) -> Run:
     function.asked.clear()
+    function.eases.clear()
     sites, marginals, _, info = run_to_fixed_point(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
         max_sweeps=max_sweeps,
-        goal=Goal(tolerance),
+        goal=Goal(tolerance, gap),
         damping=damping,
         fall_back=fall_back,
+        **options,
     )
     sites = Sites(*(part.numpy() for part in sites))
     marginals = Marginals(*(part.numpy() for part in marginals))
@@ -334,6 +340,74 @@ def test_numbers_that_are_not_finite_never_come_back() -> None:
 def test_acceleration_pays() -> None:
     """A slope of 0.97 alone would take log(1e-9) / log(0.97) = 680 sweeps."""
     assert _run(Map(_linear(0.97))).info.num_sweeps < 20
+
+
+def test_a_goal_of_the_mean_is_met_sooner() -> None:
+    run = _run(REACHED["contraction"], gap=1e-6)
+    error = scaled_error(
+        run.sites,
+        Sites(*map(tf.constant, REACHED["contraction"].target(*run.sites))),
+        Marginals(tf.constant(MEAN), tf.constant(VARIANCE)),
+    )
+    assert 0.5 * np.sum(np.square(error)) / N < 1e-6
+    assert run.info.converged
+    assert run.info.residual == pytest.approx(np.max(np.abs(error)), rel=1e-9)
+    assert run.info.residual > TOLERANCE
+    assert run.info.num_sweeps < _run(REACHED["contraction"]).info.num_sweeps
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_numbers_that_move_apart(name: str) -> None:
+    run = _run(REACHED[name], coupled=True)
+    assert run.info.converged
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+    assert_close(run.sites.tau, TAU, rtol=1e-6)
+
+
+def test_the_merit_never_falls() -> None:
+    """The map alone overshoots further each time, in directions that mix all sites."""
+
+    def merit(nu: Any, tau: Any) -> Any:
+        return -tf.reduce_sum(tf.square(nu - NU) + tf.square(tau - TAU))
+
+    free, guarded = Map(_coupled), Map(_coupled, merit=merit)
+
+    def changes(function: Map) -> Array:
+        ends = [_run(function, max_sweeps=k).sites for k in range(1, 25)]
+        return np.diff([merit(*sites) for sites in ends])
+
+    assert np.all(changes(guarded) >= -1e-8)
+    assert np.any(changes(free) < 0.0)
+    run = _run(guarded)
+    assert run.info.converged and run.info.num_rejected > 0
+
+
+def test_easier_problems_come_first_if_wanted() -> None:
+    function = Map(_contraction)
+    run = _run(function, climb=tf.constant(True))
+    first = list(dict.fromkeys(function.eases))
+    assert first == [*RUNGS, 0.0]
+    assert np.all(np.diff(function.eases) <= 0.0)
+    assert run.info.converged
+    assert FALLBACKS[run.info.fallback] == ""
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+    _run(function, climb=tf.constant(False))
+    assert set(function.eases) == {0.0}
+
+
+def test_a_rung_that_has_no_fixed_point_is_left() -> None:
+    function = Map(_contraction)
+
+    def evaluate(sites: Sites, ease: tf.Tensor) -> Evaluation:
+        return (function if float(ease) == 0.0 else UNREACHABLE["drift"])(sites, ease)
+
+    zeros = Sites(*map(tf.constant, ZEROS))
+    run = run_to_fixed_point(
+        evaluate, zeros, max_sweeps=200, goal=Goal(TOLERANCE), climb=tf.constant(True)
+    )
+    assert bool(run.info.converged)
+    assert 60 < int(run.info.num_sweeps) < 100
+    assert_close(run.sites.nu, NU, rtol=1e-6)
 
 
 def test_single_precision() -> None:
