@@ -59,7 +59,8 @@ def main() -> None:
     loops = []
     for sweeps in (FEW, MANY):
         # Too few sweeps to converge: fallbacks follow with as many, and count among the record's.
-        model = PEP(data, kernel(), gpflow.likelihoods.Bernoulli(), Z, max_sweeps=sweeps)
+        limits = {"max_sweeps": sweeps, "tolerance": 1e-12}
+        model = PEP(data, kernel(), gpflow.likelihoods.Bernoulli(), Z, **limits)
         nothing = [tf.zeros_like(part) for part in model.sites.read()]
 
         def run(model: PEP = model, nothing: list[tf.Tensor] = nothing) -> tf.Tensor:

@@ -6,7 +6,8 @@
 Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100, as many as
 rows at the rows, and 20 of which half nearly repeat the others; from no sites, tolerance 1e-6, 200
 sweeps before a fallback. Classes and counts (round(exp(1 + sin(2 x1) + y))) are on 400 rows of the
-banana data, Student's t likelihood on a sine with outliers, RobustMax on three generated classes.
+banana data, Student's t likelihood on a sine with outliers, RobustMax and softmax on three
+generated classes.
 """
 
 import argparse
@@ -78,11 +79,11 @@ def outliers(directory: Path) -> Problem:
     return Problem(X, Y, gpflow.likelihoods.StudentT(scale=0.1, df=3.0))
 
 
-def three_classes(directory: Path) -> Problem:
+def three_classes(likelihood: Any) -> Problem:
     """Three classes in the plane, easily told apart."""
     X = np.random.default_rng(0).standard_normal((150, 2))
     Y = (X[:, :1] > 0.0) + (X[:, 1:] > 0.0).astype(float)
-    return Problem(X, Y, gpflow.likelihoods.MultiClass(3))
+    return Problem(X, Y, likelihood)
 
 
 PROBLEMS: dict[str, Callable[[Path], Problem]] = {
@@ -90,7 +91,8 @@ PROBLEMS: dict[str, Callable[[Path], Problem]] = {
     "logit": lambda directory: classes(directory, gpflow.likelihoods.Bernoulli(tf.sigmoid)),
     "Poisson": counts,
     "Student's t": outliers,
-    "RobustMax": three_classes,
+    "RobustMax": lambda directory: three_classes(gpflow.likelihoods.MultiClass(3)),
+    "Softmax": lambda directory: three_classes(gpflow.likelihoods.Softmax(3)),
 }
 
 

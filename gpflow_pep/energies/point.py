@@ -29,9 +29,9 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..covariances import evaluate
-from ..inference.fixed_point import FixedPoint
 from ..inference.posterior import Marginals, Natural, Sites, cavity, posterior_factor
 from ..inference.problem import SiteProblem, sites_of_rows
+from ..inference.record import FixedPoint
 from ..ops import chunks
 from ..ops.power import log1p_ratio
 from ..tilted import log_power_expectation

@@ -6,13 +6,15 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
   grows again where it does not, below a cap that follows the residual of all of them;
 * Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
-* a proposal is refused where a cavity would be improper, a number not finite, or B not positive
-  definite. Then plain steps are tried, then smaller negative precisions, smaller steps, and at last
-  precisions that are not negative.
+* a proposal is refused where a cavity would be improper, a number not finite, B not positive
+  definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
+  or smaller steps, and at last precisions that are not negative.
 
-Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`.
+Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`; where several
+fixed points may be, easier problems come first, see :data:`RUNGS`.
 
-The module knows nothing of Gaussian processes: a function of the sites gives everything. Where each
+The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
+may be held in other numbers than their natural parameters, see :class:`Evaluation`. Where each
 process holds a shard of the rows, all of them take the same decisions, by a
 :class:`~gpflow_pep.ops.chunks.Reduction` of sums and maxima.
 """
@@ -25,7 +27,12 @@ import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
+from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo, in_deviations
 
+#: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
+RUNGS = (1.0, 0.5)
+#: Each is left for the next one where its gap is below this, or after so many sweeps.
+_RUNG_GAP, _RUNG_SWEEPS = 3e-3, 30
 #: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
 #: sites, or from where the run is where that is close already. "limited", where it is not close
 #: even then: towards sites whose precision is not negative and which match the tilted mean alone
@@ -47,6 +54,8 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
+#: Above this gap a coupled step leaves precisions that want to be negative at 0: most do not later.
+_EARLY_GAP = 0.1
 #: Differences that it looks back on: many, as long as they are few numbers beside others.
 _DEPTH, _SMALL_DEPTH = 16, 4
 _DEEP_SITES = 200_000
@@ -54,66 +63,26 @@ _DEEP_SITES = 200_000
 #: refusal. The last one stays where it is, except that no precision is negative: at the start of
 #: the loop that is no sites at all, which is always proper; later the cap is made small.
 _RETRIES = ((1.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 1.0), (0.0, 1.0), (0.0, 0.5), (0.0, 0.0))
+#: The step instead, the same for all sites, where the merit fell but nothing was improper.
+_MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _RESTART_CAP = 0.1
 
 
-class Evaluation(NamedTuple):
-    """What the inner loop needs to know of some sites."""
+class _Settings(NamedTuple):
+    """What does not change in a run."""
 
-    marginals: Marginals
-    """Moments of h under the q that has these sites."""
-
-    target: Sites
-    """The sites that match the moments of the tilted distributions: x*."""
-
-    limited: Sites
-    """The sites of non-negative precision that do, or match the mean alone."""
-
-    proper: tf.Tensor
-    """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
-
-    extra: Any = ()
-    """What else the caller wants to have of the sites where the run ends: tensors."""
-
-
-class SiteUpdateInfo(NamedTuple):
-    """A truthful record of a run of the inner loop."""
-
-    num_sweeps: tf.Tensor
-    """[], int: evaluations of all sites, refused ones included."""
-
-    residual: tf.Tensor
-    r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
-    with the undamped F: how far, in standard deviations of q, the sites are from their targets."""
-
-    converged: tf.Tensor
-    """[], bool: whether the residual is below the tolerance."""
-
-    num_rejected: tf.Tensor
-    """[], int: how many proposals were refused."""
-
-    fallback: tf.Tensor | str
-    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
-
-
-class FixedPoint(NamedTuple):
-    """Where a run of the inner loop ended, constant for differentiation."""
-
-    sites: Sites
-
-    marginals: Marginals
-    """Moments of h under the q that has these sites."""
-
-    extra: Any
-    """See :class:`Evaluation`."""
-
-    info: SiteUpdateInfo
+    max_sweeps: int
+    goal: Goal
+    damping: float
+    coupled: bool
+    reduction: Reduction
+    num_rungs: int
 
 
 class _State(NamedTuple):
     sweep: tf.Tensor
     phase: tf.Tensor
-    """Place in FALLBACKS."""
+    """Place in RUNGS and FALLBACKS, one after the other."""
     phase_sweep: tf.Tensor
     """Evaluations since its start."""
     fresh: tf.Tensor
@@ -121,8 +90,10 @@ class _State(NamedTuple):
     num_rejected: tf.Tensor
     retry: tf.Tensor
     """Which of _RETRIES the next proposal uses."""
+    improper: tf.Tensor
+    """Whether a refused one was improper."""
     x: tf.Tensor
-    """[2, N, L], nu and tau of the last sites that were accepted."""
+    """[2, N, L], the last sites that were accepted."""
     marginals: tf.Tensor
     """[2, N, L], m and s there."""
     extra: Any
@@ -132,15 +103,18 @@ class _State(NamedTuple):
     scaled: tf.Tensor
     """[2, N, L], F in units of q's standard deviation."""
     norm: tf.Tensor
-    """[], root of the mean square of these."""
+    """[], root of the sum of squares of these."""
     largest: tf.Tensor
-    """[], the largest of them."""
+    """[], the residual, or in the limited phase the largest of these."""
     residual: tf.Tensor
     """[], of the record; infinite until something was evaluated."""
+    gap: tf.Tensor
+    """[], see :class:`Goal`."""
+    merit: tf.Tensor
     step: tf.Tensor
-    """[N, L], step of each site."""
+    """[1 or 2, N, L], step of each site, or of each of its numbers."""
     cap: tf.Tensor
-    """[], largest step of any."""
+    """[1 or 2, 1, 1], largest step of any."""
     dx: tf.Tensor
     """[depth, 2, N, L], last differences of x, the newest first; zero where forgotten."""
     dF: tf.Tensor
@@ -149,49 +123,45 @@ class _State(NamedTuple):
     """Whether these are differences."""
 
 
-def _scale(F: tf.Tensor, marginals: tf.Tensor) -> tf.Tensor:
-    """F [..., 2, N, L] in units of q's standard deviation."""
-    m, s = marginals[0], marginals[1]
-    F_nu, F_tau = F[..., 0, :, :], F[..., 1, :, :]
-    return tf.stack([tf.sqrt(s) * (F_nu - m * F_tau), s * F_tau], axis=-3)
-
-
-def residual(sites: Sites, evaluation: Evaluation) -> tf.Tensor:
-    """
-    Compute the residual of a record, see :class:`SiteUpdateInfo`.
-
-    :param sites: Some sites.
-    :param evaluation: What belongs to them.
-    """
-    F = tf.stack(evaluation.target) - tf.stack(sites)
-    return tf.reduce_max(tf.abs(_scale(F, tf.stack(evaluation.marginals))))
-
-
 def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
     # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes watch.
     return [tf.stop_gradient(part) for part in reduction.total(parts)]
 
 
-def _settled(state: _State, tolerance: float) -> tf.Tensor:
+def _met(state: _State, goal: Goal) -> tf.Tensor:
+    return (state.residual < goal.tolerance) | (state.gap < goal.gap)
+
+
+def _settled(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    return ~state.fresh & (state.largest < tolerance)
+    fallback = state.phase - settings.num_rungs
+    found = _met(state, settings.goal)
+    found |= (fallback == _LIMITED) & (state.largest < settings.goal.tolerance)
+    return ~state.fresh & tf.where(fallback < 0, state.gap < _RUNG_GAP, found)
+
+
+def _spent(state: _State, settings: _Settings) -> tf.Tensor:
+    """Whether the phase may not go on."""
+    sweeps = tf.where(state.phase < settings.num_rungs, _RUNG_SWEEPS, settings.max_sweeps)
+    return ~state.fresh & (state.phase_sweep >= sweeps)
 
 
 def _close(state: _State) -> tf.Tensor:
     return ~state.fresh & (state.largest < _CLOSE)
 
 
-def _accelerated_step(state: _State, reduction: Reduction) -> tf.Tensor:
+def _accelerated_step(state: _State, settings: _Settings) -> tf.Tensor:
     """Anderson's proposal less x; F itself where nothing is remembered."""
-    rows = tf.reshape(_scale(state.dF, state.marginals), [tf.shape(state.dF)[0], -1])
-    (squares,) = _total(reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
+    dF = in_deviations(state.dF, state.marginals, settings.coupled)
+    rows = tf.reshape(dF, [tf.shape(dF)[0], -1])
+    (squares,) = _total(settings.reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
     length = tf.sqrt(squares)
     known = tf.cast(length > 0.0, rows.dtype)
     rows /= tf.where(length > 0.0, length, tf.ones_like(length))
     products, moment = _total(
-        reduction,
+        settings.reduction,
         tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(_scale(state.F, state.marginals), [-1, 1])),
+        tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
     )
     # Normal equations of rows of unit length; the ridge is far above their rounding error.
     ridge = tf.constant(np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2, rows.dtype)
@@ -204,58 +174,64 @@ def _accelerates(state: _State) -> tf.Tensor:
     return (state.retry == 0) & state.remembers
 
 
-def _propose(state: _State, reduction: Reduction) -> tf.Tensor:
-    shrink, factor = (tf.constant(column, state.x.dtype)[state.retry] for column in zip(*_RETRIES))
-    damped = factor * tf.minimum(state.step, state.cap) * state.F
-    x = state.x + tf.where(_accelerates(state), _accelerated_step(state, reduction), damped)
-    nu, tau = x[0], x[1]
-    return tf.stack([nu, tf.where(tau < 0.0, shrink * tau, tau)])
+def _propose(state: _State, settings: _Settings) -> tf.Tensor:
+    columns = (*zip(*_RETRIES), _MERIT_STEPS)
+    shrink, factor, uniform = (tf.constant(part, state.x.dtype)[state.retry] for part in columns)
+    damped = factor * tf.minimum(state.step, state.cap)
+    damped = tf.where(state.improper | (state.retry < 2), damped, uniform)
+    accelerated = _accelerated_step(state, settings)
+    x = state.x + tf.where(_accelerates(state), accelerated, damped * state.F)
+    first, tau = x[0], x[1]
+    return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
 
 
-def _largest_step(state: _State, damping: float) -> tf.Tensor:
-    damped = tf.constant(min(damping, _DAMPED_CAP), state.x.dtype)
-    return tf.where(state.phase == _DAMPED, damped, tf.constant(damping, state.x.dtype))
+def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> tf.Tensor:
+    return tf.where(condition, tf.constant(one, like.dtype), tf.constant(other, like.dtype))
 
 
-def _accept(
-    state: _State, x: tf.Tensor, evaluation: Evaluation, damping: float, reduction: Reduction
-) -> _State:
-    """The state after a proposal that was proper."""
+def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings) -> _State:
+    """Make the state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
-    unlimited = tf.stack(evaluation.target) - x
-    limited = tf.stack(evaluation.limited) - x
-    F = tf.where(state.phase == _LIMITED, limited, unlimited)
-    scaled = _scale(F, marginals)
+    fallback = state.phase - settings.num_rungs
+    error, num_rows = _total(
+        settings.reduction,
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(tf.shape(x)[1], x.dtype),
+    )
+    gap, limited = 0.5 * error / num_rows, fallback == _LIMITED
+    early = settings.coupled & (gap > _EARLY_GAP)
+    F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
+    scaled = in_deviations(F, marginals, settings.coupled)
+    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
+    largest, residual = settings.reduction.largest(sizes)
+    largest = tf.where(limited, largest, residual)
     # A step is too long where the residual points back along the one it followed.
-    along = tf.reduce_sum(scaled * state.scaled, axis=0)
-    all_along, squares, size = _total(
-        reduction,
-        tf.reduce_sum(along),
+    along, squares = scaled * state.scaled, tf.square(state.scaled)
+    if not settings.coupled:
+        along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
+    all_along, squared_norm = _total(
+        settings.reduction,
+        tf.reduce_sum(along, axis=[1, 2], keepdims=True),
         tf.reduce_sum(tf.square(scaled)),
-        tf.cast(tf.size(scaled), x.dtype),
     )
-    norm = tf.sqrt(squares / size)
-    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, _scale(unlimited, marginals))]
-    largest, residual = reduction.largest(sizes)
+    norm = tf.sqrt(squared_norm)
     plain = ~state.fresh & ~_accelerates(state)
-    turned = along < -0.5 * tf.reduce_sum(tf.square(state.scaled), axis=0)
-    step = state.step * tf.where(
-        turned & plain, tf.constant(_SHRINK_STEP, x.dtype), tf.constant(_GROW_STEP, x.dtype)
-    )
-    cap = state.cap * tf.where(
-        (all_along < 0.0) & plain,
-        tf.constant(_SHRINK_CAP, x.dtype),
-        tf.constant(_GROW_CAP, x.dtype),
-    )
+    turned = along < -0.5 * squares
+    if settings.coupled:
+        turned &= tf.constant([[[False]], [[True]]])
+    step = state.step * _number(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
+    cap = state.cap * _number((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
     restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
     memory = tf.cast(remember, x.dtype)
-    largest_step = _largest_step(state, damping)
+    damped = min(settings.damping, _DAMPED_CAP)
+    largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
     return state._replace(
         fresh=tf.zeros_like(state.fresh),
         retry=tf.zeros_like(state.retry),
+        improper=tf.zeros_like(state.improper),
         x=x,
         marginals=marginals,
         extra=evaluation.extra,
@@ -264,6 +240,8 @@ def _accept(
         norm=norm,
         largest=largest,
         residual=residual,
+        gap=gap,
+        merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
         dx=memory * tf.concat([(x - state.x)[None], state.dx[:-1]], axis=0),
@@ -272,29 +250,36 @@ def _accept(
     )
 
 
-def _refuse(state: _State) -> _State:
-    """The state after a proposal that was not proper."""
+def _refuse(state: _State, evaluation: Evaluation) -> _State:
+    """Make the state after a proposal that was not accepted."""
     return state._replace(
         num_rejected=state.num_rejected + 1,
         retry=tf.minimum(state.retry + 1, len(_RETRIES) - 1),
-        cap=tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP),
+        improper=state.improper | ~evaluation.proper,
+        cap=tf.where(
+            _accelerates(state), state.cap, tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
+        ),
         dx=tf.zeros_like(state.dx),
         dF=tf.zeros_like(state.dF),
         remembers=tf.zeros_like(state.remembers),
     )
 
 
-def _fall_back(state: _State) -> _State:
-    """The state at the start of the next phase: from no sites, unless it is close."""
-    close = _close(state)
-    start = tf.cast(close, state.x.dtype)
+def _next_phase(state: _State, settings: _Settings) -> _State:
+    """Start the next phase: from no sites, unless it is a rung or close."""
+    on_rung, close = state.phase < settings.num_rungs, _close(state)
+    start = tf.cast(close | on_rung, state.x.dtype)
+    restart, infinity = ~close | on_rung, tf.constant(np.inf, state.x.dtype)
     return state._replace(
         phase=state.phase + 1,
         phase_sweep=tf.zeros_like(state.phase_sweep),
-        fresh=~close,
+        fresh=restart,
         retry=tf.zeros_like(state.retry),
+        improper=tf.zeros_like(state.improper),
         x=start * state.x,
         F=start * state.F,
+        residual=tf.where(restart, infinity, state.residual),
+        gap=tf.where(restart, infinity, state.gap),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         dx=tf.zeros_like(state.dx),
@@ -309,13 +294,15 @@ def _depth(x: tf.Tensor, reduction: Reduction) -> int:
 
 
 def run_to_fixed_point(
-    evaluate: Callable[[Sites], Evaluation],
+    evaluate: Callable[[Sites, tf.Tensor], Evaluation],
     initial: Sites,
     *,
     max_sweeps: int,
-    tolerance: float,
+    goal: Goal,
     damping: float = 1.0,
     fall_back: bool = True,
+    coupled: bool = False,
+    climb: tf.Tensor | None = None,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -325,25 +312,32 @@ def run_to_fixed_point(
     It runs inside a compiled graph as well as outside, and always ends. The sites that come back
     are proper even where they did not converge; the record tells.
 
-    :param evaluate: Computes what belongs to some sites: one sweep over the rows.
+    :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
+        is as much easier than the one that is meant as its second argument says, from 0 to 1.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback.
-    :param tolerance: Converged when the residual, see :class:`SiteUpdateInfo`, is below it.
+    :param goal: Where the run has converged.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
+    :param coupled: What the numbers of a site are, see :class:`Evaluation`.
+    :param climb: Whether to begin with the easier problems of :data:`RUNGS`; None: never.
     :param reduction: Over processes that hold a shard of the sites each.
     :param extra: What an evaluation has of that name, with any numbers.
     """
+    num_rungs = 0 if climb is None else len(RUNGS)
+    settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
     x = tf.stack(initial)
     memory = tf.zeros_like(tf.stack([x] * _depth(x, reduction)))
-    zero = tf.constant(0)
+    zero, no = tf.constant(0), tf.constant(False)
+    own_steps = 1 + coupled
     start = _State(
         sweep=zero,
-        phase=zero,
+        phase=zero if climb is None else tf.where(climb, 0, num_rungs),
         phase_sweep=zero,
-        fresh=tf.constant(True),
+        fresh=~no,
         num_rejected=zero,
         retry=zero,
+        improper=no,
         # From no sites, with the initial ones as the first step to propose.
         x=tf.zeros_like(x),
         marginals=tf.zeros_like(x),
@@ -353,39 +347,50 @@ def run_to_fixed_point(
         norm=tf.zeros([], x.dtype),
         largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
-        step=tf.ones_like(x[0]),
-        cap=tf.ones([], x.dtype),
+        gap=tf.constant(np.inf, x.dtype),
+        merit=tf.zeros([], x.dtype),
+        step=tf.ones_like(x[:own_steps]),
+        cap=tf.ones([own_steps, 1, 1], x.dtype),
         dx=memory,
         dF=memory,
-        remembers=tf.constant(False),
+        remembers=no,
     )
-    last_phase = len(FALLBACKS) - 1 if fall_back else 0
-
-    def exhausted(state: _State) -> tf.Tensor:
-        return ~state.fresh & (state.phase_sweep >= max_sweeps) & ~_settled(state, tolerance)
+    num_phases = num_rungs + (len(FALLBACKS) if fall_back else 1)
+    slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def unfinished(state: _State) -> tf.Tensor:
-        return ~(_settled(state, tolerance) | exhausted(state))
+        on_rung = state.phase < num_rungs
+        return on_rung | ~(_settled(state, settings) | _spent(state, settings))
 
     def body(state: _State) -> tuple[_State]:
-        proposal = _propose(state, reduction)
-        evaluation = evaluate(Sites(proposal[0], proposal[1]))
+        proposal = _propose(state, settings)
+        ease = tf.constant((*RUNGS[:num_rungs], *[0.0] * len(FALLBACKS)), x.dtype)[state.phase]
+        evaluation = evaluate(Sites(proposal[0], proposal[1]), ease)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
-        accepted = _accept(state, proposal, evaluation, damping, reduction)
-        state = _choose(evaluation.proper, accepted, _refuse(state))
-        next_phase = exhausted(state) & (state.phase < last_phase)
-        next_phase &= (state.phase < _DAMPED) | ~_close(state)
-        return (_choose(next_phase, _fall_back(state), state),)
+        no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
+        accepted = _accept(state, proposal, evaluation, settings)
+        refused = _refuse(state, evaluation)
+        state = _choose(evaluation.proper & (state.fresh | no_worse), accepted, refused)
+        on_rung, last = state.phase < num_rungs, state.phase == num_phases - 1
+        stuck = state.phase > num_rungs
+        spent, settled = _spent(state, settings), _settled(state, settings)
+        over = spent & ~settled & ~last & ~(stuck & _close(state))
+        return (_choose(over | (on_rung & (spent | settled)), _next_phase(state, settings), state),)
 
     (end,) = tf.while_loop(
         unfinished,
         body,
         (start,),
         parallel_iterations=1,
-        maximum_iterations=(1 + last_phase) * (max_sweeps + len(_RETRIES)),
+        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_RETRIES))
+        + (num_phases - num_rungs) * (max_sweeps + len(_RETRIES)),
     )
     info = SiteUpdateInfo(
-        end.sweep, end.residual, end.residual < tolerance, end.num_rejected, end.phase
+        end.sweep,
+        end.residual,
+        _met(end, goal),
+        end.num_rejected,
+        tf.maximum(end.phase - num_rungs, 0),
     )
     sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)

@@ -5,6 +5,7 @@ Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
@@ -17,11 +18,24 @@ from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
-from .fixed_point import Evaluation, FixedPoint, run_to_fixed_point
-from .posterior import Marginals, Natural, Sites, cavity, marginals, posterior_factor
+from .coupling import Curvature, couples, gradually, mean_step, on_rows, within_trust
+from .fixed_point import run_to_fixed_point
+from .posterior import (
+    Cavity,
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    Sites,
+    cavity,
+    marginals,
+    posterior_factor,
+)
+from .record import Evaluation, FixedPoint, Goal, scaled_error
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 _LARGEST_CAVITY = 10.0
+#: Powers below which several classes were seen to have several fixed points.
+_SEVERAL_BELOW = 0.5
 
 
 class SiteProblem(NamedTuple):
@@ -55,7 +69,7 @@ class SiteProblem(NamedTuple):
     """The rows projected, where there is memory for it: not for differentiation."""
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
-        """The problem of some rows, by their numbers."""
+        """Take the problem of some rows, by their numbers."""
         X, Y, alpha = (tf.gather(rows, index) for rows in (self.X, self.Y, self.alpha))
         return self._replace(X=X, Y=Y, alpha=alpha, kept=None)
 
@@ -65,13 +79,13 @@ class SiteProblem(NamedTuple):
         return chunks.plan(self.chunk_size, num_inducing, self.X, copies * (num_priors or 1))
 
     def keep_projections(self) -> "SiteProblem":
-        """The same with its rows projected once for all sweeps, if there is memory for it."""
+        """Project the rows once for all sweeps, if there is memory for it."""
         if not self.plan(copies=1).keep:
             return self
         return self._replace(kept=self.project(self.W, self.X))
 
     def project(self, W: tf.Tensor, X: tf.Tensor, kept: Projection | None = None) -> Projection:
-        """Some rows projected, or what was kept of them."""
+        """Project some rows, or take what was kept of them."""
         return kept or project(W, self.inducing_variable, self.kernel, X)
 
     def pieces(self, rows: Any) -> chunks.Chunks:
@@ -120,6 +134,8 @@ class _Matched(NamedTuple):
     proper: tf.Tensor
     """[N], bool: the cavities are proper and all numbers finite."""
 
+    cavity: Cavity
+
     tilted: TiltedDerivatives
 
 
@@ -166,36 +182,95 @@ def match_moments(
         Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
     )
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
-    return _Matched(target, limited, tf.reduce_all(proper, axis=1), moments)
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
 
 
 def sweep(
-    problem: SiteProblem, mean: tf.Tensor, sites: Sites, others: Natural | None = None
+    problem: SiteProblem,
+    mean: tf.Tensor,
+    sites: Sites,
+    others: Natural | None = None,
+    *,
+    coupled: bool = False,
 ) -> Evaluation:
-    """
+    r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
+
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites.
 
     :param problem: The rows.
     :param mean: The mean function there, [N, L].
-    :param sites: The sites.
+    :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
+    :param coupled: See :mod:`gpflow_pep.inference.coupling`.
     """
     natural = natural_sums(problem, sites)
+    if coupled:  # A nu = (I + G) A lambda
+        natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     if others is not None:
         natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)
 
-    def of_chunk(piece: Any) -> tuple[Marginals, _Matched]:
+    def of_chunk(piece: Any) -> tuple[Sites, Marginals, _Matched]:
         (X, (mean, Y, alpha, sites)), kept = piece
         projection = problem.project(problem.W, X, kept)
         moments = marginals(projection.A, q)
+        if coupled:
+            sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         matched = match_moments(problem.likelihood, projection, moments, X, mean, Y, alpha, sites)
-        return moments, matched
+        return sites, moments, matched
 
     rows = mean, problem.Y, problem.alpha, sites
-    moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    own, moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
-    return Evaluation(moments, matched.sites, matched.limited, proper, matched.tilted)
+    target, limited = matched.sites, matched.limited
+    if coupled:
+        first = _coupled_target(problem, sites.nu, moments, matched, q)
+        target = Sites(first, gradually(target.tau, sites.tau, moments.s))
+        limited = Sites(first, limited.tau)
+    return Evaluation(
+        moments,
+        target,
+        limited,
+        scaled_error(own, matched.sites, moments),
+        proper,
+        _merit(problem, q, own, moments, matched.tilted.ell),
+        matched.tilted,
+    )
+
+
+def _coupled_target(
+    problem: SiteProblem,
+    first: tf.Tensor,
+    moments: Marginals,
+    matched: _Matched,
+    q: PosteriorFactor,
+) -> tf.Tensor:
+    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.inference.coupling`."""
+    curvature, delta1 = Curvature.of(matched.sites.tau), matched.tilted.delta1
+    gap = first - delta1
+    g = -gap - curvature.times(problem.alpha[:, None] * matched.cavity.s * gap)
+    change = mean_step(problem, curvature, g, q)
+    return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+
+
+def _merit(
+    problem: SiteProblem, q: PosteriorFactor, sites: Sites, moments: Marginals, ell: tf.Tensor
+) -> tf.Tensor:
+    """Compute the energy where it is SVGP's bound, else 0."""
+    (nu, tau), (m, s) = sites, moments
+    rows = tf.reduce_sum(ell) + tf.reduce_sum(0.5 * tau * (tf.square(m) + s) - nu * m)
+    parts = problem.reduction.total([rows, tf.reduce_sum(problem.alpha)])
+    rows, alpha = map(tf.stop_gradient, parts)
+    energy = rows + tf.reduce_sum(0.5 * tf.reduce_sum(tf.square(q.c), [1, 2]) - q.half_logdet)
+    return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
+
+
+def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
+    r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
+    w = posterior_factor(natural_sums(problem, sites)).w
+    first = sites.nu - sites.tau * on_rows(problem, w)
+    return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
 
 
 def infer(
@@ -203,7 +278,7 @@ def infer(
     initial: Sites,
     *,
     max_sweeps: int,
-    tolerance: float,
+    goal: Goal,
     damping: float = 1.0,
     fall_back: bool = True,
     others: Natural | None = None,
@@ -214,7 +289,7 @@ def infer(
     :param problem: The rows.
     :param initial: Where to start.
     :param max_sweeps: The most sweeps, and as many again for each fallback.
-    :param tolerance: Of the residual.
+    :param goal: Where it has converged.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
     :param others: What other rows add to q, whose sites stay as they are.
@@ -222,13 +297,38 @@ def infer(
     problem = problem.keep_projections()
     zeros = tf.zeros_like(initial.nu)
     mean = zeros + evaluate.mean(problem.mean_function, problem.X)
-    return run_to_fixed_point(
-        lambda sites: sweep(problem, mean, sites, others),
+    size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
+    coupled = others is None and couples(problem.likelihood, size, problem.kept is not None)
+    climb = None
+    if coupled and fall_back:
+        climb = _from_nothing(problem, initial)
+    if coupled:
+        initial = Sites(_first_numbers(problem, initial), initial.tau)
+
+    def of_sites(sites: Sites, ease: tf.Tensor) -> Evaluation:
+        easier = problem._replace(alpha=tf.maximum(problem.alpha, ease))
+        return sweep(easier, mean, sites, others, coupled=coupled)
+
+    found = run_to_fixed_point(
+        of_sites,
         initial,
         max_sweeps=max_sweeps,
-        tolerance=tolerance,
+        goal=goal,
         damping=damping,
         fall_back=fall_back,
+        coupled=coupled,
+        climb=climb,
         reduction=problem.reduction,
         extra=TiltedDerivatives(zeros[:, 0], zeros, zeros),
     )
+    if not coupled:
+        return found
+    (first, tau), m = found.sites, found.marginals.m
+    return found._replace(sites=Sites(first + tau * m, tau))
+
+
+def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
+    """Whether there are no sites yet, and powers at which there may be several fixed points."""
+    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.alpha)]
+    size, power = problem.reduction.largest(sizes)
+    return (size == 0.0) & (-power < _SEVERAL_BELOW)

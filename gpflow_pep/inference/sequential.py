@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..covariances import Projection, evaluate
-from .fixed_point import Evaluation, FixedPoint, SiteUpdateInfo, residual
 from .posterior import Marginals, Natural, Sites, posterior_factor
 from .problem import SiteProblem, match_moments, sites_of_rows, sweep
+from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
 
 def sequential_pass(
@@ -93,7 +93,7 @@ def infer_sequentially(
     initial: Sites,
     *,
     max_sweeps: int,
-    tolerance: float,
+    goal: Goal,
     damping: float = 1.0,
 ) -> FixedPoint:
     """
@@ -104,8 +104,7 @@ def infer_sequentially(
     :param problem: The rows.
     :param initial: Where to start; from no sites, where that is not proper.
     :param max_sweeps: The most passes, at least 1.
-    :param tolerance: Converged when the residual, see
-        :class:`~gpflow_pep.inference.fixed_point.SiteUpdateInfo`, is below it.
+    :param goal: Converged when the residual is below its tolerance.
     :param damping: The step, in (0, 1].
     """
     projection = problem.project(problem.W, problem.X)
@@ -121,14 +120,14 @@ def infer_sequentially(
         sites, more = sequential_pass(problem, projection, sites, damping)
         evaluation = sweep(problem, mean, sites)
         # Beside an improper cavity there is no target to be near to.
-        error = tf.where(evaluation.proper, residual(sites, evaluation), infinity)
+        error = tf.where(evaluation.proper, tf.reduce_max(tf.abs(evaluation.error)), infinity)
         return passes + 1, refused + more, error, sites, evaluation
 
     passes, refused, error, sites, end = tf.while_loop(
-        lambda passes, refused, error, *_: (passes < max_sweeps) & (error >= tolerance),
+        lambda passes, refused, error, *_: (passes < max_sweeps) & (error >= goal.tolerance),
         body,
         (tf.constant(0), tf.constant(0), infinity, start, before),
         parallel_iterations=1,
     )
-    info = SiteUpdateInfo(passes, error, error < tolerance, refused, tf.constant(0))
+    info = SiteUpdateInfo(passes, error, error < goal.tolerance, refused, tf.constant(0))
     return FixedPoint(sites, end.marginals, end.extra, info)

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from .. import checks
 from ..energies import point
-from ..inference.fixed_point import FixedPoint
 from ..inference.posterior import Natural, Sites
 from ..inference.problem import SiteProblem, infer, natural_sums
+from ..inference.record import FixedPoint, Goal
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
 
@@ -152,7 +152,7 @@ class MinibatchLoss:
             batch,
             before,
             max_sweeps=_SWEEPS,
-            tolerance=model.tolerance,
+            goal=Goal(model.tolerance),
             fall_back=False,
             others=others,
         )

@@ -11,13 +11,9 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.inference.fixed_point import (
-    FALLBACKS,
-    Evaluation,
-    SiteUpdateInfo,
-    run_to_fixed_point,
-)
+from gpflow_pep.inference.fixed_point import FALLBACKS, RUNGS, run_to_fixed_point
 from gpflow_pep.inference.posterior import Marginals, Sites
+from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo, scaled_error
 
 N, L = 5, 2
 SHAPE = (N, L)
@@ -44,20 +40,30 @@ class Run(NamedTuple):
 class Map:
     """Where the sites want to go; the marginals are constant."""
 
-    def __init__(self, target: Target, proper: Condition = lambda nu, tau: True) -> None:
-        self.target, self.proper = target, proper
+    def __init__(
+        self,
+        target: Target,
+        proper: Condition = lambda nu, tau: True,
+        merit: Condition = lambda nu, tau: 0.0,
+    ) -> None:
+        self.target, self.proper, self.merit = target, proper, merit
         self.asked: list[Array] = []
+        self.eases: list[float] = []
 
-    def __call__(self, sites: Sites) -> Evaluation:
+    def __call__(self, sites: Sites, ease: tf.Tensor) -> Evaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
+            self.eases.append(float(ease))
         nu, tau = self.target(*sites)
         target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
+        marginals = Marginals(tf.constant(MEAN), tf.constant(VARIANCE))
         return Evaluation(
-            Marginals(tf.constant(MEAN), tf.constant(VARIANCE)),
+            marginals,
             target,
             Sites(target.nu, tf.maximum(target.tau, 0.0)),
+            scaled_error(sites, target, marginals),
             tf.convert_to_tensor(self.proper(*sites)),
+            tf.cast(self.merit(*sites), tf.float64),
         )
 
     def undamped_residual(self, sites: Sites) -> float:
@@ -75,17 +81,21 @@ def _run(
     *,
     max_sweeps: int = 200,
     tolerance: float = TOLERANCE,
+    gap: float = 0.0,
     damping: float = 1.0,
     fall_back: bool = False,
+    **options: Any,
 ) -> Run:
     function.asked.clear()
+    function.eases.clear()
     sites, marginals, _, info = run_to_fixed_point(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
         max_sweeps=max_sweeps,
-        tolerance=tolerance,
+        goal=Goal(tolerance, gap),
         damping=damping,
         fall_back=fall_back,
+        **options,
     )
     sites = Sites(*(part.numpy() for part in sites))
     marginals = Marginals(*(part.numpy() for part in marginals))
@@ -152,7 +162,7 @@ def test_reaches_the_fixed_point(function: Map) -> None:
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
     sites, _, _, info = tf.function(
         lambda nu, tau: run_to_fixed_point(
-            REACHED[name], Sites(nu, tau), max_sweeps=200, tolerance=TOLERANCE
+            REACHED[name], Sites(nu, tau), max_sweeps=200, goal=Goal(TOLERANCE)
         )
     )(*ZEROS)
     eager = _run(REACHED[name])
@@ -332,16 +342,85 @@ def test_acceleration_pays() -> None:
     assert _run(Map(_linear(0.97))).info.num_sweeps < 20
 
 
+def test_a_goal_of_the_mean_is_met_sooner() -> None:
+    run = _run(REACHED["contraction"], gap=1e-6)
+    error = scaled_error(
+        run.sites,
+        Sites(*map(tf.constant, REACHED["contraction"].target(*run.sites))),
+        Marginals(tf.constant(MEAN), tf.constant(VARIANCE)),
+    )
+    assert 0.5 * np.sum(np.square(error)) / N < 1e-6
+    assert run.info.converged
+    assert run.info.residual == pytest.approx(np.max(np.abs(error)), rel=1e-9)
+    assert run.info.residual > TOLERANCE
+    assert run.info.num_sweeps < _run(REACHED["contraction"]).info.num_sweeps
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_numbers_that_move_apart(name: str) -> None:
+    run = _run(REACHED[name], coupled=True)
+    assert run.info.converged
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+    assert_close(run.sites.tau, TAU, rtol=1e-6)
+
+
+def test_the_merit_never_falls() -> None:
+    """The map alone overshoots further each time, in directions that mix all sites."""
+
+    def merit(nu: Any, tau: Any) -> Any:
+        return -tf.reduce_sum(tf.square(nu - NU) + tf.square(tau - TAU))
+
+    free, guarded = Map(_coupled), Map(_coupled, merit=merit)
+
+    def changes(function: Map) -> Array:
+        ends = [_run(function, max_sweeps=k).sites for k in range(1, 25)]
+        return np.diff([merit(*sites) for sites in ends])
+
+    assert np.all(changes(guarded) >= -1e-8)
+    assert np.any(changes(free) < 0.0)
+    run = _run(guarded)
+    assert run.info.converged and run.info.num_rejected > 0
+
+
+def test_easier_problems_come_first_if_wanted() -> None:
+    function = Map(_contraction)
+    run = _run(function, climb=tf.constant(True))
+    first = list(dict.fromkeys(function.eases))
+    assert first == [*RUNGS, 0.0]
+    assert np.all(np.diff(function.eases) <= 0.0)
+    assert run.info.converged
+    assert FALLBACKS[run.info.fallback] == ""
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+    _run(function, climb=tf.constant(False))
+    assert set(function.eases) == {0.0}
+
+
+def test_a_rung_that_has_no_fixed_point_is_left() -> None:
+    function = Map(_contraction)
+
+    def evaluate(sites: Sites, ease: tf.Tensor) -> Evaluation:
+        return (function if float(ease) == 0.0 else UNREACHABLE["drift"])(sites, ease)
+
+    zeros = Sites(*map(tf.constant, ZEROS))
+    run = run_to_fixed_point(
+        evaluate, zeros, max_sweeps=200, goal=Goal(TOLERANCE), climb=tf.constant(True)
+    )
+    assert bool(run.info.converged)
+    assert 60 < int(run.info.num_sweeps) < 100
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+
+
 def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
 
-    def evaluate(sites: Sites) -> Evaluation:
+    def evaluate(sites: Sites, ease: Any) -> Evaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
-        one = tf.ones_like(nu)
-        return Evaluation(Marginals(0.0 * one, one), target, target, tf.constant(True))
+        marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
+        error = scaled_error(sites, target, marginals)
+        return Evaluation(marginals, target, target, error, tf.constant(True), 0.0 * nu[0, 0])
 
     sites, _, _, info = run_to_fixed_point(
-        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, tolerance=1e-4
+        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, goal=Goal(1e-4)
     )
     assert sites.nu.dtype == tf.float32
     assert bool(info.converged)

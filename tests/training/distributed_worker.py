@@ -100,6 +100,13 @@ def full_batch_models(rows: slice) -> Iterator[tuple[str, Any]]:
             tolerance=1e-9,
         ),
     )
+    bins = np.digitize(Y, [-0.3, 0.5]).astype(float)[rows]
+    yield (
+        "classes",
+        pep.models.PEP(
+            (X[rows], bins), kernel(), gpflow.likelihoods.MultiClass(3), Z.copy(), tolerance=1e-9
+        ),
+    )
 
 
 def together(model: Any, strategy: Any) -> Any:

@@ -1,0 +1,112 @@
+"""What the inner loop asks for, and what it tells."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from .posterior import Marginals, Sites
+
+
+class Evaluation(NamedTuple):
+    r"""
+    What the inner loop needs to know of some sites, which it holds as two numbers each.
+
+    These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled, :math:`\tau`
+    and a first number whose target was found for all sites together, and does not depend on
+    :math:`\tau`: all first numbers then move by one step, and each :math:`\tau` by its own.
+    """
+
+    marginals: Marginals
+    """Moments of h under the q that has these sites."""
+
+    target: Sites
+    """Where the two numbers want to be: x*."""
+
+    limited: Sites
+    """The same with precisions that are not negative."""
+
+    error: tf.Tensor
+    """[2, N, L], see :func:`scaled_error`."""
+
+    proper: tf.Tensor
+    """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
+
+    merit: tf.Tensor
+    """[], what no step may make smaller; a constant where there is nothing of the kind."""
+
+    extra: Any = ()
+    """What else the caller wants to have of the sites where the run ends: tensors."""
+
+
+class Goal(NamedTuple):
+    """Where a run has converged: where one of these is met."""
+
+    tolerance: float
+    """The residual is below it: all sites are where they want to be."""
+
+    gap: float = 0.0
+    """The gap is below it, half the sum of squares of a row's errors, see :func:`scaled_error`, on
+    average over rows, in nats. The energy's error is some ten times as much at most, so that this
+    is enough to optimise it."""
+
+
+class SiteUpdateInfo(NamedTuple):
+    """A truthful record of a run of the inner loop."""
+
+    num_sweeps: tf.Tensor
+    """[], int: evaluations of all sites, refused ones included."""
+
+    residual: tf.Tensor
+    r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
+    with the undamped F: how far, in standard deviations of q, the sites are from their targets."""
+
+    converged: tf.Tensor
+    """[], bool: whether the run met its :class:`Goal`: the residual is below the tolerance, or its
+    mean is small enough for a run that only serves the objective."""
+
+    num_rejected: tf.Tensor
+    """[], int: how many proposals were refused."""
+
+    fallback: tf.Tensor | str
+    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
+
+
+class FixedPoint(NamedTuple):
+    """Where a run of the inner loop ended, constant for differentiation."""
+
+    sites: Sites
+
+    marginals: Marginals
+    """Moments of h under the q that has these sites."""
+
+    extra: Any
+    """See :class:`Evaluation`."""
+
+    info: SiteUpdateInfo
+
+
+def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
+    """
+    Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
+
+    :param F: The changes of the two numbers of each, see :class:`Evaluation`.
+    :param marginals: [2, N, L], m and s.
+    :param coupled: Which numbers they are.
+    """
+    m, s = marginals[0], marginals[1]
+    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
+    if not coupled:
+        first -= m * F_tau
+    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
+
+
+def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
+    """
+    Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
+    largest is the residual of a record, see :class:`SiteUpdateInfo`.
+
+    :param sites: Natural parameters of some sites.
+    :param matched: Of those that match the moments of their tilted distributions.
+    :param marginals: Moments of h under the q that has the sites.
+    """
+    return in_deviations(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)
