@@ -163,12 +163,12 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     :param alpha: The power(s).
     :param num_factors: How many factors there are; a tensor where a graph will know.
     :param factor: What a factor is, "row" or "block".
-    :return: The power of each factor, once they are found to be as many.
+    :return: The power of each factor, or of all [1], once they are found to be as many.
     :raises ValueError: If there is another number of them; see :func:`require`.
     """
     value = tf.convert_to_tensor(alpha)
     if value.shape.rank == 0:
-        return tf.broadcast_to(value, [num_factors])
+        return value[None]
     known = tf.get_static_value(num_factors)
     message = (
         f"alpha: got shape {tuple(value.shape)}, expected a number, or one for each {factor}:"

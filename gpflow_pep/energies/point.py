@@ -28,6 +28,7 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 
+from .. import checks
 from ..covariances import evaluate
 from ..inference.posterior import Marginals, Natural, Sites, cavity, posterior_factor
 from ..inference.problem import SiteProblem, sites_of_rows
@@ -93,6 +94,32 @@ def energy(
     terms = tf.reduce_sum(ell) + site_terms(found.marginals, found.sites, left.e, power)
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
     return prior_terms(natural) + scale * (terms + _zero(change))
+
+
+def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
+    r"""
+    Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
+
+    :param problem: The rows.
+    :param found: Their sites with what belongs to them.
+    :raises ValueError: If a cavity is improper then.
+    """
+    one = tf.ones([1, 1], problem.X.dtype)
+    without = cavity(found.marginals, found.sites, one)
+    checks.require_finite(
+        tf.where(without.e > 0.0, one, one / 0.0),
+        "leave-one-out cavity variance",
+        "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
+    )
+
+    def log_density(piece: Any) -> tf.Tensor:
+        (X, (Y, m, s)), _ = piece
+        variance = s + tf.transpose(problem.project(problem.W, X).D)
+        mean = m + evaluate.mean(problem.mean_function, X)
+        return log_power_expectation(problem.likelihood, X, mean, variance, Y, one[0])
+
+    rows = problem.Y, without.m, without.s
+    return chunks.map_over_chunks(log_density, problem.pieces(rows))
 
 
 def _zero(value: tf.Tensor) -> tf.Tensor:

@@ -30,7 +30,7 @@ fixed point, the energy and the residual do not know how it was found.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.likelihoods import MultiClass, Softmax
@@ -39,14 +39,12 @@ from ..ops import chunks
 from ..ops.linalg import gram, lower_matmul
 from .posterior import PosteriorFactor
 
-if TYPE_CHECKING:
-    from .problem import SiteProblem
-
 #: Likelihoods that stay the same when all latent functions move together.
-_WITHOUT_LEVEL = (MultiClass, Softmax)
+WITHOUT_LEVEL = (MultiClass, Softmax)
 #: The step is solved for by a Cholesky factor up to so many unknowns M L, else by conjugate
-#: gradients, which need the projections of the rows in memory.
-_MOST_FACTORISED = 1500
+#: gradients, which need the projections of the rows in memory: where there is no room for these,
+#: sites move one latent function after another, as for other likelihoods.
+MOST_FACTORISED = 1500
 #: Where these stop: less accurate steps were measured to cycle at long lengthscales.
 _CG_TOLERANCE, _CG_ITERATIONS = 1e-5, 200
 #: No mean moves by more of its standard deviations in one step: 1 took up to 80% more sweeps, 10
@@ -55,17 +53,6 @@ _TRUST = 3.0
 #: Nor does a precision that is to be negative fall by more of B's in that direction: whether it is
 #: may change from sweep to sweep, and a full step overshoots by orders of magnitude.
 _LARGEST_FALL = 0.3
-
-
-def couples(likelihood: Any, size: int, kept: bool) -> bool:
-    """
-    Decide whether this step is for a problem.
-
-    :param likelihood: The likelihood.
-    :param size: M L, how many numbers the means of all v are.
-    :param kept: Whether the projections of all rows are in memory.
-    """
-    return isinstance(likelihood, _WITHOUT_LEVEL) and (kept or size <= _MOST_FACTORISED)
 
 
 class Curvature(NamedTuple):
@@ -90,28 +77,26 @@ class Curvature(NamedTuple):
         return tx - self.t * (tf.reduce_sum(tx, axis=1, keepdims=True) / self.total)
 
 
-def mean_step(
-    problem: "SiteProblem", curvature: Curvature, g: tf.Tensor, q: PosteriorFactor
-) -> tf.Tensor:
+def mean_step(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:
     r"""
     Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
-    :param problem: The rows.
+    :param problem: The rows, a :class:`~gpflow_pep.inference.problem.SiteProblem`.
     :param curvature: Of the rows.
     :param g: [N, L], see this module.
     :param q: q(v) of the sites as they are.
     """
     num_latent, size, _ = q.c.shape
-    direct = num_latent * size <= _MOST_FACTORISED
+    direct = num_latent * size <= MOST_FACTORISED
     step = _factorised(problem, curvature, g) if direct else _iterated(problem, curvature, g, q)
     return on_rows(problem, step)
 
 
-def on_rows(problem: "SiteProblem", w: tf.Tensor) -> tf.Tensor:
+def on_rows(problem: Any, w: tf.Tensor) -> tf.Tensor:
     """
     Compute :math:`Aᵀ w` of all rows, [N, L].
 
-    :param problem: The rows.
+    :param problem: The rows, a :class:`~gpflow_pep.inference.problem.SiteProblem`.
     :param w: [L, M, 1].
     """
 
@@ -123,7 +108,7 @@ def on_rows(problem: "SiteProblem", w: tf.Tensor) -> tf.Tensor:
     return chunks.map_over_chunks(of_chunk, problem.pieces(()))
 
 
-def _sum(problem: "SiteProblem", function: Callable[..., Any], *rows: tf.Tensor) -> Any:
+def _sum(problem: Any, function: Callable[..., Any], *rows: tf.Tensor) -> Any:
     """Sum over all rows what a function makes of A, and of [n, L] of the same rows."""
 
     def of_chunk(piece: Any) -> Any:
@@ -141,7 +126,7 @@ def _project(A: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(A, tf.transpose(x)[..., None])
 
 
-def _factorised(problem: "SiteProblem", curvature: Curvature, g: tf.Tensor) -> tf.Tensor:
+def _factorised(problem: Any, curvature: Curvature, g: tf.Tensor) -> tf.Tensor:
     """Solve for the step of w by the Cholesky factor of the whole matrix."""
 
     def terms(A: tf.Tensor, g: tf.Tensor, t: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -159,9 +144,7 @@ def _factorised(problem: "SiteProblem", curvature: Curvature, g: tf.Tensor) -> t
     return tf.reshape(step, right.shape)
 
 
-def _iterated(
-    problem: "SiteProblem", curvature: Curvature, g: tf.Tensor, q: PosteriorFactor
-) -> tf.Tensor:
+def _iterated(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:
     r"""
     Solve for the step of w by conjugate gradients.
 
@@ -207,11 +190,11 @@ def _iterated(
     return step
 
 
-def within_trust(problem: "SiteProblem", change: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
+def within_trust(problem: Any, change: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
     """
     Compute which part of a step of the means may be taken, [].
 
-    :param problem: The rows.
+    :param problem: The rows, a :class:`~gpflow_pep.inference.problem.SiteProblem`.
     :param change: [N, L], the step.
     :param s: [N, L], variances of h.
     """

@@ -26,8 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
-from .posterior import Marginals, Sites
-from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo, in_deviations
+from .posterior import Marginals, Sites, in_deviations
+from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
 #: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
 RUNGS = (1.0, 0.5)

@@ -158,3 +158,31 @@ def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """
     e = 1.0 - alpha * sites.tau * q.s
     return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)
+
+
+def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
+    """
+    Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
+
+    :param F: The changes of the two numbers of each, see
+        :class:`~gpflow_pep.inference.record.Evaluation`.
+    :param marginals: [2, N, L], m and s.
+    :param coupled: Which numbers they are.
+    """
+    m, s = marginals[0], marginals[1]
+    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
+    if not coupled:
+        first -= m * F_tau
+    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
+
+
+def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
+    """
+    Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
+    largest is the residual of a record.
+
+    :param sites: Natural parameters of some sites.
+    :param matched: Of those that match the moments of their tilted distributions.
+    :param marginals: Moments of h under the q that has the sites.
+    """
+    return in_deviations(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)

@@ -18,7 +18,8 @@ from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
-from .coupling import Curvature, couples, gradually, mean_step, on_rows, within_trust
+from . import coupling
+from .coupling import Curvature, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .posterior import (
     Cavity,
@@ -29,8 +30,9 @@ from .posterior import (
     cavity,
     marginals,
     posterior_factor,
+    scaled_error,
 )
-from .record import Evaluation, FixedPoint, Goal, scaled_error
+from .record import Evaluation, FixedPoint, Goal
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 _LARGEST_CAVITY = 10.0
@@ -57,7 +59,7 @@ class SiteProblem(NamedTuple):
     """[N, P], targets."""
 
     alpha: tf.Tensor
-    """[N], the power of each row."""
+    """[N], the power of each row, or [1], of all."""
 
     chunk_size: int | None
     """The most rows that are worked on at a time; None: chosen."""
@@ -70,11 +72,12 @@ class SiteProblem(NamedTuple):
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
-        X, Y, alpha = (tf.gather(rows, index) for rows in (self.X, self.Y, self.alpha))
+        X, Y = tf.gather(self.X, index), tf.gather(self.Y, index)
+        alpha = self.alpha if self.alpha.shape[0] == 1 else tf.gather(self.alpha, index)
         return self._replace(X=X, Y=Y, alpha=alpha, kept=None)
 
     def plan(self, copies: int) -> chunks.Plan:
-        """How to sum over the rows, with so many matrices of size M x N."""
+        """Choose how to sum over the rows, with so many matrices of size M x N."""
         num_priors, num_inducing, _ = self.W.shape
         return chunks.plan(self.chunk_size, num_inducing, self.X, copies * (num_priors or 1))
 
@@ -89,7 +92,7 @@ class SiteProblem(NamedTuple):
         return kept or project(W, self.inducing_variable, self.kernel, X)
 
     def pieces(self, rows: Any) -> chunks.Chunks:
-        """Chunks of pairs: X with other rows, and what is kept of their projections."""
+        """Cut pairs: X with other rows, and what is kept of their projections."""
         return chunks.row_chunks((self.X, rows), self.plan(1).chunk_size, self.kept or ())
 
 
@@ -163,7 +166,7 @@ def match_moments(
     :param X: [N, D].
     :param mean: The mean function there, [N, L].
     :param Y: [N, P].
-    :param alpha: The power of each row, [N].
+    :param alpha: The power of each row, [N], or of all, [1].
     :param sites: The sites in q.
     """
     power = alpha[:, None]
@@ -298,7 +301,8 @@ def infer(
     zeros = tf.zeros_like(initial.nu)
     mean = zeros + evaluate.mean(problem.mean_function, problem.X)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
-    coupled = others is None and couples(problem.likelihood, size, problem.kept is not None)
+    coupled = others is None and isinstance(problem.likelihood, coupling.WITHOUT_LEVEL)
+    coupled &= problem.kept is not None or size <= coupling.MOST_FACTORISED
     climb = None
     if coupled and fall_back:
         climb = _from_nothing(problem, initial)

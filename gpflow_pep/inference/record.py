@@ -26,7 +26,7 @@ class Evaluation(NamedTuple):
     """The same with precisions that are not negative."""
 
     error: tf.Tensor
-    """[2, N, L], see :func:`scaled_error`."""
+    """[2, N, L], see :func:`~gpflow_pep.inference.posterior.scaled_error`."""
 
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""
@@ -45,9 +45,9 @@ class Goal(NamedTuple):
     """The residual is below it: all sites are where they want to be."""
 
     gap: float = 0.0
-    """The gap is below it, half the sum of squares of a row's errors, see :func:`scaled_error`, on
-    average over rows, in nats. The energy's error is some ten times as much at most, so that this
-    is enough to optimise it."""
+    """The gap is below it: half the sum of squares of a row's errors, on average over rows, in
+    nats. The energy's error is some ten times as much at most, so that this is enough to optimise
+    it."""
 
 
 class SiteUpdateInfo(NamedTuple):
@@ -83,30 +83,3 @@ class FixedPoint(NamedTuple):
     """See :class:`Evaluation`."""
 
     info: SiteUpdateInfo
-
-
-def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
-    """
-    Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
-
-    :param F: The changes of the two numbers of each, see :class:`Evaluation`.
-    :param marginals: [2, N, L], m and s.
-    :param coupled: Which numbers they are.
-    """
-    m, s = marginals[0], marginals[1]
-    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
-    if not coupled:
-        first -= m * F_tau
-    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
-
-
-def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
-    """
-    Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
-    largest is the residual of a record, see :class:`SiteUpdateInfo`.
-
-    :param sites: Natural parameters of some sites.
-    :param matched: Of those that match the moments of their tilted distributions.
-    :param marginals: Moments of h under the q that has the sites.
-    """
-    return in_deviations(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)

@@ -12,16 +12,16 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
-from ..covariances import check_independent, evaluate, whiten
+from ..covariances import check_independent, whiten
 from ..energies import point
 from ..inference.fixed_point import FALLBACKS
-from ..inference.posterior import Natural, Sites, cavity, no_sites
+from ..inference.posterior import Natural, Sites, no_sites
 from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
 from ..ops import chunks
 from ..ops.linalg import report_once
-from ..tilted import check_num_latent, check_support, log_power_expectation
+from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
 from .minibatch import MinibatchLoss
 from .parameters import ConvergenceWarning, SiteParameters, never_trained
@@ -147,7 +147,7 @@ class PEP(InternalDataModel):
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
-        """The record of the newest run of the inner loop."""
+        """Of the newest run of the inner loop."""
         sweeps, residual, converged, rejected, fallback = self._last_run.numpy()
         return SiteUpdateInfo(
             int(sweeps), float(residual), bool(converged), int(rejected), FALLBACKS[int(fallback)]
@@ -260,23 +260,7 @@ class PEP(InternalDataModel):
         :raises ValueError: If a row's cavity is improper then, or the result is not finite.
         """
         problem = self.site_problem()
-        found = self._infer(problem)
-        one = tf.ones([1, 1], problem.X.dtype)
-        without = cavity(found.marginals, found.sites, one)
-        checks.require_finite(
-            tf.where(without.e > 0.0, one, one / 0.0),
-            "leave-one-out cavity variance",
-            "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
-        )
-
-        def log_density(piece: Any) -> tf.Tensor:
-            (X, (Y, m, s)), _ = piece
-            variance = s + tf.transpose(problem.project(problem.W, X).D)
-            mean = m + evaluate.mean(self.mean_function, X)
-            return log_power_expectation(self.likelihood, X, mean, variance, Y, one[0, 0])
-
-        pieces = problem.pieces((problem.Y, without.m, without.s))
-        value = chunks.map_over_chunks(log_density, pieces)
+        value = point.leave_one_out(problem, self._infer(problem))
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:

@@ -198,6 +198,7 @@ class PEPRegression(InternalDataModel):
         if self._blocks is None:
             return chunks.row_chunks((X, Y, alpha), chunk_size)
         of_blocks = chunks.block_chunks(self._blocks)
+        alpha = tf.broadcast_to(alpha, [len(self._blocks.names)])
 
         def take(k: Any) -> tuple[tf.Tensor, ...]:
             block, row = of_blocks.take(k)

@@ -121,7 +121,8 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     Cut tensors into chunks of rows of nearly equal size.
 
-    :param rows: Tensors with the same number of rows N, cut along their first axis.
+    :param rows: Tensors with the same number of rows N, cut along their first axis. One that is
+        known to have a single row belongs to every chunk.
     :param chunk_size: The most rows in a chunk.
     :param columns: None, or tensors cut along their last axis, of length N: ``take`` then gives
         pairs of rows and columns.
@@ -140,6 +141,8 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
         start, size = (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
 
         def cut(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+            if axis == 0 and tensor.shape[0] == 1:
+                return tensor
             if is_first:
                 return tensor[:size] if axis == 0 else tensor[..., :size]
             zeros, full = [0] * (tensor.shape.rank - 1), [-1] * (tensor.shape.rank - 1)

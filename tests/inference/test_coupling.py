@@ -54,7 +54,7 @@ def run(model: pep.models.PEP) -> tuple[float, int]:
 def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
     value, sweeps = run(coupled)
-    monkeypatch.setattr(coupling, "_WITHOUT_LEVEL", ())
+    monkeypatch.setattr(coupling, "WITHOUT_LEVEL", ())
     site_by_site = classes(likelihood, alpha=0.5, tolerance=1e-9, max_sweeps=2000)
     expected, more = run(site_by_site)
     assert_close(value, expected, rtol=1e-9)
@@ -71,7 +71,7 @@ def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
 ) -> None:
     _, sweeps = run(classes(alpha=0.5))
     assert sweeps <= 40
-    monkeypatch.setattr(coupling, "_WITHOUT_LEVEL", ())
+    monkeypatch.setattr(coupling, "WITHOUT_LEVEL", ())
     with pytest.warns(ConvergenceWarning):
         record = classes(alpha=0.5).update_sites(max_sweeps=100)
     assert not record.converged
@@ -132,7 +132,7 @@ def test_conjugate_gradients_are_the_direct_solve(
     q = posterior_factor(Natural(*sums))
     curvature = Curvature.of(tf.constant(tau))
     direct = mean_step(problem, curvature, tf.constant(g), q)
-    monkeypatch.setattr(coupling, "_MOST_FACTORISED", 0)
+    monkeypatch.setattr(coupling, "MOST_FACTORISED", 0)
     iterated = mean_step(problem, curvature, tf.constant(g), q)
     np.testing.assert_allclose(iterated, direct, atol=1e-4 * np.max(np.abs(direct)))
     # Both solve (I + A W A') dw = A g, of which the rows see A' dw.
@@ -148,9 +148,9 @@ def test_conjugate_gradients_are_the_direct_solve(
 
 @pytest.mark.parametrize("most_factorised", [1500, 0])
 def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coupling, "_MOST_FACTORISED", most_factorised)
+    monkeypatch.setattr(coupling, "MOST_FACTORISED", most_factorised)
     whole, sweeps = run(classes(alpha=0.5, tolerance=1e-9))
-    monkeypatch.setattr(coupling, "_MOST_FACTORISED", 1500)
+    monkeypatch.setattr(coupling, "MOST_FACTORISED", 1500)
     in_chunks, as_many = run(classes(alpha=0.5, tolerance=1e-9, chunk_size=17))
     assert_close(in_chunks, whole, rtol=1e-9)
     assert abs(sweeps - as_many) <= 1

@@ -12,8 +12,8 @@ import tensorflow as tf
 from helpers import Array, assert_close
 
 from gpflow_pep.inference.fixed_point import FALLBACKS, RUNGS, run_to_fixed_point
-from gpflow_pep.inference.posterior import Marginals, Sites
-from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo, scaled_error
+from gpflow_pep.inference.posterior import Marginals, Sites, scaled_error
+from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo
 
 N, L = 5, 2
 SHAPE = (N, L)
