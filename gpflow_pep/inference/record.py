@@ -46,8 +46,8 @@ class Goal(NamedTuple):
 
     gap: float = 0.0
     """The gap is below it, half the sum of squares of a row's errors, see :func:`scaled_error`, on
-    average over rows, in nats. The energy's error is some ten times as much at most, so that this
-    is enough to optimise it."""
+    average over rows, in nats. The energy's error was seen to be up to some thirty times as much,
+    so that this is enough to optimise it."""
 
 
 class SiteUpdateInfo(NamedTuple):
