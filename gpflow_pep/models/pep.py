@@ -25,7 +25,7 @@ from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
 from .minibatch import MinibatchLoss
 from .parameters import ConvergenceWarning, SiteParameters, never_trained
-from .rows import replace_rows
+from .rows import replace_rows, require_same_rows
 
 _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.inference.record.Goal`. On six data sets the
@@ -62,10 +62,8 @@ class PEP(InternalDataModel):
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
-        1e-6, and for the objective as optimisers ask for it
-        (:meth:`maximum_log_likelihood_objective`, ``training_loss``) what these can see: half the
-        sum of squares of such distances is below 1e-8 for each row on average. A tolerance that is
-        given is for everything.
+        1e-6, and for ``training_loss`` what optimisers can see: half the sum of squares of such
+        distances is below 1e-8 for each row on average. One that is given is for everything.
     :param fresh_sites: Whether each run starts from no sites instead of those of the last run. That
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
@@ -122,22 +120,12 @@ class PEP(InternalDataModel):
         "return: []",
     )
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        """
-        Compute what :meth:`pep_log_marginal_likelihood` does, as exactly as training needs it: see
-        ``tolerance`` of the class.
-        """
+        """As exactly as training needs it: see ``tolerance`` of the class."""
         return self._energy(self._training_gap)
 
     @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
     def pep_log_marginal_likelihood(self) -> tf.Tensor:
-        """
-        Compute the Power EP estimate of the log marginal likelihood, see the class.
-
-        :raises ValueError: If it is not finite; the message says what to try.
-        """
+        """See :meth:`~gpflow_pep.models.base.InternalDataModel.pep_log_marginal_likelihood`."""
         return self._energy(gap=0.0)
 
     def _energy(self, gap: float) -> tf.Tensor:
@@ -296,7 +284,7 @@ class PEP(InternalDataModel):
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
-        X = self._require_same_rows(X)
+        X = require_same_rows(X, self.data, self._rows_version)
         alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
         return SiteProblem(
             self.likelihood,
@@ -370,25 +358,6 @@ class PEP(InternalDataModel):
                 f"The sites did not converge, {said} Residual, sweeps: ",
                 [info.residual, info.num_sweeps],
             )
-
-    def _require_same_rows(self, X: tf.Tensor) -> tf.Tensor:
-        """In a graph, which keeps the rows it was traced with: stop where they were replaced."""
-        if tf.executing_eagerly():
-            return X
-        with tf.init_scope():
-            traced = self._rows_version.value() if tf.executing_eagerly() else None
-        if traced is None:  # inside a graph that is no tf.function
-            return X
-        or_variables = ", or make the data tf.Variables of shape [None, D]"
-        same = checks.require(
-            tf.equal(self._rows_version, int(traced)),
-            "data: got a function that was compiled for rows, or powers of rows, that have been"
-            " replaced, expected one of the present ones. Compile it anew (with another"
-            " gpflow.optimizers.Scipy())"
-            f"{'' if isinstance(self.data[0], tf.Variable) else or_variables}.",
-        )
-        with tf.control_dependencies(same):
-            return tf.identity(X)
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
         given = tuple(map(tf.convert_to_tensor, checks.check_data(data)))
