@@ -158,8 +158,7 @@ class PEP(InternalDataModel):
         """
         Bring the sites towards their fixed point for the parameters as they are.
 
-        There is no need to call it before anything else; it serves to look, or to try other
-        settings than the model's.
+        There is no need to call it; it serves to look, or to try other settings.
 
         :param max_sweeps: The most updates of all sites, after a first sweep that looks at those
             that are there, and no fallbacks; by default the model's limit, with fallbacks.
@@ -167,10 +166,9 @@ class PEP(InternalDataModel):
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Start from no sites instead of those that are there. Where there are several
             fixed points, the one that is found then depends on the parameters alone.
-        :param sequential: Update one row after another, as the papers do; each sweep is one pass,
-            and one pass from no sites is assumed-density filtering. Slow, compiled at each
-            call, in memory for M x N numbers, and for small data or few rows only: see
-            :mod:`gpflow_pep.inference.sequential`.
+        :param sequential: Update one row after another, as the papers do
+            (:mod:`gpflow_pep.inference.sequential`); each sweep is one pass, and one pass from no
+            sites is assumed-density filtering. Slow, and in memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
         if damping is not None and not 0.0 < damping <= 1.0:
@@ -218,13 +216,8 @@ class PEP(InternalDataModel):
         Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
 
         Each call takes the next batch, updates its sites and returns the batch's estimate of the
-        training loss, in time that does not depend on N::
-
-            loss = model.minibatch_training_loss_closure(200, seed=0)
-            for _ in range(num_steps):
-                optimizer.minimize(loss, model.trainable_variables)
-
-        :func:`fit <gpflow_pep.training.loop.fit>` takes it too.
+        training loss, in time that does not depend on N. It serves GPflow's and Keras's optimisers,
+        and :func:`fit <gpflow_pep.training.loop.fit>`.
 
         :param batch_size: Rows in a batch.
         :param seed: The same seed gives the same batches.
