@@ -45,9 +45,9 @@ class Goal(NamedTuple):
     """The residual is below it: all sites are where they want to be."""
 
     gap: float = 0.0
-    """The gap is below it, half the sum of squares of a row's errors, see :func:`~.posterior.scaled_error`, on
-    average over rows, in nats. The energy's error was seen to be up to some thirty times as much,
-    so that this is enough to optimise it."""
+    """The gap is below it: half the sum of squares of a row's errors, on average over rows, in
+    nats. The energy's error was seen to be up to some thirty times as much, so that this is enough
+    to optimise it."""
 
 
 class SiteUpdateInfo(NamedTuple):

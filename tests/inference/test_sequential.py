@@ -21,10 +21,11 @@ import gpflow_pep as pep
 )
 def test_the_same_fixed_point(name: str, power: str) -> None:
     model = CASES[name].model(alpha=ALPHAS[power])
-    record = model.update_sites(sequential=True)
+    # Rounding of a posterior that is changed row by row leaves a little more than a sweep's.
+    record = model.update_sites(sequential=True, tolerance=5.0 * TIGHT)
     assert record.converged and record.num_sweeps > 2
     # The record is that of the parallel loop, which finds nothing left to do.
-    assert model.update_sites(tolerance=2.0 * TIGHT).num_sweeps == 1
+    assert model.update_sites(tolerance=6.0 * TIGHT).num_sweeps == 1
     assert_close(
         model.pep_log_marginal_likelihood(), pep_reference.log_z(*reference_sites(name, power))
     )
