@@ -207,7 +207,8 @@ def check_positive(name: str, value: Any) -> int:
     numbers = (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, numbers) or value % 1 or value < 1:
         raise ValueError(
-            f"{name}: got {value!r}, expected a whole number of at least 1. Pass such an integer."
+            f"{name}: got {value!r}, expected a positive integer, a whole number of at least 1."
+            " Pass one."
         )
     return int(value)
 
@@ -331,6 +332,34 @@ def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
     if not bool(condition):
         raise ValueError(message)
     return []
+
+
+def require_same_rows(
+    X: tf.Tensor, data: tuple[tf.Tensor, tf.Tensor], version: tf.Variable
+) -> tf.Tensor:
+    """
+    Stop a graph, which keeps the rows it was traced with, where these were replaced.
+
+    :param X: Inputs of the rows.
+    :param data: The model's X and Y.
+    :param version: How often they were replaced.
+    """
+    if tf.executing_eagerly():
+        return X
+    with tf.init_scope():
+        traced = version.value() if tf.executing_eagerly() else None
+    if traced is None:  # inside a graph that is no tf.function
+        return X
+    or_variables = ", or make the data tf.Variables of shape [None, D]"
+    same = require(
+        tf.equal(version, int(traced)),
+        "data: got a function that was compiled for rows, or powers of rows, that have been"
+        " replaced, expected one of the present ones. Compile it anew (with another"
+        " gpflow.optimizers.Scipy())"
+        f"{'' if isinstance(data[0], tf.Variable) else or_variables}.",
+    )
+    with tf.control_dependencies(same):
+        return tf.identity(X)
 
 
 def _show(value: tf.Tensor) -> str:

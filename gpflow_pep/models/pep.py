@@ -25,7 +25,7 @@ from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
 from .minibatch import MinibatchLoss
 from .parameters import ConvergenceWarning, SiteParameters, never_trained
-from .rows import replace_rows, require_same_rows
+from .rows import replace_rows
 
 _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.inference.record.Goal`. On six data sets the
@@ -277,7 +277,7 @@ class PEP(InternalDataModel):
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
-        X = require_same_rows(X, self.data, self._rows_version)
+        X = checks.require_same_rows(X, self.data, self._rows_version)
         alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
         return SiteProblem(
             self.likelihood,

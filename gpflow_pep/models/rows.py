@@ -8,7 +8,6 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
 
-from .. import checks
 from .parameters import Power
 
 Data = tuple[tf.Tensor, tf.Tensor]
@@ -88,32 +87,6 @@ def replace_rows(
                 " expected as many. Create it with shape=[None, D]."
             )
     return replaced
-
-
-def require_same_rows(X: tf.Tensor, data: Data, version: tf.Variable) -> tf.Tensor:
-    """
-    In a graph, which keeps the rows it was traced with: stop where they were replaced.
-
-    :param X: Inputs of the rows.
-    :param data: The model's X and Y.
-    :param version: How often they were replaced.
-    """
-    if tf.executing_eagerly():
-        return X
-    with tf.init_scope():
-        traced = version.value() if tf.executing_eagerly() else None
-    if traced is None:  # inside a graph that is no tf.function
-        return X
-    or_variables = ", or make the data tf.Variables of shape [None, D]"
-    same = checks.require(
-        tf.equal(version, int(traced)),
-        "data: got a function that was compiled for rows, or powers of rows, that have been"
-        " replaced, expected one of the present ones. Compile it anew (with another"
-        " gpflow.optimizers.Scipy())"
-        f"{'' if isinstance(data[0], tf.Variable) else or_variables}.",
-    )
-    with tf.control_dependencies(same):
-        return tf.identity(X)
 
 
 def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power | None:

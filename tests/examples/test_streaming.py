@@ -27,10 +27,11 @@ def test_batch_after_batch_is_one_sequential_pass(streaming: ModuleType) -> None
     for part in (slice(0, 12), slice(12, 24)):
         filtered.update((X[part], Y[part]))
     model.update_sites(sequential=True)
-    A = project(filtered.W, model.inducing_variable, kernel, X).A.numpy()
+    problem = model.site_problem()
+    A = project(problem.W, model.inducing_variable, kernel, X).A.numpy()[0]
     nu, tau = (part.numpy() for part in model.read_sites())
-    assert_close(filtered.sums.grams[0], (A * tau[:, 0]) @ A.T)
-    assert_close(filtered.sums.moments[0], A @ nu)
+    assert_close(filtered.sums.G[0], (A * tau[:, 0]) @ A.T)
+    assert_close(filtered.sums.b[0], A @ nu)
     # Predictions are those of f, mean function included.
     v = np.linalg.solve(np.eye(5) + (A * tau[:, 0]) @ A.T, A @ nu)
     actual, _ = filtered.posterior().predict_f(X)

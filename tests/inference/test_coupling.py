@@ -77,6 +77,7 @@ def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
     assert not record.converged
 
 
+@pytest.mark.slow
 def test_the_energy_never_falls_at_alpha_0() -> None:
     """Where a run of so many sweeps ends, it is where the last step that was accepted led."""
     model = classes(alpha=0.0)
@@ -146,7 +147,7 @@ def test_conjugate_gradients_are_the_direct_solve(
     assert_close(direct, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("most_factorised", [1500, 0])
+@pytest.mark.parametrize("most_factorised", [pytest.param(1500, marks=pytest.mark.slow), 0])
 def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coupling, "MOST_FACTORISED", most_factorised)
     whole, sweeps = run(classes(alpha=0.5, tolerance=1e-9))
@@ -156,6 +157,7 @@ def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyP
     assert abs(sweeps - as_many) <= 1
 
 
+@pytest.mark.slow
 def test_xla_compiles_it() -> None:
     model = classes(alpha=0.5)
     loss = tf.function(model.training_loss, jit_compile=True, autograph=False)

@@ -82,7 +82,13 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
         assert _relative_error(_ell(name, rows), expected) <= tolerance
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "MultiLatentTFPConditional"))
+        for name in NAMES
+    ],
+)
 def test_derivatives_equal_finite_differences(name: str) -> None:
     case = CASES[name]
     likelihood = case.create()

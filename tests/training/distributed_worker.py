@@ -100,24 +100,26 @@ def full_batch_models(rows: slice) -> Iterator[tuple[str, Any]]:
             tolerance=1e-9,
         ),
     )
+
+
+def model_of_classes(rows: slice) -> Iterator[tuple[str, Any]]:
+    """A model whose latent functions an inner loop moves together."""
     bins = np.digitize(Y, [-0.3, 0.5]).astype(float)[rows]
-    yield (
-        "classes",
-        pep.models.PEP(
-            (X[rows], bins), kernel(), gpflow.likelihoods.MultiClass(3), Z.copy(), tolerance=1e-9
-        ),
-    )
+    likelihood = gpflow.likelihoods.MultiClass(3)
+    kernel = gpflow.kernels.SquaredExponential()
+    model = pep.models.PEP((X[rows], bins), kernel, likelihood, Z.copy(), tolerance=1e-9)
+    yield "classes", model
 
 
 def together(model: Any, strategy: Any) -> Any:
     return pep.training.sharded(model, strategy) if strategy else nullcontext()
 
 
-def full_batch(strategy: Any) -> Arrays:
+def full_batch(strategy: Any, models: Any = full_batch_models) -> Arrays:
     """Value and gradient at first, and after a few steps of L-BFGS; predictions then."""
     rows = SHARDS[index_of_worker()] if strategy else slice(None)
     found: Arrays = {}
-    for name, model in full_batch_models(rows):
+    for name, model in models(rows):
         variables = model.trainable_variables
         loss = model.training_loss
         if strategy:
@@ -179,7 +181,9 @@ def main(kind: str, output: str) -> None:
     if kind == "leaving":
         fitted(tf.distribute.MultiWorkerMirroredStrategy(), None, evaluate=leave)
         return
-    if kind == "mirrored":
+    if kind == "classes":
+        found = full_batch(tf.distribute.MultiWorkerMirroredStrategy(), model_of_classes)
+    elif kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         two = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, two)

@@ -107,8 +107,17 @@ def test_chief_alone_writes(workers: list[Any], directory: Path) -> None:
     assert not (directory / "workers1.checkpoints").exists()
 
 
+@pytest.mark.slow
+def test_shards_of_classes_add_up_to_all_rows(directory: Path) -> None:
+    found = results("classes", two_workers(), directory)
+    _assert_shards_add_up(found, worker.full_batch(None, worker.model_of_classes))
+
+
 def test_shards_add_up_to_all_rows(workers: list[Any]) -> None:
-    expected = worker.full_batch(None)
+    _assert_shards_add_up(workers, worker.full_batch(None))
+
+
+def _assert_shards_add_up(workers: list[Any], expected: Any) -> None:
     for found in workers:
         for name, wanted in expected.items():
             after_training = name.split()[-1] in ("best", "parameters", "predictions")
