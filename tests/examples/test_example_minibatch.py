@@ -41,6 +41,7 @@ def test_no_directory(example: ModuleType) -> None:
         example.load("three", None)
 
 
+@pytest.mark.slow
 def test_several_classes(example: ModuleType, directory: Path) -> None:
     problem = example.load("three", str(directory))
     found = example.scores(example.arpep_minibatch(problem, OPTIONS), problem)

@@ -84,6 +84,7 @@ def test_data_of_the_papers(
         large_scale.load("mnist", None)
 
 
+@pytest.mark.slow
 def test_stream(capsys: pytest.CaptureFixture[str]) -> None:
     stream = load_example("benchmarks/stream.py")
     batches = [(X.numpy(), Y.numpy()) for X, Y in stream.stream(3, 50)]

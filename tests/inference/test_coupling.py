@@ -50,7 +50,10 @@ def run(model: pep.models.PEP) -> tuple[float, int]:
     return float(value), model.last_inference.num_sweeps
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize(
+    "likelihood",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "Softmax")) for name in LIKELIHOODS],
+)
 def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
     value, sweeps = run(coupled)
@@ -66,6 +69,7 @@ def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.Mon
     assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
 
 
+@pytest.mark.slow
 def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,7 +151,8 @@ def test_conjugate_gradients_are_the_direct_solve(
     assert_close(direct, expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("most_factorised", [pytest.param(1500, marks=pytest.mark.slow), 0])
+@pytest.mark.slow
+@pytest.mark.parametrize("most_factorised", [1500, 0])
 def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coupling, "MOST_FACTORISED", most_factorised)
     whole, sweeps = run(classes(alpha=0.5, tolerance=1e-9))

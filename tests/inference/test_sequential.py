@@ -15,7 +15,7 @@ import gpflow_pep as pep
     "name, power",
     [
         ("probit", "alpha per row"),
-        ("Poisson", "alpha 0"),
+        pytest.param("Poisson", "alpha 0", marks=pytest.mark.slow),
         pytest.param("RobustMax", "alpha 1", marks=pytest.mark.slow),
     ],
 )
@@ -86,6 +86,7 @@ def test_improper_updates_are_refused_and_counted() -> None:
     assert np.min(np.linalg.eigvalsh(precision)) > 0.0
 
 
+@pytest.mark.slow
 def test_a_damped_pass_goes_part_of_the_way() -> None:
     whole, half = (CASES["probit"].model(alpha=0.5) for _ in range(2))
     whole.update_sites(max_sweeps=1, sequential=True)

@@ -49,7 +49,9 @@ def _converged_svgp(name: str) -> gpflow.models.SVGP:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("logit", "Student-t") else [])
+        pytest.param(
+            name, marks=[pytest.mark.slow] if name in ("logit", "probit", "Student-t") else []
+        )
         for name in SVGP_RTOL
     ],
 )

@@ -133,6 +133,7 @@ def test_a_refusal_leaves_the_model_as_it_was() -> None:
         assert_close(model.pep_log_marginal_likelihood(), before)
 
 
+@pytest.mark.slow
 def test_a_function_compiled_for_other_powers_stops() -> None:
     data = tuple(tf.Variable(part[:12], shape=[None, 1]) for part in (X, Y))
     model = _model(None, data=data, alpha=np.full(12, 0.5))

@@ -299,6 +299,7 @@ def test_shared_latent_functions_are_separate_ones_that_are_equal() -> None:
             assert_close(actual, of_reference)
 
 
+@pytest.mark.slow
 def test_a_class_without_rows_on_inputs_in_a_line() -> None:
     """RobustMax is not log-concave; sequential Power EP has a fixed point here and finds it."""
     X = np.linspace(-1.0, 1.0, 14).reshape(7, 2)
@@ -325,6 +326,7 @@ def test_a_class_without_rows_on_inputs_in_a_line() -> None:
     assert_close(actual, expected)
 
 
+@pytest.mark.slow
 def test_latent_functions_of_their_own() -> None:
     """Each class with another kernel and other inducing inputs, at a power for each row."""
     case = CASES["RobustMax"]

@@ -100,7 +100,7 @@ def vgp() -> gpflow.models.VGP:
     [
         regression,
         pytest.param(point_pep, marks=pytest.mark.slow),
-        classifier,
+        pytest.param(classifier, marks=pytest.mark.slow),
         sgpr,
         exact,
         pytest.param(fitc, marks=pytest.mark.slow),

@@ -132,7 +132,13 @@ def _natural_options(model: Any) -> dict[str, Any]:
     return {"natural_gradient": gpflow.optimizers.NaturalGradient(0.1)}
 
 
-@pytest.mark.parametrize("create, options", [(svgp, _natural_options), (point_pep, _pep_options)])
+@pytest.mark.parametrize(
+    "create, options",
+    [
+        (svgp, _natural_options),
+        pytest.param(point_pep, _pep_options, marks=pytest.mark.slow),
+    ],
+)
 def test_resumes_to_the_same_numbers(
     create: Callable[[], Any],
     options: Callable[[Any], dict[str, Any]],
