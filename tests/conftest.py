@@ -62,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             path, _, test = nodeid.partition("::")
             file = path.rpartition("/")[2]
             if file in BY_CASE and test.endswith("]"):  # the case is the last of the parameters
-                return f"{file} {re.split('[[-]', test)[-1]}"
+                return f"{file} {re.split(r'[\[-]', test)[-1]}"
             return TOGETHER.get(file, nodeid)
 
     return Together(config, log)
