@@ -62,7 +62,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             path, _, test = nodeid.partition("::")
             file = path.rpartition("/")[2]
             if file in BY_CASE and test.endswith("]"):  # the case is the last of the parameters
-                return f"{file} {re.split(r'[\[-]', test)[-1]}"
+                case = re.split(r"[\[-]", test)[-1]
+                return f"{file} {case}"
             return TOGETHER.get(file, nodeid)
 
     return Together(config, log)
