@@ -212,7 +212,7 @@ def test_scores_of_classes_recomputed_from_the_predictions(num_classes: int) -> 
         assert result.scores["nlpd"] < -np.sum(frequency * np.log(frequency))
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("num_classes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_classes_are_split_in_proportion(num_classes: int) -> None:
     comparison = small_classification(num_classes)
     whole, held_out = (

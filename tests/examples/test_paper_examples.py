@@ -23,6 +23,7 @@ def test_basis_points() -> None:
     assert_close(result, np.broadcast_to(result[0], result.shape), 1e-4, scale=1.0)
 
 
+@pytest.mark.slow
 def test_titsias() -> None:
     example = load_example("titsias.py")
     problem = example.Problem(PROBLEM.data, (PROBLEM.Xnew, np.sin(PROBLEM.Xnew[:, :1])))

@@ -170,6 +170,7 @@ def test_xla_compiles_it() -> None:
     assert model.last_inference.converged
 
 
+@pytest.mark.slow
 def test_rows_far_from_all_inducing_inputs() -> None:
     """Their h is 0 for sure, and no step of its mean is too long."""
     model = classes(alpha=0.5, lengthscale=0.01)

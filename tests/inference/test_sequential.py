@@ -62,6 +62,7 @@ def test_one_pass_is_assumed_density_filtering() -> None:
     assert_close(covariance @ nu, mean, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_from_no_sites_where_those_given_are_improper() -> None:
     model, fresh = (CASES["probit"].model(alpha=1.0) for _ in range(2))
     model.sites.tau.assign(np.full([N, 1], -50.0))

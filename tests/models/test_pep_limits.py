@@ -50,7 +50,10 @@ def _converged_svgp(name: str) -> gpflow.models.SVGP:
     "name",
     [
         pytest.param(
-            name, marks=[pytest.mark.slow] if name in ("logit", "probit", "Student-t") else []
+            name,
+            marks=[pytest.mark.slow]
+            if name in ("logit", "probit", "RobustMax", "Student-t")
+            else [],
         )
         for name in SVGP_RTOL
     ],

@@ -263,7 +263,9 @@ def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
     return -0.5 * float(Y.shape[1] * of_one_output + np.sum(Y * np.linalg.solve(S, Y)))
 
 
-@pytest.mark.parametrize("num_outputs, rounds", [(1, 2), (2, 1)])
+@pytest.mark.parametrize(
+    "num_outputs, rounds", [pytest.param(1, 2, marks=pytest.mark.slow), (2, 1)]
+)
 def test_highest_bound_first(num_outputs: int, rounds: int) -> None:
     kernel = _kernel()
     targets = regression_problem(num_data=N, num_outputs=num_outputs).Y
