@@ -140,7 +140,7 @@ def single_row_sums(
     precision = 1.0 / (noise + alpha * d)  # C⁻² of a block of one row
     weighted = r * precision[:, None]
     return RowSums(
-        Natural(gram(A, precision[None]), _by_output(tf.matmul(A[0], weighted))),
+        Natural(gram(A, precision[None]), _by_output(tf.matmul(A, weighted[None]))),
         tf.reduce_sum(r * weighted),
         tf.reduce_sum(tf.math.log(noise) + log1p_ratio(d / noise, alpha)),
     )
@@ -183,7 +183,7 @@ def block_sums(
     return RowSums(
         Natural(
             gram(tf.transpose(whitened)[None], tf.ones([1, 1], A.dtype)),
-            _by_output(tf.matmul(whitened, residual, transpose_a=True)),
+            _by_output(tf.matmul(whitened, residual, transpose_a=True)[None]),
         ),
         tf.reduce_sum(tf.square(residual)),
         tf.reduce_sum(tf.math.log(noise) + log1p_ratio(eigenvalues, alpha)),
@@ -191,8 +191,8 @@ def block_sums(
 
 
 def _by_output(moments: tf.Tensor) -> tf.Tensor:
-    """[P, M, 1] of [M, P]."""
-    return tf.transpose(moments)[..., None]
+    """Make [P, M, 1] of [1, M, P]."""
+    return tf.transpose(moments, [2, 1, 0])
 
 
 @check_shapes(
