@@ -61,7 +61,7 @@ def main() -> None:
         # Too few sweeps to converge: fallbacks follow with as many, and count among the record's.
         limits = {"max_sweeps": sweeps, "tolerance": 1e-12}
         model = PEP(data, kernel(), gpflow.likelihoods.Bernoulli(), Z, **limits)
-        nothing = [tf.zeros_like(part) for part in model.sites.read()]
+        nothing = [tf.zeros_like(part) for part in model.read_sites()]
 
         def run(model: PEP = model, nothing: list[tf.Tensor] = nothing) -> tf.Tensor:
             for part, zero in zip((model.sites.nu, model.sites.tau), nothing, strict=True):
