@@ -17,10 +17,15 @@ At a fixed point it is stationary in the sites, and in the marginals (m, s) too:
 the second and third sum in the natural parameters of a marginal is 1 / alpha times the difference
 of the moments of tilted distribution and q, which is zero there. So the gradient in kernel,
 likelihood and inducing parameters is that of the first sum and of :math:`\ell_n` through the
-residual variance, mean function and likelihood, with sites and cavities held fixed: one pass over
-the rows that costs what regression costs. The sweep that ended the inner loop has computed
-:math:`\ell_n` with :math:`\partial \ell / \partial m = \delta_1` and
-:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` already.
+residual variance, mean function and likelihood, with sites and cavities held fixed. The sweep that
+ended the inner loop has computed all that these need: :math:`\ell_n` with
+:math:`\partial \ell / \partial m = \delta_1` and
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)`, and q(v) of mean w,
+with which the first sum has the derivative
+
+.. math::
+
+    \frac{\partial}{\partial A_{nl}} = \nu_{nl} w_l - \tau_{nl} (B_l^{-1} + w_l w_lᵀ) A_{nl} .
 """
 
 from typing import Any
@@ -29,71 +34,64 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from .. import checks
-from ..covariances import evaluate
-from ..inference.posterior import Marginals, Natural, Sites, cavity, posterior_factor
-from ..inference.problem import SiteProblem, sites_of_rows
+from ..covariances import Projection, evaluate
+from ..inference.posterior import Marginals, PosteriorFactor, Sites, cavity
+from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
 from ..ops import chunks
 from ..ops.power import log1p_ratio
 from ..tilted import log_power_expectation
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
-#: product with the variance), A, and A times the sites' precisions.
-_KEPT_MATRICES = 4
+#: product with the variance), A, and the derivative in A.
+KEPT_MATRICES = 4
 
 
-def energy(
-    problem: SiteProblem,
-    found: FixedPoint,
-    totals: Natural | None = None,
-    scale: float = 1.0,
-) -> tf.Tensor:
+def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Tensor:
     """
     Compute the energy of some rows, see this module.
 
-    With totals, those of all rows take the place of what these rows add to the prior, whose terms
-    and derivatives then stand for ``scale`` times as many.
-
     :param problem: The rows.
-    :param found: Their sites with what belongs to them, constant for differentiation.
-    :param totals: What all rows add to the prior; None: these are all.
+    :param found: Their sites with what belongs to them, constant for differentiation. Where other
+        rows have sites in q too, these stand for a part of all.
     :param scale: How many rows each of these stands for.
     """
-    ell, delta1, delta2 = found.extra
+    q, (ell, delta1, delta2) = found.extra
+    w = q.w
+    H = tf.matmul(q.W, q.W, transpose_a=True) + tf.matmul(w, w, transpose_b=True)
     power = problem.alpha[:, None]
     by_variance = 0.5 * (delta2 + power * tf.square(delta1))
     left = cavity(found.marginals, found.sites, power)
     # A likelihood without parameters to train need not be asked again.
     trained = bool(getattr(problem.likelihood, "trainable_variables", ()))
 
-    def of_chunk(piece: Any, W: tf.Tensor) -> tuple[Natural, tf.Tensor]:
+    def of_chunk(piece: Any, W: tf.Tensor, *kept: tf.Tensor) -> tf.Tensor:
+        """Compute something that has the derivatives of what the rows contribute."""
         X, (sites, delta1, by_variance, m, s, Y, alpha) = piece
-        A, D = problem.project(W, X)
+        A, D = Projection(*kept) if kept else problem.project(W, X)
         d, mean = tf.transpose(D), evaluate.mean(problem.mean_function, X)
-        change = tf.reduce_sum(delta1 * mean + by_variance * d)
+        nu, tau = (tf.transpose(part)[:, None, :] for part in sites)
+        by_A = tf.stop_gradient(nu * w - tau * tf.matmul(H, A))
+        change = tf.reduce_sum(by_A * A) + tf.reduce_sum(delta1 * mean + by_variance * d)
         if trained:
             moments = (tf.stop_gradient(m + mean), tf.stop_gradient(s + d))
             change += tf.reduce_sum(
                 log_power_expectation(problem.likelihood, X, *moments, Y, alpha)
             )
-        return sites_of_rows(A, sites), change
+        return change
 
-    chunk_size, keep = problem.plan(_KEPT_MATRICES)
     rows = found.sites, delta1, by_variance, left.m, left.s, problem.Y, problem.alpha
-    natural, change = chunks.sum_over_chunks(
+    chunk_size, keep = problem.plan(KEPT_MATRICES)
+    change = chunks.sum_over_chunks(
         of_chunk,
-        chunks.row_chunks((problem.X, rows), chunk_size),
-        (problem.W,),
+        chunks.row_chunks((problem.X, rows), problem.X.shape[0] if problem.kept else chunk_size),
+        (problem.W, *(problem.kept or ())),
         keep=keep,
         reduction=problem.reduction,
     )
-    if totals is not None:
-        natural = Natural(
-            *(all_rows + scale * _zero(part) for all_rows, part in zip(totals, natural))
-        )
     terms = tf.reduce_sum(ell) + site_terms(found.marginals, found.sites, left.e, power)
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
-    return prior_terms(natural) + scale * (terms + _zero(change))
+    return prior_terms(q) + scale * (terms + change - tf.stop_gradient(change))
 
 
 def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
@@ -122,25 +120,18 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
     return chunks.map_over_chunks(log_density, problem.pieces(rows))
 
 
-def _zero(value: tf.Tensor) -> tf.Tensor:
-    """0 with the derivatives of the value."""
-    return value - tf.stop_gradient(value)
-
-
 @check_shapes(
-    "natural.G: [broadcast L, M, M]",
-    "natural.b: [L, M, 1]",
+    "q.c: [L, M, 1]",
+    "q.half_logdet: [L]",
     "return: []",
 )
-def prior_terms(natural: Natural) -> tf.Tensor:
+def prior_terms(q: PosteriorFactor) -> tf.Tensor:
     r"""
-    Compute :math:`\sum_l -\tfrac12 \log|I + G_l| + \tfrac12 b_lᵀ (I + G_l)^{-1} b_l`.
+    Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`.
 
-    :param natural: :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A \nu`.
+    :param q: q(v).
     """
-    q = posterior_factor(natural)
-    logdets = q.half_logdet + tf.zeros_like(natural.b[:, 0, 0])
-    return 0.5 * tf.reduce_sum(tf.square(q.c)) - tf.reduce_sum(logdets)
+    return 0.5 * tf.reduce_sum(tf.square(q.c)) - tf.reduce_sum(q.half_logdet)
 
 
 @check_shapes(

@@ -68,7 +68,7 @@ class SiteProblem(NamedTuple):
     """Over processes that hold a shard of the rows each."""
 
     kept: Projection | None = None
-    """The rows projected, where there is memory for it: not for differentiation."""
+    """The rows projected, where there is memory for it."""
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
@@ -81,9 +81,9 @@ class SiteProblem(NamedTuple):
         num_priors, num_inducing, _ = self.W.shape
         return chunks.plan(self.chunk_size, num_inducing, self.X, copies * (num_priors or 1))
 
-    def keep_projections(self) -> "SiteProblem":
-        """Project the rows once for all sweeps, if there is memory for it."""
-        if not self.plan(copies=1).keep:
+    def keep_projections(self, copies: int = 1) -> "SiteProblem":
+        """Project the rows once, if there is memory for so many matrices of size M x N."""
+        if self.kept or not self.plan(copies).keep:
             return self
         return self._replace(kept=self.project(self.W, self.X))
 
@@ -123,6 +123,14 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
         of_chunk, problem.pieces(sites), (), keep=True, reduction=problem.reduction
     )
     return Natural(*map(tf.stop_gradient, sums))
+
+
+class AtFixedPoint(NamedTuple):
+    """What the last sweep has found beside the marginals."""
+
+    q: PosteriorFactor
+
+    tilted: TiltedDerivatives
 
 
 class _Matched(NamedTuple):
@@ -238,7 +246,7 @@ def sweep(
         scaled_error(own, matched.sites, moments),
         proper,
         _merit(problem, q, own, moments, matched.tilted.ell),
-        matched.tilted,
+        AtFixedPoint(q, matched.tilted),
     )
 
 
@@ -323,12 +331,21 @@ def infer(
         coupled=coupled,
         climb=climb,
         reduction=problem.reduction,
-        extra=TiltedDerivatives(zeros[:, 0], zeros, zeros),
+        extra=AtFixedPoint(
+            _no_factor(problem, initial), TiltedDerivatives(zeros[:, 0], zeros, zeros)
+        ),
     )
     if not coupled:
         return found
     (first, tau), m = found.sites, found.marginals.m
     return found._replace(sites=Sites(first + tau * m, tau))
+
+
+def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
+    """NaN, as where B is not positive definite."""
+    nothing = tf.constant(np.nan, problem.W.dtype)
+    W = tf.zeros_like(problem.W[:1]) + tf.fill([sites.nu.shape[1], 1, 1], nothing)
+    return PosteriorFactor(W, W[..., :1], W[:, 0, 0])
 
 
 def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:

@@ -112,21 +112,23 @@ class MinibatchLoss:
         )
         with tf.control_dependencies(same):
             index = tf.identity(index)
-        found, totals = chunks.without_record(lambda: self._update(problem, index))
+        batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
+        found, totals = chunks.without_record(lambda: self._update(problem, batch, index))
         for parameter, value in zip((model.sites.nu, model.sites.tau), found.sites, strict=True):
             parameter.unconstrained_variable.scatter_nd_update(index[:, None], value)
         for variable, value in zip(self._totals, totals, strict=True):
             variable.assign(value)
         self._version.assign(model.sites.version.assign_add(1, read_value=True))
         self._steps.assign_add(1)
-        value = point.energy(problem.batch(index), found, totals, self._scale)
+        value = point.energy(batch, found, self._scale)
         return -value - model.log_prior_density()
 
-    def _update(self, problem: SiteProblem, index: tf.Tensor) -> tuple[FixedPoint, Natural]:
+    def _update(
+        self, problem: SiteProblem, batch: SiteProblem, index: tf.Tensor
+    ) -> tuple[FixedPoint, Natural]:
         """Compute the batch's sites, and all totals, after its update."""
         model = self.model
         all_sites = model.read_sites()
-        batch = problem.batch(index).keep_projections()
 
         def taken_out(totals: Natural, sites: Sites) -> tuple[Natural, Sites]:
             """Totals of the others, and sites of the batch."""

@@ -129,7 +129,7 @@ class PEP(InternalDataModel):
         return self._energy(gap=0.0)
 
     def _energy(self, gap: float) -> tf.Tensor:
-        problem = self.site_problem()
+        problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
         value = point.energy(problem, self._infer(problem, gap))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 

@@ -1,0 +1,146 @@
+"""Print what one evaluation of the training loss costs, PEP's beside that of GPflow's SVGP.
+
+    python examples/benchmarks/evaluations.py --data DIRECTORY             # a minute a data set
+    python examples/benchmarks/evaluations.py --data DIRECTORY banana vowel
+
+Value and gradient as L-BFGS asks for them, with the defaults of both packages. Each model is trained
+for a number of evaluations, and the parameters that it met are then visited again from the start,
+the models taking turns: ``step`` is the median time of an evaluation on this path, where PEP's sites
+follow each step to their new fixed point, and ``at rest`` the shortest at parameters that stay as
+they are. ``first`` is the first evaluation, with tracing, in a process that has used TensorFlow
+before; ``ops`` counts the operations of the graph, those of functions that it calls included.
+Binary data sets have a probit likelihood and 50 inducing inputs; the others RobustMax, inducing
+inputs that are 5% of the rows, and kernel and inducing inputs that the classes share or not.
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from classification import kernel, read
+from multiclass import Problem, load, parts
+
+from gpflow_pep.models import PEP
+from gpflow_pep.selection import kmeans
+
+BINARY = ("banana", "pima", "ionosphere", "spambase")
+CLASSES = ("wine", "vowel", "vehicle", "satimage")
+ALPHAS = (0.0, 0.5, 1.0)
+NUM_INDUCING, TURNS, RESTS = 50, 3, 8
+
+
+class Evaluated:
+    """A model, its compiled value and gradient, and the path of an optimiser."""
+
+    def __init__(self, model: Any, loss: Callable[[], tf.Tensor], length: int) -> None:
+        optimizer = gpflow.optimizers.Scipy()
+        variables = model.trainable_variables
+        start = time.perf_counter()
+        compiled = tf.function(loss)
+        self.evaluate = optimizer.eval_func(compiled, variables, tf_fun_args={})
+        self.path = [optimizer.initial_parameters(variables)]
+        self.evaluate(self.path[0])
+        self.first = time.perf_counter() - start
+        graph = compiled.get_concrete_function().graph.as_graph_def()
+        self.num_operations = len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
+        self.seconds: list[float] = []
+
+        def recorded(x: np.ndarray) -> Any:
+            self.path.append(x.copy())
+            return self.evaluate(x)
+
+        optimizer.eval_func = lambda *args, **kwargs: recorded  # type: ignore[method-assign]
+        options = {"maxfun": length, "maxcor": 50}
+        optimizer.minimize(loss, variables, options=options)
+
+    def visit(self) -> None:
+        """Follow the path once more."""
+        self.evaluate(self.path[0])
+        for x in self.path[1:]:
+            start = time.perf_counter()
+            self.evaluate(x)
+            self.seconds.append(time.perf_counter() - start)
+
+    def rest(self) -> float:
+        """The shortest evaluation where nothing changes."""
+        times = []
+        for _ in range(RESTS):
+            start = time.perf_counter()
+            self.evaluate(self.path[-1])
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+
+def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
+    """Data, kernel, likelihood and inducing variables: by how the classes share them."""
+    if name in BINARY:
+        X, Y = read(directory, name)
+        Z = kmeans(X, NUM_INDUCING, seed=0).Z.numpy()
+        return {"": (X, Y, kernel(X.shape[1]), gpflow.likelihoods.Bernoulli(), Z)}
+    problem: Problem = load(directory, name, 0)
+    X, Y = problem.X, problem.Y
+    separate = parts(problem)
+    Z = separate[2].inducing_variables[0].Z.numpy()
+    shared = kernel(X.shape[1]), gpflow.likelihoods.MultiClass(int(Y.max()) + 1), Z
+    return {"shared": (X, Y, *shared), "separate": (X, Y, *separate)}
+
+
+def table(directory: Path, name: str, length: int) -> None:
+    """Print the table of one data set."""
+    tf.function(tf.linalg.cholesky, jit_compile=False)(tf.eye(3, dtype=tf.float64))
+    gpflow.models.GPR((np.eye(3), np.eye(3)[:, :1]), gpflow.kernels.RBF()).training_loss()
+    for sharing, (X, Y, own, likelihood, Z) in problems(directory, name).items():
+        num_latent = getattr(likelihood, "num_classes", 1)
+        data = tf.constant(X), tf.constant(Y)
+        print(f"\n{name} {sharing}: N = {len(X)}, D = {X.shape[1]}, C = {max(num_latent, 2)}")
+        heads = ("first s", "/ SVGP", "step ms", "/ SVGP", "rest ms", "/ SVGP", "evals", "ops")
+        print(" " * 16 + "".join(f"{head:>9}" for head in heads), flush=True)
+        svgp = gpflow.models.SVGP(
+            *gpflow.utilities.deepcopy((own, likelihood, Z)), num_latent_gps=num_latent
+        )
+        models: dict[str, Evaluated] = {
+            "SVGP": Evaluated(svgp, svgp.training_loss_closure(data, compile=False), length)
+        }
+        for alpha in ALPHAS:
+            pep = PEP(data, *gpflow.utilities.deepcopy((own, likelihood, Z)), alpha=alpha)
+            models[f"PEP alpha = {alpha:g}"] = Evaluated(pep, pep.training_loss, length)
+        for _ in range(TURNS):
+            for model in models.values():
+                model.visit()
+        reference = models["SVGP"]
+        rest, step = reference.rest(), float(np.median(reference.seconds))
+        for label, model in models.items():
+            own_rest, own_step = model.rest(), float(np.median(model.seconds))
+            print(
+                f"{label:16}{model.first:9.1f}{model.first / reference.first:9.2f}"
+                f"{1e3 * own_step:9.1f}{own_step / step:9.2f}{1e3 * own_rest:9.1f}"
+                f"{own_rest / rest:9.2f}{len(model.path):9d}{model.num_operations:9d}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=[*BINARY, *CLASSES], help="data sets")
+    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
+    parser.add_argument("--length", type=int, default=60, help="evaluations on the path")
+    options = parser.parse_args()
+    for name in options.names:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            pool.submit(table, Path(options.data), name, options.length).result()
+
+
+if __name__ == "__main__":
+    main()
