@@ -91,10 +91,10 @@ def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
         return {"": (X, Y, kernel(X.shape[1]), gpflow.likelihoods.Bernoulli(), Z)}
     problem: Problem = load(directory, name, 0)
     X, Y = problem.X, problem.Y
-    separate = parts(problem)
-    Z = separate[2].inducing_variables[0].Z.numpy()
-    shared = kernel(X.shape[1]), gpflow.likelihoods.MultiClass(int(Y.max()) + 1), Z
-    return {"shared": (X, Y, *shared), "separate": (X, Y, *separate)}
+    return {
+        "shared": (X, Y, *parts(problem, shared=True)),
+        "separate": (X, Y, *parts(problem, shared=False)),
+    }
 
 
 def table(directory: Path, name: str, length: int) -> None:
