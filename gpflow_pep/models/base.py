@@ -33,8 +33,8 @@ from .parameters import Power, never_trained
 ADVICE = (
     "Likely causes are a hyperparameter that ran off to a huge or tiny value, data far from unit"
     " scale, or targets that the likelihood cannot explain. Standardise the data, put priors on the"
-    " parameters, start from others, or lower alpha. gpflow_pep.training.maximise shortens the steps of"
-    " its optimiser that lead there."
+    " parameters, start from others, or lower alpha. gpflow_pep.training.maximise shortens steps of"
+    " the optimiser that lead there."
 )
 
 
