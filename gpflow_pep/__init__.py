@@ -26,6 +26,7 @@ ROOMS = {
     "models": "parameters and GPflow's interface; models only wire the stages before",
     "selection": "data turned into inducing variables",
     "training": "loops, their record and outputs, and rows spread over processes",
+    "estimators": "scikit-learn's conventions on the models",
     "metrics": "how good predictions of held-out rows are",
     "plotting": "what figures are drawn with",
     "compare": "the main job: tables in, a report out, and the command line",

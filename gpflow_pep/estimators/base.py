@@ -1,0 +1,240 @@
+"""What the estimators have in common: columns matched by name, units, training, and pickling."""
+
+import abc
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gpflow
+import numpy as np
+import tf_keras
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
+from gpflow.posteriors import BasePosterior
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import checks
+from ..models import ARPEP
+from ..training import fit, maximise, shuffled_batches
+from .parts import make_inducing_variable, make_kernel
+
+#: Powers that ``alpha="auto"`` tries.
+ALPHAS = (0.0, 0.5, 1.0)
+#: Training stops where this many steps raise log Z by less than so many nats a row, on average:
+#: docs/figures/benchmark_maximise.txt has what that gains and costs.
+TOLERANCE, WINDOW = 1e-4, 10
+#: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
+PREDICTION_CHUNK = 10_000
+#: Above so many rows, ``batch_size="auto"`` trains by minibatches of so many.
+MOST_ROWS, BATCH_SIZE = 100_000, 1000
+#: Minibatch training has so many steps at least, and passes over the data.
+MINIBATCH_STEPS, MINIBATCH_EPOCHS = 3000, 5
+_LEARNING_RATE = 0.01
+
+
+class PEPEstimator(BaseEstimator, abc.ABC):
+    """
+    A model behind scikit-learn's conventions; see the estimators.
+
+    Parameters are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
+    """
+
+    model_: GPModel
+    n_features_in_: int
+    feature_names_in_: AnyNDArray
+    _posterior: BasePosterior | None
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "rbf",
+        *,
+        num_inducing: int = 100,
+        alpha: float | str = 0.5,
+        likelihood: str | Likelihood,
+        inducing: Any = "kmeans",
+        standardize: bool = True,
+        max_iterations: int = 1000,
+        batch_size: int | str | None = "auto",
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.num_inducing = num_inducing
+        self.alpha = alpha
+        self.likelihood = likelihood
+        self.inducing = inducing
+        self.standardize = standardize
+        self.max_iterations = max_iterations
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    @abc.abstractmethod
+    def _make_likelihood(self) -> Likelihood:
+        """Make that of the training targets."""
+
+    @abc.abstractmethod
+    def _make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        """Make a model of the data, kernel, likelihood and inducing variables."""
+
+    def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
+        """Train on inputs in original units, and targets [N, 1] as the model takes them."""
+        checks.check_positive("num_inducing", self.num_inducing)
+        checks.check_positive("max_iterations", self.max_iterations)
+        self._scaler = StandardScaler(with_mean=self.standardize, with_std=self.standardize).fit(X)
+        X = self._scaler.transform(X)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        before = self.model_ if self.warm_start and hasattr(self, "model_") else None
+        batch_size = self._batch_size(len(X))
+        candidates = [self._candidate(X, Y, alpha, seed, batch_size) for alpha in self._alphas()]
+        models = []
+        for model, train in candidates:
+            if before is not None:
+                _continue_from(before, model)
+            self.n_iter_ = train()
+            models.append(model)
+        self.alpha_scores_ = None
+        if len(models) > 1:
+            scores = [float(np.mean(model.loo_log_density())) for model in models]
+            self.alpha_scores_ = dict(zip(ALPHAS, scores))
+        best = 0 if self.alpha_scores_ is None else int(np.argmax(scores))
+        self.model_, self.alpha_ = models[best], self._alphas()[best]
+        self.kernel_, self.likelihood_ = self.model_.kernel, self.model_.likelihood
+        self.inducing_variable_ = self.model_.inducing_variable
+        self._posterior = self.model_.posterior()
+
+    def _alphas(self) -> tuple[float, ...]:
+        if isinstance(self.alpha, str):
+            if self.alpha != "auto":
+                raise ValueError(
+                    f"alpha: got {self.alpha!r}, expected a number in [0, 1] or 'auto'. Choose 0.5"
+                    " if in doubt."
+                )
+            return ALPHAS
+        return (self.alpha,)
+
+    def _batch_size(self, num_rows: int) -> int | None:
+        """Rows in a batch; None: all."""
+        if self.batch_size == "auto":
+            batch_size = BATCH_SIZE if num_rows > MOST_ROWS else None
+        elif self.batch_size is None or isinstance(self.batch_size, str):
+            if self.batch_size is not None:
+                raise ValueError(
+                    f"batch_size: got {self.batch_size!r}, expected a number of rows, 'auto' or"
+                    " None. Leave it out if in doubt."
+                )
+            batch_size = None
+        else:
+            checks.check_positive("batch_size", self.batch_size)
+            batch_size = min(self.batch_size, num_rows)
+        if batch_size and self.alpha == "auto":
+            raise ValueError(
+                "alpha: got 'auto' with minibatches, expected a number: leaving rows out needs a"
+                " site for each. Pass a number, or batch_size=None."
+            )
+        return batch_size
+
+    def _candidate(
+        self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
+    ) -> tuple[GPModel, Callable[[], int]]:
+        """Make a model, and what trains it and tells the number of steps."""
+        kernel = make_kernel(self.kernel, X.shape[1])
+        points = make_inducing_variable(self.inducing, X, self.num_inducing, kernel, seed)
+        parts = kernel, self._make_likelihood(), points
+        if batch_size is None:
+            model = self._make_model((X, Y), *parts, alpha=alpha)
+            return model, lambda: self._climb(model)
+        num_latent = getattr(parts[1], "num_classes", 1)
+        model = ARPEP(*parts, alpha=alpha, num_data=len(X), num_latent_gps=num_latent)
+        batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
+
+        def by_batches() -> int:
+            num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * len(X) // batch_size)
+            num_steps = min(num_steps, self.max_iterations * max(1, len(X) // batch_size))
+            optimizer = tf_keras.optimizers.Adam(_LEARNING_RATE)
+            fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=self.verbose)
+            return num_steps
+
+        return model, by_batches
+
+    def _climb(self, model: GPModel) -> int:
+        record = maximise(
+            model,
+            tolerance=TOLERANCE,
+            window=WINDOW,
+            max_iterations=self.max_iterations,
+            progress=self.verbose,
+        )
+        if not record.converged:
+            warnings.warn(
+                f"Training ended after {record.iterations} steps: {record.message} Raise"
+                " max_iterations, or start from another kernel.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return record.iterations
+
+    def _named_columns(self, X: Any) -> Any:
+        """Put the columns of a table in the order of those that were trained on."""
+        known, given = getattr(self, "feature_names_in_", None), getattr(X, "columns", None)
+        if known is None or given is None or set(given) != set(known) or len(given) != len(known):
+            return X  # scikit-learn's own checks say what is wrong
+        return X[list(known)]
+
+    def _inputs(self, X: Any) -> AnyNDArray:
+        """Check inputs, and change them from original units to the model's."""
+        check_is_fitted(self)
+        X = validate_data(self, self._named_columns(X), reset=False, dtype=np.float64)
+        scaled: AnyNDArray = self._scaler.transform(X)
+        return scaled
+
+    def _latents(self, X: AnyNDArray) -> Iterator[tuple[AnyNDArray, Any, Any]]:
+        """Give inputs as the model takes them, and moments of f there, some rows at a time."""
+        if self._posterior is None:
+            self._posterior = self.model_.posterior()
+        for start in range(0, len(X), PREDICTION_CHUNK):
+            rows = X[start : start + PREDICTION_CHUNK]
+            yield rows, *self._posterior.predict_f(rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is computed again when it is needed."""
+        state = dict(super().__getstate__())
+        if "_posterior" in state:
+            state["_posterior"] = None
+        return state
+
+
+def _continue_from(before: GPModel, model: GPModel) -> None:
+    """Give a model the parameters of another that have the same place and shape."""
+    own = gpflow.utilities.parameter_dict(model)
+    for place, parameter in gpflow.utilities.parameter_dict(before).items():
+        same = own.get(place)
+        if same is not None and same.trainable and same.shape == parameter.shape:
+            same.assign(parameter)
+
+
+def refuse_weights(refused: dict[str, Any]) -> None:
+    """
+    Refuse what ``fit`` of other estimators takes.
+
+    :param refused: By name.
+    :raises TypeError: If there is any.
+    """
+    if "sample_weight" in refused:
+        raise TypeError(
+            "sample_weight: got weights, expected none: the likelihood of a Gaussian process says"
+            " how much a row counts. Pass noise that depends on the input as the likelihood, or"
+            " repeat rows."
+        )
+    if refused:
+        raise TypeError(f"fit: got {', '.join(refused)}, expected X and y only. Leave them out.")

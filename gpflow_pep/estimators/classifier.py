@@ -1,0 +1,179 @@
+"""Classification for scikit-learn."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from ..models import PEPClassification
+from ..tilted import log_power_expectation
+from .base import PEPEstimator, refuse_weights
+from .parts import CLASSES, make_likelihood
+
+
+class PEPClassifier(ClassifierMixin, PEPEstimator):
+    """
+    Sparse Gaussian process classification by Power EP, as a scikit-learn estimator::
+
+        from gpflow_pep.estimators import PEPClassifier
+
+        model = PEPClassifier(random_state=0).fit(X, labels)
+        probabilities = model.predict_proba(X_new)
+
+    Labels are of any type that scikit-learn takes. All latent functions share the kernel and the
+    inducing points: those of their own would take as many times the work, and be learnt from fewer
+    rows.
+
+    :param likelihood: "auto": "bernoulli" (probit) for two classes, "multiclass" (RobustMax) for
+        more. "softmax", or a GPflow likelihood of the classes 0 to C - 1 in the order of
+        ``classes_``, which is copied.
+    :param kernel: All other parameters and attributes are those of
+        :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
+        ``classes_`` too.
+    """
+
+    classes_: AnyNDArray
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "rbf",
+        *,
+        num_inducing: int = 100,
+        alpha: float | str = 0.5,
+        likelihood: str | Likelihood = "auto",
+        inducing: Any = "kmeans",
+        standardize: bool = True,
+        max_iterations: int = 1000,
+        batch_size: int | str | None = "auto",
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            kernel,
+            num_inducing=num_inducing,
+            alpha=alpha,
+            likelihood=likelihood,
+            inducing=inducing,
+            standardize=standardize,
+            max_iterations=max_iterations,
+            batch_size=batch_size,
+            random_state=random_state,
+            warm_start=warm_start,
+            verbose=verbose,
+        )
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> "PEPClassifier":
+        """
+        Train on rows.
+
+        :param X: Inputs, [N, D]: an array or a table.
+        :param y: Labels, [N], of two classes or more.
+        :param refused: Nothing; ``sample_weight`` is refused with the reason.
+        :raises ValueError: If an argument is not as said here.
+        """
+        refuse_weights(refused)
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y: got one class, {self.classes_[0]!r}, expected two or more. There is nothing to"
+                " tell apart."
+            )
+        self._train(X, numbers[:, None].astype(np.float64))
+        return self
+
+    def predict(self, X: Any) -> AnyNDArray:
+        """
+        Predict the most probable class of each row.
+
+        :param X: Inputs, [N, D].
+        :raises ValueError: If they are not what the model was trained on.
+        """
+        probability = self.predict_proba(X)
+        labels: AnyNDArray = self.classes_[np.argmax(probability, axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> AnyNDArray:
+        """
+        Predict the probability of each class, [N, C], in the order of ``classes_``.
+
+        It is the tilted integral of the class at power 1.
+
+        :param X: Inputs, [N, D].
+        :raises ValueError: If they are not what the model was trained on.
+        """
+        X = self._inputs(X)
+        likelihood, num_classes = self.likelihood_, len(self.classes_)
+        parts = [class_probabilities(likelihood, *part, num_classes) for part in self._latents(X)]
+        probability = np.concatenate(parts) if parts else np.zeros([0, num_classes])
+        # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
+        normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)
+        return normal
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """
+        Compute the mean log probability of the labels, in nats.
+
+        :param X: Inputs, [N, D].
+        :param y: Labels, [N], all among ``classes_``.
+        :raises ValueError: If an argument is not as said here.
+        """
+        probability, y = self.predict_proba(X), np.asarray(y)
+        place = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        if not np.array_equal(self.classes_[place], y):
+            raise ValueError(
+                f"y: got labels that are none of {list(self.classes_)}, expected these. Leave out"
+                " rows of other classes."
+            )
+        return float(np.mean(np.log(probability[np.arange(len(y)), place])))
+
+    def _make_likelihood(self) -> Likelihood:
+        num_classes = len(self.classes_)
+        name = self.likelihood
+        if isinstance(name, str) and name == "auto":
+            name = "bernoulli" if num_classes == 2 else "multiclass"
+        if isinstance(name, str) and name == "bernoulli" and num_classes > 2:
+            raise ValueError(
+                f"likelihood: got 'bernoulli' for {num_classes} classes, expected two. Use 'auto',"
+                " 'multiclass' or 'softmax'."
+            )
+        several = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
+        return make_likelihood(name, CLASSES, *several)
+
+    def _make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        kernel, likelihood, points = parts
+        return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+
+
+def class_probabilities(
+    likelihood: Likelihood, X: Any, Fmu: tf.Tensor, Fvar: tf.Tensor, num_classes: int
+) -> AnyNDArray:
+    """
+    Compute the probability of each class, [N, C]: its tilted integral at power 1.
+
+    :param likelihood: Of classes 0 to C - 1.
+    :param X: Inputs, as the model takes them.
+    :param Fmu: The mean of the latent functions there, [N, L].
+    :param Fvar: Their variance, [N, L].
+    :param num_classes: C.
+    """
+    one = tf.ones([1], Fmu.dtype)
+    columns = [
+        log_power_expectation(
+            likelihood, tf.constant(X), Fmu, Fvar, label * tf.ones_like(Fmu[:, :1]), one
+        )
+        for label in range(num_classes)
+    ]
+    probability: AnyNDArray = tf.exp(tf.stack(columns, axis=1)).numpy()
+    return probability

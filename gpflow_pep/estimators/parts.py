@@ -1,0 +1,104 @@
+"""What estimators are told by name, made into GPflow's objects."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+from gpflow.base import AnyNDArray
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+
+from ..selection import greedy_variance, kmeans, random_subset
+
+KERNELS: dict[str, Callable[..., Kernel]] = {
+    "rbf": gpflow.kernels.SquaredExponential,
+    "matern12": gpflow.kernels.Matern12,
+    "matern32": gpflow.kernels.Matern32,
+    "matern52": gpflow.kernels.Matern52,
+    "rational_quadratic": gpflow.kernels.RationalQuadratic,
+}
+#: Of numbers: :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
+NUMBERS: dict[str, type[Likelihood]] = {
+    "gaussian": gpflow.likelihoods.Gaussian,
+    "student_t": gpflow.likelihoods.StudentT,
+    "poisson": gpflow.likelihoods.Poisson,
+}
+#: Of classes: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.
+CLASSES: dict[str, type[Likelihood]] = {
+    "bernoulli": gpflow.likelihoods.Bernoulli,
+    "multiclass": gpflow.likelihoods.MultiClass,
+    "softmax": gpflow.likelihoods.Softmax,
+}
+RULES = ("kmeans", "random", "greedy_variance")
+
+
+def _named(argument: str, name: Any, choices: Any, others: str) -> ValueError:
+    known = ", ".join(repr(choice) for choice in choices)
+    return ValueError(
+        f"{argument}: got {name!r}, expected {known} or {others}. Choose one of them."
+    )
+
+
+def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
+    """
+    Make a kernel for standardised inputs, or copy the one that is given.
+
+    By name it has a lengthscale for each input. It starts at unit variance and lengthscales √D,
+    because squared distances between standardised rows grow in proportion to D.
+
+    :param kernel: One of :data:`KERNELS`, or a kernel.
+    :param num_inputs: D.
+    :raises ValueError: If it is neither.
+    """
+    if isinstance(kernel, Kernel):
+        return gpflow.utilities.deepcopy(kernel)
+    if not isinstance(kernel, str) or kernel not in KERNELS:
+        raise _named("kernel", kernel, KERNELS, "a GPflow kernel")
+    return KERNELS[kernel](lengthscales=np.full(num_inputs, np.sqrt(num_inputs)))
+
+
+def make_likelihood(
+    likelihood: str | Likelihood, choices: dict[str, type[Likelihood]], *arguments: Any
+) -> Likelihood:
+    """
+    Make a likelihood, or copy the one that is given.
+
+    :param likelihood: One of the choices, or a likelihood.
+    :param choices: By their names.
+    :param arguments: What the likelihood of a name is made of.
+    :raises ValueError: If it is neither.
+    """
+    if isinstance(likelihood, Likelihood):
+        return gpflow.utilities.deepcopy(likelihood)
+    if not isinstance(likelihood, str) or likelihood not in choices:
+        raise _named("likelihood", likelihood, choices, "a GPflow likelihood")
+    return choices[likelihood](*arguments)
+
+
+def make_inducing_variable(
+    rule: Any, X: AnyNDArray, num_inducing: int, kernel: Kernel, seed: int
+) -> InducingVariables:
+    """
+    Choose inducing variables, or take those that are given.
+
+    :param rule: One of :data:`RULES`; or points [M, D] or inducing variables, in the units of X.
+    :param X: Inputs as the model takes them.
+    :param num_inducing: M, where there is a rule; fewer where there are fewer rows that differ.
+    :param kernel: With which the model starts.
+    :param seed: The same seed gives the same.
+    :raises ValueError: If it is none of these.
+    """
+    if isinstance(rule, InducingVariables):
+        return gpflow.utilities.deepcopy(rule)
+    if not isinstance(rule, str):
+        return gpflow.inducing_variables.InducingPoints(np.array(rule, dtype=np.float64))
+    number = min(num_inducing, len(np.unique(X, axis=0)))
+    if rule == "kmeans":
+        return kmeans(X, number, seed=seed)
+    if rule == "random":
+        return random_subset(X, number, seed=seed)
+    if rule == "greedy_variance":
+        return greedy_variance(X, number, kernel=kernel, seed=seed)
+    raise _named("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")

@@ -1,0 +1,256 @@
+"""Regression for scikit-learn."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Gaussian, Likelihood, Poisson, StudentT
+from gpflow.models import GPModel
+from scipy.stats import norm
+from sklearn.base import RegressorMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from ..models import PEP, PEPRegression
+from ..tilted import log_power_expectation
+from .base import PEPEstimator, refuse_weights
+from .parts import NUMBERS, make_likelihood
+
+#: Where training starts: a tenth of the variance of standardised targets.
+NOISE_VARIANCE = 0.1
+#: Draws of y at each row, for quantiles that have no closed form.
+_DRAWS = 4000
+
+
+class PEPRegressor(RegressorMixin, PEPEstimator):
+    r"""
+    Sparse Gaussian process regression by Power EP, as a scikit-learn estimator::
+
+        from gpflow_pep.estimators import PEPRegressor
+
+        model = PEPRegressor(random_state=0).fit(X, y)
+        mean, std = model.predict(X_new, return_std=True)
+
+    With a Gaussian likelihood the model is :class:`~gpflow_pep.models.PEPRegression`, with others
+    :class:`~gpflow_pep.models.PEP`, and with minibatches :class:`~gpflow_pep.models.ARPEP`. Columns
+    of a DataFrame are matched by name.
+
+    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic", each with a
+        lengthscale for each input; or a GPflow kernel, which is copied, for inputs as the model
+        takes them.
+    :param num_inducing: How many inducing points, at most as many as there are rows that differ.
+    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "auto": of 0, 0.5
+        and 1 the one whose trained model has the highest leave-one-out log density.
+    :param likelihood: "gaussian", "student_t" or "poisson" (y counts, exp of f the rate); or a
+        GPflow likelihood of one latent function, which is copied.
+    :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
+        [M, D] or GPflow's inducing variables, for inputs as the model takes them.
+    :param standardize: Whether the model takes inputs, and targets other than counts, standardised.
+        Everything that goes in and comes out is in original units.
+    :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
+    :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
+        where there are more than 100 000 rows.
+    :param random_state: A seed or generator of random numbers, for inducing points and batches.
+    :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
+    :param verbose: Whether to show a bar on stderr.
+
+    After ``fit``: ``model_``, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``,
+    ``alpha_scores_`` (of "auto", nats a row), ``n_iter_``, ``n_features_in_``,
+    ``feature_names_in_``.
+    """
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "rbf",
+        *,
+        num_inducing: int = 100,
+        alpha: float | str = 0.5,
+        likelihood: str | Likelihood = "gaussian",
+        inducing: Any = "kmeans",
+        standardize: bool = True,
+        max_iterations: int = 1000,
+        batch_size: int | str | None = "auto",
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            kernel,
+            num_inducing=num_inducing,
+            alpha=alpha,
+            likelihood=likelihood,
+            inducing=inducing,
+            standardize=standardize,
+            max_iterations=max_iterations,
+            batch_size=batch_size,
+            random_state=random_state,
+            warm_start=warm_start,
+            verbose=verbose,
+        )
+
+    def fit(self, X: Any, y: Any, **refused: Any) -> "PEPRegressor":
+        """
+        Train on rows.
+
+        :param X: Inputs, [N, D]: an array or a table.
+        :param y: Targets, [N].
+        :param refused: Nothing; ``sample_weight`` is refused with the reason.
+        :raises ValueError: If an argument is not as said here.
+        """
+        refuse_weights(refused)
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        scaled = self.standardize and not isinstance(self._make_likelihood(), Poisson)
+        self._target = StandardScaler(with_mean=scaled, with_std=scaled).fit(y[:, None])
+        self._train(X, self._target.transform(y[:, None]))
+        return self
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False
+    ) -> AnyNDArray | tuple[AnyNDArray, AnyNDArray]:
+        """
+        Predict y.
+
+        :param X: Inputs, [N, D].
+        :param return_std: Also the standard deviation of y, noise included, [N].
+        :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood.
+        :return: The mean, [N], and what else was asked for.
+        :raises ValueError: If an argument is not as said here.
+        """
+        if return_std and return_cov:
+            raise ValueError(
+                "return_std, return_cov: got both, expected at most one. The standard deviation is"
+                " the root of the covariance's diagonal."
+            )
+        X = self._inputs(X)
+        scale, offset = self._units()
+        if return_cov:
+            mean, covariance = self._joint(X)
+            return scale * mean + offset, scale**2 * covariance
+        parts = [self.likelihood_.predict_mean_and_var(*latents) for latents in self._latents(X)]
+        mean, variance = (
+            np.concatenate([np.asarray(p) for p in part])[:, 0] for part in zip(*parts)
+        )
+        mean = scale * mean + offset
+        return (mean, scale * np.sqrt(variance)) if return_std else mean
+
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> AnyNDArray:
+        """
+        Predict quantiles of y, [N, Q].
+
+        They are exact for a Gaussian likelihood, otherwise of 4000 draws at each row.
+
+        :param X: Inputs, [N, D].
+        :param quantiles: Q probabilities in (0, 1).
+        :raises ValueError: If an argument is not as said here.
+        """
+        quantiles = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+        if not np.all((quantiles > 0.0) & (quantiles < 1.0)):
+            raise ValueError(
+                f"quantiles: got {quantiles}, expected probabilities between 0 and 1, these"
+                " excluded. The central 90% lies between 0.05 and 0.95."
+            )
+        if isinstance(self.likelihood_, Gaussian):
+            mean, std = self.predict(X, return_std=True)
+            exact: AnyNDArray = mean[:, None] + std[:, None] * norm.ppf(quantiles)
+            return exact
+        scale, offset = self._units()
+        random = np.random.default_rng(0)
+        parts = []
+        for rows, mean, variance in self._latents(self._inputs(X)):
+            noise = random.standard_normal((len(rows), _DRAWS))
+            y = self._draw(rows, np.asarray(mean) + np.sqrt(variance) * noise, random)
+            parts.append(np.quantile(y, quantiles, axis=1).T)
+        return scale * np.concatenate(parts) + offset
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
+        """
+        Draw y jointly at some rows, [N, n_samples].
+
+        :param X: Inputs, [N, D].
+        :param n_samples: How many draws.
+        :param random_state: A seed or generator of random numbers.
+        :raises ValueError: If an argument is not as said here.
+        """
+        X = self._inputs(X)
+        random = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        mean, covariance = self.model_.predict_f(X, full_cov=True)
+        jitter = gpflow.config.default_jitter() * np.eye(len(X))
+        root = np.asarray(tf.linalg.cholesky(covariance[0] + jitter))
+        f = np.asarray(mean) + root @ random.standard_normal((len(X), n_samples))
+        scale, offset = self._units()
+        y: AnyNDArray = scale * self._draw(X, f, random) + offset
+        return y
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """
+        Compute the mean log predictive density of rows, in nats, in the original units of y.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N].
+        :raises ValueError: If an argument is not as said here.
+        """
+        X = self._inputs(X)
+        Y = self._target.transform(np.asarray(y, dtype=np.float64).reshape(-1, 1))
+        one = tf.ones([1], tf.float64)
+        parts, start = [], 0
+        for rows, mean, variance in self._latents(X):
+            own = tf.constant(Y[start : start + len(rows)])
+            parts.append(
+                log_power_expectation(
+                    self.likelihood_, tf.constant(rows), mean, variance, own, one
+                ).numpy()
+            )
+            start += len(rows)
+        return float(np.mean(np.concatenate(parts)) - np.log(self._units()[0]))
+
+    def _make_likelihood(self) -> Likelihood:
+        arguments = (NOISE_VARIANCE,) if self.likelihood == "gaussian" else ()
+        return make_likelihood(self.likelihood, NUMBERS, *arguments)
+
+    def _make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        kernel, likelihood, points = parts
+        if isinstance(likelihood, Gaussian):
+            return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood)
+        return PEP(data, kernel, likelihood, points, alpha=alpha)
+
+    def _units(self) -> tuple[float, float]:
+        """Scale and offset from the model's targets to the original ones."""
+        scaler = self._target
+        if not scaler.with_std:
+            return 1.0, 0.0
+        return float(scaler.scale_[0]), float(scaler.mean_[0])
+
+    def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        if not isinstance(self.likelihood_, Gaussian):
+            raise ValueError(
+                f"return_cov: got it with {type(self.likelihood_).__name__}, expected a Gaussian"
+                " likelihood: y is not Gaussian. Ask for return_std, or draw with sample_y."
+            )
+        mean, covariance = self.model_.predict_f(X, full_cov=True)
+        noise = self.likelihood_.variance_at(X)[:, 0]
+        return np.asarray(mean)[:, 0], np.asarray(covariance[0] + tf.linalg.diag(noise))
+
+    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        """Draw y given f, [N, S]."""
+        likelihood = self.likelihood_
+        if isinstance(likelihood, Gaussian):
+            deviation = np.sqrt(np.asarray(likelihood.variance_at(X)))
+            return f + deviation * random.standard_normal(f.shape)
+        if isinstance(likelihood, StudentT):
+            return f + np.asarray(likelihood.scale) * random.standard_t(
+                np.asarray(likelihood.df), f.shape
+            )
+        if isinstance(likelihood, Poisson):
+            rate = np.asarray(likelihood.invlink(f)) * np.asarray(likelihood.binsize)
+            return random.poisson(rate).astype(np.float64)
+        raise ValueError(
+            f"likelihood: got {type(likelihood).__name__}, expected Gaussian, StudentT or Poisson:"
+            " nothing is known here that draws from others. Use model_.predict_y."
+        )

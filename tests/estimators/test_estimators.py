@@ -1,0 +1,224 @@
+"""Estimators: units, names of columns, labels, draws, and what scikit-learn does with them."""
+
+import pickle
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.models import ARPEP, PEP, PEPRegression
+
+SMALL: dict[str, Any] = {"num_inducing": 6, "max_iterations": 30, "random_state": 0}
+pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
+
+
+def table(num_rows: int = 60) -> tuple[pd.DataFrame, AnyNDArray]:
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(
+        {"far": 1e3 + 50.0 * rng.standard_normal(num_rows), "near": rng.uniform(-1, 1, num_rows)}
+    )
+    noise = rng.standard_normal(num_rows)
+    return X, 200.0 + 30.0 * np.sin(3.0 * X["near"].to_numpy()) + 5.0 * noise
+
+
+def labels(y: AnyNDArray) -> AnyNDArray:
+    return np.array(["low", "middle", "high"])[np.digitize(y, [190.0, 210.0])]
+
+
+@pytest.fixture(scope="module")
+def regressor() -> PEPRegressor:
+    return PEPRegressor(**SMALL).fit(*table())
+
+
+@pytest.fixture(scope="module")
+def classifier() -> PEPClassifier:
+    X, y = table()
+    return PEPClassifier(**SMALL).fit(X, labels(y))
+
+
+def test_everything_is_in_original_units(regressor: PEPRegressor) -> None:
+    X, y = table()
+    model = regressor.model_
+    assert isinstance(model, PEPRegression)
+    scaled = (X.to_numpy() - X.to_numpy().mean(0)) / X.to_numpy().std(0)
+    mean, variance = (part.numpy()[:, 0] for part in model.predict_y(scaled))
+    expected_mean, expected_std = y.std() * mean + y.mean(), y.std() * np.sqrt(variance)
+    got_mean, got_std = regressor.predict(X, return_std=True)
+    np.testing.assert_allclose(got_mean, expected_mean, rtol=1e-9)
+    np.testing.assert_allclose(got_std, expected_std, rtol=1e-9)
+    np.testing.assert_allclose(
+        regressor.log_score(X, y), norm.logpdf(y, got_mean, got_std).mean(), rtol=1e-8
+    )
+    np.testing.assert_allclose(
+        regressor.predict_quantiles(X, [0.1, 0.9])[:, 1], norm.ppf(0.9, got_mean, got_std)
+    )
+    assert regressor.score(X, y) > 0.5
+
+
+def test_covariance_and_draws_agree(regressor: PEPRegressor) -> None:
+    X, _ = table(4)
+    mean, covariance = regressor.predict(X, return_cov=True)
+    _, std = regressor.predict(X, return_std=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-9)
+    draws = regressor.sample_y(X, 20_000, random_state=3)
+    tolerance = 5.0 * std.max() / np.sqrt(20_000)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=tolerance)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.06 * std.max() ** 2)
+    np.testing.assert_array_equal(draws, regressor.sample_y(X, 20_000, random_state=3))
+
+
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_columns_are_matched_by_name(kind: str, request: pytest.FixtureRequest) -> None:
+    fitted = request.getfixturevalue(kind)
+    X, _ = table(5)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.predict(X[["near", "far"]]))
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(X.rename(columns={"far": "else"}))
+    with pytest.raises(ValueError, match="features"):
+        fitted.predict(X.to_numpy()[:, :1])
+
+
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_pickled_and_cloned(kind: str, request: pytest.FixtureRequest) -> None:
+    fitted = request.getfixturevalue(kind)
+    X, _ = table(5)
+    back = pickle.loads(pickle.dumps(fitted))
+    assert type(back) is type(fitted)
+    if kind == "classifier":
+        np.testing.assert_allclose(back.predict_proba(X), fitted.predict_proba(X), rtol=1e-9)
+    else:
+        np.testing.assert_allclose(back.predict(X), fitted.predict(X), rtol=1e-12)
+    assert not hasattr(clone(fitted), "model_")
+
+
+def test_labels_are_words(classifier: PEPClassifier) -> None:
+    X, y = table()
+    assert list(classifier.classes_) == ["high", "low", "middle"]
+    probability = classifier.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    best = classifier.classes_[probability.argmax(axis=1)]
+    np.testing.assert_array_equal(classifier.predict(X), best)
+    own = probability[np.arange(len(y)), np.searchsorted(classifier.classes_, labels(y))]
+    np.testing.assert_allclose(classifier.log_score(X, labels(y)), np.log(own).mean())
+    assert classifier.score(X, labels(y)) > 0.6
+    with pytest.raises(ValueError, match="y: got labels that are none of"):
+        classifier.log_score(X, np.full(len(X), "other"))
+
+
+def test_alpha_by_leaving_out() -> None:
+    X, y = table()
+    fitted = PEPRegressor(alpha="auto", **SMALL).fit(X, y)
+    assert fitted.alpha_ == max(fitted.alpha_scores_, key=fitted.alpha_scores_.get)
+    alone = PEPRegressor(alpha=fitted.alpha_, **SMALL).fit(X, y)
+    np.testing.assert_allclose(alone.predict(X), fitted.predict(X), rtol=1e-6)
+    score = float(np.mean(alone.model_.loo_log_density()))
+    np.testing.assert_allclose(score, fitted.alpha_scores_[fitted.alpha_], rtol=1e-6)
+
+
+def test_counts_are_not_scaled() -> None:
+    X, y = table()
+    counts = np.random.default_rng(0).poisson(np.exp((y - 180.0) / 20.0))
+    fitted = PEPRegressor(likelihood="poisson", **SMALL).fit(X, counts)
+    assert isinstance(fitted.model_, PEP)
+    np.testing.assert_array_equal(fitted.model_.data[1][:, 0], counts)
+    mean, std = fitted.predict(X, return_std=True)
+    assert np.all(std > np.sqrt(mean))
+    quantiles = fitted.predict_quantiles(X, [0.05, 0.95])
+    assert np.mean((quantiles[:, 0] <= counts) & (counts <= quantiles[:, 1])) > 0.8
+    with pytest.raises(ValueError, match="return_cov: got it with Poisson"):
+        fitted.predict(X, return_cov=True)
+
+
+def test_own_kernel_and_points_are_copied() -> None:
+    X, y = table()
+    kernel, Z = gpflow.kernels.Matern32(lengthscales=[1.0, 2.0]), np.zeros([3, 2])
+    Z[:, 0] = [-1.0, 0.0, 1.0]
+    fitted = PEPRegressor(kernel, inducing=Z, max_iterations=5).fit(X, y)
+    assert fitted.inducing_variable_.num_inducing == 3
+    np.testing.assert_array_equal(kernel.lengthscales, [1.0, 2.0])
+    assert isinstance(fitted.kernel_, gpflow.kernels.Matern32)
+
+
+def test_minibatches() -> None:
+    X, y = table()
+    fitted = PEPRegressor(batch_size=20, **SMALL).fit(X, y)
+    assert isinstance(fitted.model_, ARPEP)
+    assert fitted.n_iter_ == 30 * 3
+    assert np.all(np.isfinite(fitted.predict(X)))
+
+
+def test_warm_start_goes_on() -> None:
+    X, y = table()
+    fitted = PEPRegressor(warm_start=True, num_inducing=6, random_state=0).fit(X, y)
+    before, steps = fitted.model_.pep_log_marginal_likelihood(), fitted.n_iter_
+    fitted.fit(X, y)
+    assert fitted.n_iter_ < steps
+    assert fitted.model_.pep_log_marginal_likelihood() >= before
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"kernel": "cosine"}, "kernel: got 'cosine', expected 'rbf'"),
+        ({"likelihood": "normal"}, "likelihood: got 'normal', expected 'gaussian'"),
+        ({"inducing": "best"}, "inducing: got 'best', expected 'kmeans'"),
+        ({"alpha": "best"}, "alpha: got 'best', expected a number"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"alpha": "auto", "batch_size": 5}, "alpha: got 'auto' with minibatches"),
+        ({"batch_size": "many"}, "batch_size: got 'many'"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"num_inducing": 0}, "num_inducing"),
+        ({"max_iterations": 0}, "max_iterations"),
+    ],
+)
+def test_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PEPRegressor(**{**SMALL, **change}).fit(*table(10))
+
+
+def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
+    X, y = table()
+    with pytest.raises(TypeError, match="sample_weight: got weights"):
+        PEPRegressor().fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match="y: got one class"):
+        PEPClassifier().fit(X, np.zeros(len(y)))
+    with pytest.raises(ValueError, match="'bernoulli' for 3 classes"):
+        PEPClassifier(likelihood="bernoulli").fit(X, labels(y))
+    with pytest.raises(ValueError, match="got both"):
+        regressor.predict(X, return_std=True, return_cov=True)
+    with pytest.raises(ValueError, match="quantiles: got"):
+        regressor.predict_quantiles(X, [0.0, 0.5])
+
+
+@pytest.mark.slow
+def test_in_scikit_learns_hands() -> None:
+    X, y = table(40)
+    assert len(cross_val_score(PEPRegressor(**SMALL), X, y, cv=2, n_jobs=2)) == 2
+    search = GridSearchCV(PEPRegressor(**SMALL), {"alpha": [0.0, 1.0]}, cv=2).fit(X, y)
+    assert search.best_params_["alpha"] in (0.0, 1.0)
+    calibrated = CalibratedClassifierCV(PEPClassifier(**SMALL), cv=2).fit(X, y > 200.0)
+    assert calibrated.predict_proba(X).shape == (40, 2)
+
+
+@pytest.mark.slow
+def test_table_with_words_and_gaps() -> None:
+    X, y = table(40)
+    X["colour"] = np.array(["red", "green"])[np.arange(40) % 2]
+    X.loc[3, "near"] = np.nan
+    columns = make_column_transformer(
+        (OneHotEncoder(), ["colour"]), (SimpleImputer(), ["near", "far"])
+    )
+    fitted = make_pipeline(columns, PEPRegressor(**SMALL)).fit(X, y)
+    np.testing.assert_allclose(fitted.predict(X), fitted.predict(X[X.columns[::-1]]))
