@@ -5,7 +5,7 @@ the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -33,14 +33,19 @@ ROOMS = {
     "monitor": "tasks for `gpflow.monitor`",
 }
 
-__all__ = ["__version__", *ROOMS]
+#: Those of :mod:`gpflow_pep.models`, here as well.
+MODELS = ("APEP", "ARPEP", "PEP", "PEPClassification", "PEPRegression", "RPAPEP")
+
+__all__ = ["__version__", *ROOMS, *MODELS]
 
 
 # Imported when first used: TensorFlow takes seconds to load, and the help of the command line
 # needs none of it.
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in ROOMS:
         return import_module(f"{__name__}.{name}")
+    if name in MODELS:
+        return getattr(import_module(f"{__name__}.models"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

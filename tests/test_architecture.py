@@ -61,3 +61,9 @@ def test_every_room_is_named_at_the_door() -> None:
     assert set(gpflow_pep.ROOMS) == {room_of(path) for path in MODULES}
     for room in gpflow_pep.ROOMS:
         assert getattr(gpflow_pep, room).__doc__, f"{room} does not say what it is for"
+
+
+def test_models_are_at_the_door_too() -> None:
+    assert set(gpflow_pep.MODELS) == set(gpflow_pep.models.__all__)
+    for name in gpflow_pep.MODELS:
+        assert getattr(gpflow_pep, name) is getattr(gpflow_pep.models, name)
