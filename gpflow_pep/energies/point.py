@@ -20,16 +20,22 @@ likelihood and inducing parameters is that of the first sum and of :math:`\ell_n
 residual variance, mean function and likelihood, with sites and cavities held fixed: one pass over
 the rows that costs what regression costs. The sweep that ended the inner loop has computed
 :math:`\ell_n` with :math:`\partial \ell / \partial m = \delta_1` and
-:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` already.
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` already. With a
+scaled conditional (:mod:`gpflow_pep.inference.conditional`) the energy is stationary in the scales
+as well, or they are 1: they are held fixed too.
 """
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
+from scipy.stats import qmc
 
 from .. import checks
 from ..covariances import evaluate
+from ..inference.conditional import conditional_scale
 from ..inference.posterior import Marginals, Natural, Sites, cavity, posterior_factor
 from ..inference.problem import SiteProblem, sites_of_rows
 from ..inference.record import FixedPoint
@@ -70,6 +76,8 @@ def energy(
         X, (sites, delta1, by_variance, m, s, Y, alpha) = piece
         A, D = problem.project(W, X)
         d, mean = tf.transpose(D), evaluate.mean(problem.mean_function, X)
+        if problem.scaled:
+            d *= tf.stop_gradient(conditional_scale(d, sites.tau, alpha[:, None]))
         change = tf.reduce_sum(delta1 * mean + by_variance * d)
         if trained:
             moments = (tf.stop_gradient(m + mean), tf.stop_gradient(s + d))
@@ -120,6 +128,64 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
 
     rows = problem.Y, without.m, without.s
     return chunks.map_over_chunks(log_density, problem.pieces(rows))
+
+
+def certified_rows(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
+    r"""
+    Check for which rows the energy at power 0 is proved to be part of a lower bound, [N].
+
+    Where the conditional is scaled, that is where
+
+    .. math::
+
+        \phi_n(S) + \tfrac12 \sum_l \lambda_{nl} S_l \ge
+        \phi_n(w_n) + \tfrac12 \sum_l \lambda_{nl} w_{nl} \qquad (0 \le S_l \le w_{nl}),
+
+    see :mod:`gpflow_pep.inference.conditional`. It is checked at S of :func:`_grid` times
+    :math:`w_n`, up to the root of the float's epsilon times :math:`1 + |\phi_n(w_n)|`.
+
+    :param problem: The rows.
+    :param found: Their sites with what belongs to them.
+    """
+    if not problem.scaled:
+        return tf.ones_like(found.marginals.m[:, 0], tf.bool)
+    dtype = problem.X.dtype
+    grid = tf.constant(_grid(found.marginals.m.shape[1]), dtype)
+    rounding = float(np.finfo(dtype.as_numpy_dtype).eps) ** 0.5
+
+    def of_chunk(piece: Any) -> tf.Tensor:
+        (X, (sites, q, Y, alpha)), kept = piece
+        d, power = tf.transpose(problem.project(problem.W, X, kept).D), alpha[:, None]
+        v = conditional_scale(d, sites.tau, power)
+        m, w = q.m + evaluate.mean(problem.mean_function, X), v * d
+        slope = 0.5 * tf.nn.relu(sites.tau)
+
+        def term(fractions: tf.Tensor) -> tf.Tensor:
+            S = fractions * w
+            ell = log_power_expectation(problem.likelihood, X, m, q.s + S, Y, alpha)
+            return ell + tf.reduce_sum(slope * S, axis=1)
+
+        end = term(tf.ones_like(grid[0]))
+        smallest = tf.reduce_min(tf.map_fn(term, grid), axis=0)
+        return smallest >= end - rounding * (1.0 + tf.abs(end))
+
+    rows = found.sites, found.marginals, problem.Y, problem.alpha
+    return chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+
+
+def _grid(num_latent: int) -> AnyNDArray:
+    """
+    Make points of the unit cube, [G, L]: where one latent function is, multiples of 1/16; where
+    there are several, 64 points of Halton's sequence, which starts at 0, and those multiples on the
+    diagonal and along each axis down from its end.
+    """
+    line = np.arange(16)[:, None] / 16.0
+    if num_latent == 1:
+        return line
+    diagonal = np.repeat(line, num_latent, axis=1)
+    axes = [np.where(np.arange(num_latent) == l, line, 1.0) for l in range(num_latent)]
+    cube = qmc.Halton(num_latent, scramble=False).random(64)
+    return np.concatenate([diagonal, *axes, cube])
 
 
 def _zero(value: tf.Tensor) -> tf.Tensor:

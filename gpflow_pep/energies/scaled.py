@@ -90,8 +90,7 @@ def block_sums(
         \Sigma_b^{1/2} \Lambda_b \Sigma_b^{1/2} = L_b^{-T} C_b C_bᵀ L_b^{-1}, \qquad
         C_b C_bᵀ = (1 - \alpha_b) L_bᵀ L_b + \alpha_b I,
 
-    by two Cholesky factors, without an inverse or eigenvalues: it has derivatives where eigenvalues
-    coincide.
+    by two Cholesky factors, without an inverse or eigenvalues.
 
     :param A: The rows projected on the whitened inducing variables, block after block.
     :param D: Residual prior covariance of each block.

@@ -8,7 +8,6 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
-from .. import checks
 from ..inference.posterior import Sites
 from ..ops.power import is_power
 
@@ -70,21 +69,6 @@ def _check_power(value: TensorData) -> None:
             f"alpha: got {wrong.flat[0]}, expected values in [0, 1]."
             " Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
         )
-
-
-def require_bound(alpha: tf.Tensor, what: str) -> list[tf.Operation]:
-    """
-    Refuse powers at which log Z is no lower bound.
-
-    :param alpha: The power(s).
-    :param what: What needs a bound.
-    :raises ValueError: If one is not 0; see :func:`gpflow_pep.checks.require`.
-    """
-    return checks.require(
-        tf.reduce_all(tf.equal(alpha, 0.0)),
-        f"{what}: got a power alpha above 0, expected 0 for all rows: log Z is a lower bound there"
-        " only. Assign it first, model.alpha.assign(0.0), or pass alpha=0.0.",
-    )
 
 
 class SiteParameters(Module):

@@ -24,6 +24,7 @@ from ..ops.linalg import report_once
 from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
 from .minibatch import MinibatchLoss
+from .conditional import check_powers, require_bound
 from .parameters import ConvergenceWarning, SiteParameters, never_trained
 from .rows import replace_rows
 
@@ -58,6 +59,10 @@ class PEP(InternalDataModel):
         non-trainable parameter.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; by default what the likelihood needs.
+    :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
+        ``"scaled"`` (:mod:`gpflow_pep.inference.conditional`): a tighter bound than SVGP's at
+        :math:`\alpha = 0`, see :meth:`certified_rows`, and no difference at 1. Other powers are
+        refused: no scale is known there for any likelihood, and with none log Z would jump at 0.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
@@ -86,6 +91,7 @@ class PEP(InternalDataModel):
         alpha: TensorData = 0.5,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
+        conditional: str = "prior",
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
@@ -105,7 +111,8 @@ class PEP(InternalDataModel):
             chunk_size,
         )
         check_independent(kernel, self.inducing_variable, num_latent_gps)
-        checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        self._conditional = checks.check_conditional(conditional)
+        self._powers()
         self._training_gap = _TRAINING_GAP if tolerance is None else 0.0
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
@@ -244,6 +251,22 @@ class PEP(InternalDataModel):
         value = point.leave_one_out(problem, self._infer(problem))
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: [N]",
+    )
+    def certified_rows(self) -> tf.Tensor:
+        """
+        Check for which rows it is proved that log Z is a lower bound, as it is where all are.
+
+        See :func:`gpflow_pep.energies.point.certified_rows`. With the prior's conditional all are.
+
+        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        """
+        problem = self.site_problem()
+        with tf.control_dependencies(require_bound(problem.alpha, "certified_rows")):
+            return point.certified_rows(problem, self._infer(problem))
+
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
         """
         Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
@@ -278,7 +301,6 @@ class PEP(InternalDataModel):
         """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
         X = checks.require_same_rows(X, self.data, self._rows_version)
-        alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
         return SiteProblem(
             self.likelihood,
             self.kernel,
@@ -287,10 +309,16 @@ class PEP(InternalDataModel):
             whiten(self.inducing_variable, self.kernel).W,
             X,
             Y,
-            alpha,
+            self._powers(),
             self.chunk_size,
             self.reduction,
+            self.conditional == "scaled",
         )
+
+    def _powers(self) -> tf.Tensor:
+        """Alpha can be assigned and data replaced: check that all still belong together."""
+        alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        return check_powers(alpha) if self.conditional == "scaled" else alpha
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""

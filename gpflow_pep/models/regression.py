@@ -17,7 +17,7 @@ from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..inference.posterior import Natural
 from ..ops import chunks
 from .base import ADVICE, InternalDataModel
-from .parameters import require_bound
+from .conditional import require_bound
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
@@ -117,11 +117,6 @@ class PEPRegression(InternalDataModel):
     def has_blocks(self) -> bool:
         """Whether rows come in blocks (PITC)."""
         return self._blocks is not None
-
-    @property
-    def conditional(self) -> str:
-        """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
-        return self._conditional
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
