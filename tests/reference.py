@@ -162,9 +162,7 @@ def pep_log_z(prior: Prior, R: Array, noise: Array, factors: Factors) -> float:
     correction = 0.0
     for label in np.unique(factors.blocks):
         rows = np.flatnonzero(factors.blocks == label)
-        correction += correct(
-            D[np.ix_(rows, rows)], noise[rows], float(factors.row_alpha[rows[0]])
-        )
+        correction += correct(D[np.ix_(rows, rows)], noise[rows], float(factors.row_alpha[rows[0]]))
     density = gaussian_log_density(R, approximate_covariance(prior, noise, factors))
     return density + R.shape[1] * correction
 

@@ -140,9 +140,7 @@ def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Any | No
     gpflow.config.set_default_jitter(1e-13)
     problem = regression_problem(num_data=N, num_outputs=2)
     ours = create(problem._replace(Z=problem.X), alpha, blocks)
-    exact = gpflow.models.GPR(
-        problem.data, problem.kernel(), noise_variance=problem.noise_variance
-    )
+    exact = gpflow.models.GPR(problem.data, problem.kernel(), noise_variance=problem.noise_variance)
     assert_close(ours.pep_log_marginal_likelihood(), exact.log_marginal_likelihood())
     for actual, expected in zip(ours.predict_f(problem.Xnew), exact.predict_f(problem.Xnew)):
         assert_close(actual, expected)
