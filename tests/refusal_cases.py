@@ -272,6 +272,12 @@ REGRESSION = {
     "another number of latent functions": Refused(
         lambda: {"num_latent_gps": 2}, ["num_latent_gps", r"\b2\b"], [r"\b1\b"]
     ),
+    "unknown conditional": Refused(
+        lambda: {"conditional": "titsias"}, ["conditional", "'titsias'"], ["'prior', 'scaled'"]
+    ),
+    "conditional True": Refused(
+        lambda: {"conditional": True}, ["conditional", "True"], ["'prior', 'scaled'"]
+    ),
 }
 
 
@@ -327,6 +333,12 @@ POINT = {
     "alpha above 1": Refused(lambda: {"alpha": 1.5}, ["alpha", r"1\.5"], [r"\[0, 1\]"]),
     "alpha of the wrong length": Refused(
         lambda: {"alpha": np.full(N - 1, 0.5)}, ["alpha", r"\b6\b"], [r"\b7\b"]
+    ),
+    "unknown conditional": Refused(
+        lambda: {"conditional": "local"}, ["conditional", "'local'"], ["'prior', 'scaled'"]
+    ),
+    "scaled conditional at alpha 0.5": Refused(
+        lambda: {"conditional": "scaled"}, ["alpha", "between 0 and 1"], ["0 or 1"]
     ),
     "chunk_size 0": Refused(lambda: {"chunk_size": 0}, ["chunk_size", r"\b0\b"], ["at least 1"]),
     "max_sweeps 0": Refused(lambda: {"max_sweeps": 0}, ["max_sweeps", r"\b0\b"], ["at least 1"]),

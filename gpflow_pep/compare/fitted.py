@@ -39,7 +39,7 @@ def initial_kernel(num_inputs: int) -> gpflow.kernels.SquaredExponential:
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
 def build_regression(
-    X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType
+    X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, conditional: str = "prior"
 ) -> PEPRegression:
     """
     Build the model of a number; a tenth of :func:`initial_kernel`'s variance as noise.
@@ -48,13 +48,21 @@ def build_regression(
     :param Y: Standardised targets.
     :param Z: Initial inducing points, in the units of `X`.
     :param alpha: The power, in [0, 1].
+    :param conditional: What f is given u, see :class:`~gpflow_pep.models.PEPRegression`.
     """
-    return PEPRegression((X, Y), initial_kernel(Z.shape[1]), Z, alpha=alpha, noise_variance=0.1)
+    kernel = initial_kernel(Z.shape[1])
+    options = {"alpha": alpha, "conditional": conditional}
+    return PEPRegression((X, Y), kernel, Z, noise_variance=0.1, **options)
 
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
 def build_classifier(
-    X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, num_classes: int
+    X: TensorType,
+    Y: TensorType,
+    Z: AnyNDArray,
+    alpha: TensorType,
+    num_classes: int,
+    conditional: str = "prior",
 ) -> PEPClassification:
     """
     Build the model of a class; all latent functions share :func:`initial_kernel` and Z.
@@ -66,11 +74,13 @@ def build_classifier(
     :param Z: Initial inducing points, in the units of `X`.
     :param alpha: The power, in [0, 1].
     :param num_classes: C, at least 2.
+    :param conditional: What f is given u, see :class:`~gpflow_pep.models.PEP`.
     """
     two, several = gpflow.likelihoods.Bernoulli, gpflow.likelihoods.MultiClass
     likelihood = two() if num_classes == 2 else several(num_classes)
     kernel = initial_kernel(Z.shape[1])
-    return PEPClassification((X, Y), kernel, likelihood, Z, alpha=alpha, tolerance=TOLERANCE)
+    options = {"alpha": alpha, "conditional": conditional, "tolerance": TOLERANCE}
+    return PEPClassification((X, Y), kernel, likelihood, Z, **options)
 
 
 @check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")

@@ -53,6 +53,7 @@ def _describe(fitted: FittedModel) -> dict[str, Any]:
         "format": FORMAT,
         "task": next(task for task, kind in KINDS.items() if isinstance(fitted, kind)),
         "alpha": fitted.model.alpha.numpy().tolist(),
+        "conditional": fitted.model.conditional,
         "feature_names": fitted.feature_names,
         "target_name": fitted.target_name,
         "trainable": [path for path, p in _parameters(fitted.model).items() if p.trainable],
@@ -91,13 +92,14 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, AnyNDArray]) -> Fitt
     """Build a model as the saved one, whose parameters are yet to be assigned."""
     kind = KINDS[description["task"]]
     data = arrays["X"], arrays["Y"], arrays[PARAMETER + Z], arrays[PARAMETER + ".alpha"]
+    conditional = description.get("conditional", "prior")  # older files have none
     inputs = _scaler(arrays["input_mean"], arrays["input_scale"])
     units = inputs, tuple(description["feature_names"]), description["target_name"]
     if kind is FittedRegression:
         target = _scaler(arrays["target_mean"], arrays["target_scale"])
-        return FittedRegression(build_regression(*data), *units, target)
+        return FittedRegression(build_regression(*data, conditional), *units, target)
     classes = tuple(description["classes"])
-    model = build_classifier(*data, len(classes))
+    model = build_classifier(*data, len(classes), conditional)
     model.max_sweeps, model.tolerance = description["max_sweeps"], description["tolerance"]
     return FittedClassifier(model, *units, classes)
 

@@ -78,9 +78,50 @@ def _noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
 Bound = Callable[[RegressionPrior, Any, tf.Tensor], RowSums]
 
 
+class ProjectedRows(NamedTuple):
+    """Rows as a bound takes them: each a factor, or B blocks of S with N = B S."""
+
+    A: tf.Tensor
+    """[1, M, N], the rows projected on the whitened inducing variables, block after block."""
+
+    D: tf.Tensor
+    """Residual prior variance of each row, [N], or covariance of each block, [B, S, S]."""
+
+    noise: tf.Tensor
+    """[N] or [B, S], noise variances."""
+
+    alpha: tf.Tensor
+    """The power of each factor, or [1], of all."""
+
+    r: tf.Tensor
+    """[N, P] or [B, S, P], targets less the mean function."""
+
+
 def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
     """
     Sum over rows that are each a factor of their own.
+
+    :param prior: What they have in common.
+    :param rows: See :func:`project_single_rows`.
+    :param W: Inverse Cholesky factor of Kuu.
+    """
+    return single_row_sums(*project_single_rows(prior, rows, W))
+
+
+def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+    """
+    Sum over blocks of rows, each block a factor.
+
+    :param prior: What they have in common.
+    :param rows: See :func:`project_blocks_of_rows`.
+    :param W: Inverse Cholesky factor of Kuu.
+    """
+    return block_sums(*project_blocks_of_rows(prior, rows, W))
+
+
+def project_single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> ProjectedRows:
+    """
+    Project rows that are each a factor of their own.
 
     :param prior: What they have in common.
     :param rows: X [N, D], Y [N, P] and the power of each [N].
@@ -88,12 +129,12 @@ def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
     """
     X, Y, alpha = rows
     A, d = project(W, prior.inducing_variable, prior.kernel, X)
-    return single_row_sums(A, d[0], prior.noise(X), alpha, prior.residual(X, Y))
+    return ProjectedRows(A, d[0], prior.noise(X), alpha, prior.residual(X, Y))
 
 
-def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+def project_blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
-    Sum over blocks of rows, each block a factor.
+    Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
 
     :param prior: What they have in common.
     :param rows: Which members of the blocks are rows, [B, S], X [B, S, D], Y [B, S, P] and the
@@ -107,7 +148,7 @@ def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
     noise = tf.reshape(prior.noise(flat_X), [num_blocks, size])
     r = tf.reshape(prior.residual(flat_X, flat_Y), [num_blocks, size, Y.shape[-1]])
     weight = tf.cast(member, X.dtype)
-    return block_sums(
+    return ProjectedRows(
         A * tf.reshape(weight, [-1]),
         D * weight[:, :, None] * weight[:, None, :],
         tf.where(member, noise, tf.ones_like(noise)),
@@ -138,11 +179,33 @@ def single_row_sums(
     :param r: Targets less the mean function.
     """
     precision = 1.0 / (noise + alpha * d)  # C⁻² of a block of one row
+    return sums_by_precision(A, precision, r, tf.math.log(noise) + log1p_ratio(d / noise, alpha))
+
+
+@check_shapes(
+    "A: [1, M, N]",
+    "precision: [N]",
+    "r: [N, P]",
+    "logdet: [N]",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
+)
+def sums_by_precision(
+    A: tf.Tensor, precision: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor
+) -> RowSums:
+    """
+    Sum over rows that are each a factor of their own.
+
+    :param A: The rows projected on the whitened inducing variables.
+    :param precision: With which each row is observed given these.
+    :param r: Targets less the mean function.
+    :param logdet: What each row adds to the log-determinants.
+    """
     weighted = r * precision[:, None]
     return RowSums(
         Natural(gram(A, precision[None]), _by_output(tf.matmul(A, weighted[None]))),
         tf.reduce_sum(r * weighted),
-        tf.reduce_sum(tf.math.log(noise) + log1p_ratio(d / noise, alpha)),
+        tf.reduce_sum(logdet),
     )
 
 
@@ -161,7 +224,7 @@ def block_sums(
     """
     Sum over B blocks of S rows, each block a factor (PITC at power 1); N = B S.
 
-    A row with noise 1 and zeros in A, D and r adds nothing: blocks are padded with such rows.
+    A row with noise 1 and zeros in A, D and r adds nothing.
 
     :param A: The rows projected on the whitened inducing variables, block after block.
     :param D: Residual prior covariance of each block.
@@ -169,24 +232,53 @@ def block_sums(
     :param alpha: The power, of all blocks or of each.
     :param r: Targets less the mean function.
     """
-    num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
-    num_inducing, num_outputs = A.shape[1] or -1, r.shape[2] or -1
     alpha = alpha[..., None]  # [B, 1]
     C = tf.linalg.cholesky(alpha[..., None] * D + tf.linalg.diag(noise))  # [B, S, S]
-    blocks = tf.transpose(tf.reshape(A, [num_inducing, num_blocks, size]), [1, 2, 0])
-    rows = num_blocks * size
-    whitened = tf.reshape(tf.linalg.triangular_solve(C, blocks), [rows, num_inducing])
-    residual = tf.reshape(tf.linalg.triangular_solve(C, r), [rows, num_outputs])
-    scale = tf.math.rsqrt(noise)
-    eigenvalues = tf.linalg.eigvalsh(scale[:, :, None] * D * scale[:, None, :])
+    eigenvalues = tf.linalg.eigvalsh(relative_to_noise(D, noise))
     eigenvalues = tf.maximum(eigenvalues, tf.zeros_like(eigenvalues))
+    return sums_of_whitened(
+        tf.linalg.triangular_solve(C, by_block(A, noise)),
+        tf.linalg.triangular_solve(C, r),
+        tf.math.log(noise) + log1p_ratio(eigenvalues, alpha),
+    )
+
+
+def by_block(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B, S] has."""
+    num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
+    return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
+
+
+def relative_to_noise(D: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    r"""Compute :math:`\tilde D_b = \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}`, [B, S, S]."""
+    scale = tf.math.rsqrt(noise)
+    return scale[:, :, None] * D * scale[:, None, :]
+
+
+@check_shapes(
+    "A: [B, S, M]",
+    "r: [B, S, P]",
+    "logdet: [any...]",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
+)
+def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
+    r"""
+    Sum over blocks of rows that are whitened by their noise.
+
+    :param A: :math:`\tilde Aᵀ`, see :class:`RowSums`.
+    :param r: :math:`\tilde r`.
+    :param logdet: What adds up to the log-determinants.
+    """
+    rows = tf.shape(A)[0] * tf.shape(A)[1]
+    A, r = (tf.reshape(part, [rows, part.shape[2] or -1]) for part in (A, r))
     return RowSums(
         Natural(
-            gram(tf.transpose(whitened)[None], tf.ones([1, 1], A.dtype)),
-            _by_output(tf.matmul(whitened, residual, transpose_a=True)[None]),
+            gram(tf.transpose(A)[None], tf.ones([1, 1], A.dtype)),
+            _by_output(tf.matmul(A, r, transpose_a=True)[None]),
         ),
-        tf.reduce_sum(tf.square(residual)),
-        tf.reduce_sum(tf.math.log(noise) + log1p_ratio(eigenvalues, alpha)),
+        tf.reduce_sum(tf.square(r)),
+        tf.reduce_sum(logdet),
     )
 
 

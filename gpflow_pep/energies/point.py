@@ -26,6 +26,9 @@ with which the first sum has the derivative
 .. math::
 
     \frac{\partial}{\partial A_{nl}} = \nu_{nl} w_l - \tau_{nl} (B_l^{-1} + w_l w_lᵀ) A_{nl} .
+
+With a scaled conditional (:mod:`gpflow_pep.inference.conditional`) the energy is stationary in the
+scales as well, or they are 1: they are held fixed too.
 """
 
 from typing import Any
@@ -35,6 +38,7 @@ from check_shapes import check_shapes
 
 from .. import checks
 from ..covariances import Projection, evaluate
+from ..inference.conditional import conditional_scale
 from ..inference.posterior import Marginals, PosteriorFactor, Sites, cavity
 from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
@@ -70,6 +74,8 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         X, (sites, delta1, by_variance, m, s, Y, alpha) = piece
         A, D = Projection(*kept) if kept else problem.project(W, X)
         d, mean = tf.transpose(D), evaluate.mean(problem.mean_function, X)
+        if problem.scaled:
+            d *= tf.stop_gradient(conditional_scale(d, sites.tau, alpha[:, None]))
         nu, tau = (tf.transpose(part)[:, None, :] for part in sites)
         by_A = tf.stop_gradient(nu * w - tau * tf.matmul(H, A))
         change = tf.reduce_sum(by_A * A) + tf.reduce_sum(delta1 * mean + by_variance * d)

@@ -19,6 +19,7 @@ from ..ops.chunks import Reduction
 from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
 from . import coupling
+from .conditional import conditional_scale, scale_terms
 from .coupling import Curvature, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .posterior import (
@@ -66,6 +67,9 @@ class SiteProblem(NamedTuple):
 
     reduction: Reduction
     """Over processes that hold a shard of the rows each."""
+
+    scaled: bool = False
+    """Whether f given u is scaled, see :mod:`gpflow_pep.inference.conditional`."""
 
     kept: Projection | None = None
     """The rows projected, where there is memory for it."""
@@ -148,17 +152,11 @@ class _Matched(NamedTuple):
     cavity: Cavity
 
     tilted: TiltedDerivatives
+    """With what a scaled conditional adds to the energy in its integral."""
 
 
 def match_moments(
-    likelihood: Likelihood,
-    projection: Projection,
-    q: Marginals,
-    X: tf.Tensor,
-    mean: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-    sites: Sites,
+    problem: SiteProblem, projection: Projection, q: Marginals, mean: tf.Tensor, sites: Sites
 ) -> _Matched:
     r"""
     Compute the sites that match the tilted moments,
@@ -168,25 +166,28 @@ def match_moments(
         \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
-    :param likelihood: The likelihood.
+    :param problem: The rows.
     :param projection: Of the rows.
     :param q: Moments of h under q.
-    :param X: [N, D].
-    :param mean: The mean function there, [N, L].
-    :param Y: [N, P].
-    :param alpha: The power of each row, [N], or of all, [1].
+    :param mean: The mean function at the rows, [N, L].
     :param sites: The sites in q.
     """
-    power = alpha[:, None]
+    power = problem.alpha[:, None]
     left = cavity(q, sites, power)
     d = tf.transpose(projection.D)
     prior = tf.transpose(tf.reduce_sum(tf.square(projection.A), axis=-2)) + d
     proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior)
+    v = conditional_scale(d, sites.tau, power) if problem.scaled else None
+    residual = d if v is None else v * d
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    moments = tilted.tilted_derivatives(likelihood, X, m + mean, s + d, Y, alpha)
+    moments = tilted.tilted_derivatives(
+        problem.likelihood, problem.X, m + mean, s + residual, problem.Y, problem.alpha
+    )
+    if v is not None:
+        moments = moments._replace(ell=moments.ell + scale_terms(v))
     _, delta1, delta2 = moments
     tau = -delta2 / (1.0 + power * delta2 * s)
     target, limited = (
@@ -207,7 +208,8 @@ def sweep(
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
 
-    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites.
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites, or with
+    a scaled conditional the tighter one.
 
     :param problem: The rows.
     :param mean: The mean function there, [N, L].
@@ -228,7 +230,8 @@ def sweep(
         moments = marginals(projection.A, q)
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
-        matched = match_moments(problem.likelihood, projection, moments, X, mean, Y, alpha, sites)
+        some = problem._replace(X=X, Y=Y, alpha=alpha)
+        matched = match_moments(some, projection, moments, mean, sites)
         return sites, moments, matched
 
     rows = mean, problem.Y, problem.alpha, sites
@@ -268,7 +271,7 @@ def _coupled_target(
 def _merit(
     problem: SiteProblem, q: PosteriorFactor, sites: Sites, moments: Marginals, ell: tf.Tensor
 ) -> tf.Tensor:
-    """Compute the energy where it is SVGP's bound, else 0."""
+    """Compute the energy where no step should make it smaller, else 0."""
     (nu, tau), (m, s) = sites, moments
     rows = tf.reduce_sum(ell) + tf.reduce_sum(0.5 * tau * (tf.square(m) + s) - nu * m)
     parts = problem.reduction.total([rows, tf.reduce_sum(problem.alpha)])

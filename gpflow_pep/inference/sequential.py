@@ -58,7 +58,7 @@ def sequential_pass(
         moments = Marginals(tf.transpose(m), tf.transpose(s))
         own = Sites(*(tf.gather(part, [n]) for part in sites))
         mean = evaluate.mean(one.mean_function, one.X) + tf.zeros_like(own.nu)
-        matched = match_moments(one.likelihood, row, moments, one.X, mean, one.Y, one.alpha, own)
+        matched = match_moments(one, row, moments, mean, own)
         d_nu, d_tau = (damping * (new - old) for new, old in zip(matched.sites, own, strict=True))
         shrink = 1.0 + d_tau * moments.s
         proper = matched.proper[0] & tf.reduce_all(shrink > 0.0)

@@ -59,6 +59,7 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     reduction: Reduction = LOCAL
     """Over processes, where each holds a shard of the rows: see
     :mod:`gpflow_pep.training.distributed`."""
+    _conditional: str
 
     def __init__(
         self,
@@ -87,6 +88,11 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
             None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
         )
         self.alpha = Power(alpha)
+
+    @property
+    def conditional(self) -> str:
+        """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
+        return self._conditional
 
     @abc.abstractmethod
     def natural_of_v(self) -> Natural:

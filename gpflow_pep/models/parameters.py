@@ -1,5 +1,6 @@
 """Parameters that GPflow has no class for, and what the models say of them."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,37 @@ from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
 from ..inference.posterior import Sites
+from ..inference.record import SiteUpdateInfo
+from ..ops.linalg import report_once
 from ..ops.power import is_power
 
 
 class ConvergenceWarning(UserWarning):
     """The sites did not reach their fixed point."""
+
+
+def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
+    """
+    Say where sites did not converge: a warning, or in a graph a line that it prints once.
+
+    :param info: Of the run; numbers in eager mode.
+    :param tolerance: What its residual should be below.
+    :param advice: What to do.
+    """
+    said = f"expected below {tolerance:g}. {advice}"
+    if not tf.executing_eagerly():
+        report_once(
+            ~info.converged,
+            f"The sites did not converge, {said} Residual, sweeps: ",
+            [info.residual, info.num_sweeps],
+        )
+    elif not info.converged:
+        warnings.warn(
+            f"The sites did not converge: residual {info.residual:.3g} after"
+            f" {info.num_sweeps} sweeps, {said}",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
 
 
 class FixedParameter(Parameter):

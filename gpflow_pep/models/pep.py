@@ -1,6 +1,5 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
-import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -13,18 +12,18 @@ from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
 from ..covariances import check_independent, whiten
-from ..energies import point
+from ..energies import certificate, point
 from ..inference.fixed_point import FALLBACKS
 from ..inference.posterior import Natural, Sites, no_sites
 from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
 from ..ops import chunks
-from ..ops.linalg import report_once
 from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
+from .conditional import check_powers, require_bound
 from .minibatch import MinibatchLoss
-from .parameters import ConvergenceWarning, SiteParameters, never_trained
+from .parameters import SiteParameters, never_trained, warn_unless_converged
 from .rows import replace_rows
 
 _TOLERANCE = 1e-6
@@ -58,6 +57,10 @@ class PEP(InternalDataModel):
         non-trainable parameter.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; by default what the likelihood needs.
+    :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
+        ``"scaled"`` (:mod:`gpflow_pep.inference.conditional`), for a tighter bound than SVGP's at
+        :math:`\alpha = 0`; no difference at 1. Powers between are refused: no scale is known there
+        for every likelihood, and one left out in silence would make log Z jump next to 0.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
@@ -86,6 +89,7 @@ class PEP(InternalDataModel):
         alpha: TensorData = 0.5,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
+        conditional: str = "prior",
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
@@ -105,7 +109,8 @@ class PEP(InternalDataModel):
             chunk_size,
         )
         check_independent(kernel, self.inducing_variable, num_latent_gps)
-        checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        self._conditional = checks.check_conditional(conditional)
+        self._powers()
         self._training_gap = _TRAINING_GAP if tolerance is None else 0.0
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
@@ -244,6 +249,36 @@ class PEP(InternalDataModel):
         value = point.leave_one_out(problem, self._infer(problem))
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: [N]",
+    )
+    def certified_rows(self) -> tf.Tensor:
+        """
+        Check for which rows log Z is proved to be a lower bound, as it is where all of them are.
+
+        See :func:`gpflow_pep.energies.certificate.certify`. With the prior's conditional all are.
+
+        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        """
+        return self._certify("certified_rows")[1].proved
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def certified_bound(self) -> tf.Tensor:
+        """Compute log Z less what unproved rows lack: always a bound. See :meth:`certified_rows`."""
+        log_z, (_, shortfall) = self._certify("certified_bound")
+        (lacking,) = self.reduction.total([tf.reduce_sum(shortfall)])
+        return checks.require_finite(log_z - lacking, "certified bound", ADVICE)
+
+    def _certify(self, what: str) -> tuple[tf.Tensor, certificate.Certificate]:
+        problem = self.site_problem()
+        with tf.control_dependencies(require_bound(problem.alpha, what)):
+            found = self._infer(problem)
+            return point.energy(problem, found), certificate.certify(problem, found)
+
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
         """
         Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
@@ -278,7 +313,6 @@ class PEP(InternalDataModel):
         """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
         X = checks.require_same_rows(X, self.data, self._rows_version)
-        alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
         return SiteProblem(
             self.likelihood,
             self.kernel,
@@ -287,10 +321,16 @@ class PEP(InternalDataModel):
             whiten(self.inducing_variable, self.kernel).W,
             X,
             Y,
-            alpha,
+            self._powers(),
             self.chunk_size,
             self.reduction,
+            self.conditional == "scaled",
         )
+
+    def _powers(self) -> tf.Tensor:
+        """Alpha can be assigned and data replaced: check that all still belong together."""
+        alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        return check_powers(alpha) if self.conditional == "scaled" else alpha
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""
@@ -314,8 +354,8 @@ class PEP(InternalDataModel):
         self.sites.version.assign_add(1)
 
     def _infer(self, problem: SiteProblem, gap: float = 0.0) -> FixedPoint:
-        limits = {"max_sweeps": self.max_sweeps, "goal": Goal(self.tolerance, gap)}
-        return self._run(problem, self.fresh_sites, infer, **limits)
+        goal = Goal(self.tolerance, gap)
+        return self._run(problem, self.fresh_sites, infer, max_sweeps=self.max_sweeps, goal=goal)
 
     def _run(self, problem: SiteProblem, fresh: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
@@ -335,22 +375,9 @@ class PEP(InternalDataModel):
         return found
 
     def _warn_unless_converged(self, info: SiteUpdateInfo | None = None) -> None:
-        said = f"expected below {self.tolerance:g}. {ADVICE}"
-        if tf.executing_eagerly():
-            info = self.last_inference
-            if not info.converged:
-                warnings.warn(
-                    f"The sites did not converge: residual {info.residual:.3g} after"
-                    f" {info.num_sweeps} sweeps, {said}",
-                    ConvergenceWarning,
-                    stacklevel=4,
-                )
-        elif info is not None:
-            report_once(
-                ~info.converged,
-                f"The sites did not converge, {said} Residual, sweeps: ",
-                [info.residual, info.num_sweeps],
-            )
+        info = self.last_inference if tf.executing_eagerly() else info
+        if info is not None:
+            warn_unless_converged(info, self.tolerance, ADVICE)
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
         given = tuple(map(tf.convert_to_tensor, checks.check_data(data)))

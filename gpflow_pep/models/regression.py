@@ -12,15 +12,21 @@ from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
 from ..covariances import project, whiten
-from ..energies import collapsed
+from ..energies import collapsed, scaled
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..inference.posterior import Natural
 from ..ops import chunks
 from .base import ADVICE, InternalDataModel
+from .conditional import require_bound
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
 _KEPT_MATRICES = 4
+#: By the conditional of f given u: for single rows, and for blocks of them.
+_BOUNDS: dict[str, tuple[Bound, Bound]] = {
+    "prior": (collapsed.single_rows, collapsed.blocks_of_rows),
+    "scaled": (scaled.single_rows, scaled.blocks_of_rows),
+}
 
 
 class PEPRegression(InternalDataModel):
@@ -62,6 +68,10 @@ class PEPRegression(InternalDataModel):
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
+    :param conditional: What f is given u in the approximation: ``"prior"``, as said above, or
+        ``"scaled"`` (:mod:`gpflow_pep.energies.scaled`), where log Z is the tighter bound of
+        Titsias (2025) at :math:`\alpha = 0`, grows with :math:`\alpha`, and is the same at 1. The
+        posterior at 0 is the same too for the same hyperparameters; what is learnt differs.
     :param chunk_size: The most rows that are worked on at a time; memory is then as small as that
         allows. None: chosen for speed, and where all rows fit
         ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
@@ -81,6 +91,7 @@ class PEPRegression(InternalDataModel):
         noise_variance: TensorData | None = None,
         likelihood: Gaussian | None = None,
         blocks: Any | None = None,
+        conditional: str = "prior",
         chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
@@ -95,6 +106,7 @@ class PEPRegression(InternalDataModel):
             alpha,
             chunk_size,
         )
+        self._conditional = checks.check_conditional(conditional)
         self._blocks: chunks.BlockPlan | None = None
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
@@ -148,6 +160,21 @@ class PEPRegression(InternalDataModel):
         bound = collapsed.upper_bound(sums, with_slack, self._num_rows())
         return checks.require_finite(bound, "upper bound", ADVICE)
 
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def bound_gap(self) -> tf.Tensor:
+        """
+        Compute how far, at most, the lower bound is from the exact log marginal likelihood.
+
+        It is :meth:`upper_bound` less the objective, at least 0 up to rounding.
+
+        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        """
+        with tf.control_dependencies(require_bound(self._powers(), "bound_gap")):
+            return self.upper_bound() - self.pep_log_marginal_likelihood()
+
     @check_shapes(
         "return[0]: [M, P]",
         "return[1]: [M, M]",
@@ -181,7 +208,7 @@ class PEPRegression(InternalDataModel):
 
     def _sums(self) -> RowSums:
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
-        bound: Bound = collapsed.blocks_of_rows if self._blocks else collapsed.single_rows
+        bound = _BOUNDS[self.conditional][self.has_blocks]
         chunk_size, keep = self._plan()
         return chunks.sum_over_chunks(
             lambda rows, W: bound(prior, rows, W),

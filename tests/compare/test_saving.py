@@ -72,6 +72,26 @@ def test_round_trip_of_classes(tmp_path: Path, num_classes: int, alpha: float) -
     assert_allclose(after.predict(X).probability, before.predict(X).probability, rtol=1e-13)
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_conditional_comes_back(tmp_path: Path, classes: bool) -> None:
+    before = small_classification(2).models[1.0] if classes else fitted(0.0)
+    old = before.model
+    data, Z = old.data, old.inducing_variable.Z.numpy()
+    if classes:
+        new = gpflow_pep.compare.fitted.build_classifier(*data, Z, 1.0, 2, "scaled")
+    else:
+        new = gpflow_pep.compare.fitted.build_regression(*data, Z, 0.0, "scaled")
+    save_model(tmp_path, replace(before, model=new))
+    after = load_model(tmp_path).model
+    assert after.conditional == "scaled"
+    assert_allclose(after.pep_log_marginal_likelihood(), new.pep_log_marginal_likelihood())
+    # As files were written before there was a choice.
+    description = json.loads((tmp_path / "model.json").read_text())
+    del description["conditional"]
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    assert load_model(tmp_path).model.conditional == "prior"
+
+
 def test_saving_again_replaces(tmp_path: Path) -> None:
     save_model(tmp_path, fitted(0.0))
     save_model(tmp_path, fitted(1.0))

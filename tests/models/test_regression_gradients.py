@@ -71,6 +71,15 @@ MODELS: dict[str, Callable[[int | None], "pep.models.PEPRegression"]] = {
     "Multiscale": _with_features(_multiscale),
     "Multiscale, blocks": _with_features(_multiscale, UNEVEN_BLOCKS),
     "priors": _with_priors,
+    "scaled": _of_case(conditional="scaled", noise="variance", alpha=ALPHA_PER_ROW),
+    "scaled, everything": _of_case(
+        conditional="scaled",
+        alpha=ALPHA_PER_BLOCK,
+        blocks=UNEVEN_BLOCKS,
+        num_outputs=2,
+        noise="scale",
+        mean="linear",
+    ),
 }
 #: Each of these is a part of another one here.
 PARTS = ("alpha per block", "noise scale", "constant mean", "Multiscale")

@@ -41,6 +41,13 @@ SAME_SUMS = (
     "noise scale, alpha per block",
     "three outputs, alpha per block",
     "constant mean",
+    "scaled, alpha 1e-6",
+    "scaled, alpha 0.3",
+    "scaled, alpha 1",
+    "scaled, blocks, alpha 0",
+    "scaled, blocks, alpha 1",
+    "scaled, one block",
+    "scaled, noise variance",
 )
 cases_of_q = pytest.mark.parametrize(
     "case",
@@ -50,7 +57,14 @@ cases_of_q = pytest.mark.parametrize(
     ],
 )
 SOME_CASES = {name: CASES[name] for name in ("alpha 0", "alpha per row", "everything")}
-CHUNKED_CASES = (*SOME_CASES, "uneven blocks, alpha 0.5", "one block", "three outputs")
+CHUNKED_CASES = (
+    *SOME_CASES,
+    "uneven blocks, alpha 0.5",
+    "one block",
+    "three outputs",
+    "scaled, alpha per row",
+    "scaled, everything",
+)
 some_cases = pytest.mark.parametrize("case", SOME_CASES.values(), ids=SOME_CASES.keys())
 
 
@@ -257,6 +271,7 @@ def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
         ("everything", None, False),
         ("alpha per row", None, True),
         pytest.param("everything", None, True, marks=pytest.mark.slow),
+        pytest.param("scaled, everything", None, True, marks=pytest.mark.slow),
     ],
 )
 def test_compiled(name: str, chunk_size: int | None, jit_compile: bool) -> None:

@@ -1,0 +1,111 @@
+r"""Bounds of regression with a scaled conditional: tighter at :math:`\alpha = 0`, FITC at 1.
+
+Elsewhere q(f | u) is the prior's p(f | u), whose covariance is D. Here it is scaled to what the
+targets leave of it: a row's variance to :math:`d_n / (1 + d_n / \sigma_n^2)`. At
+:math:`\alpha = 0` that gives the bound of Titsias (2025) and, with blocks, of Bui & Titsias
+(2025). Its proof is short. With :math:`h = Aᵀv` and :math:`(\Sigma + D)^{-1} \preceq \Sigma^{-1}`,
+
+.. math::
+
+    \log N(r; h, \Sigma + D) \ge -\tfrac{N}{2} \log 2\pi - \tfrac12 (r - h)ᵀ \Sigma^{-1} (r - h)
+        - \tfrac12 \log|\Sigma + D|,
+    \qquad
+    \log|\Sigma + D| \le \sum_b \log|\Sigma_b + D_b|
+
+for every v, the second by Fischer's inequality for any blocks b, and v integrates out. Compared
+with Titsias (2009) nothing but the log-determinant changes: q(u) is the same at the same
+hyperparameters. At other powers (this package's own derivation: compare with Bui & Titsias (2025)
+before citing it as theirs), Power EP with this conditional has for every block
+
+.. math::
+
+    \Lambda_b = (1 - \alpha_b) \Sigma_b^{-1} + \alpha_b (\Sigma_b + D_b)^{-1}
+
+in the place of :math:`(\Sigma_b + \alpha_b D_b)^{-1}`, and for :math:`\alpha` in [0, 1] the one
+log-determinant :math:`\log|\Sigma_b + D_b|`. It is linear in :math:`\alpha`, so log Z grows with
+:math:`\alpha`, from the lower bound to FITC, or PITC.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+from check_shapes import check_shapes
+
+from .collapsed import (
+    RegressionPrior,
+    RowSums,
+    by_block,
+    project_blocks_of_rows,
+    project_single_rows,
+    relative_to_noise,
+    sums_by_precision,
+    sums_of_whitened,
+)
+
+
+def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+    """
+    Sum over rows that are each a factor of their own, with a scaled conditional.
+
+    :param prior: What they have in common.
+    :param rows: See :func:`~gpflow_pep.energies.collapsed.project_single_rows`.
+    :param W: Inverse Cholesky factor of Kuu.
+    """
+    A, d, noise, alpha, r = project_single_rows(prior, rows, W)
+    precision = (1.0 - alpha) / noise + alpha / (noise + d)
+    return sums_by_precision(A, precision, r, tf.math.log(noise + d))
+
+
+def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+    """
+    Sum over blocks of rows, each block a factor, with a scaled conditional.
+
+    :param prior: What they have in common.
+    :param rows: See :func:`~gpflow_pep.energies.collapsed.project_blocks_of_rows`.
+    :param W: Inverse Cholesky factor of Kuu.
+    """
+    return block_sums(*project_blocks_of_rows(prior, rows, W))
+
+
+@check_shapes(
+    "A: [1, M, N]",
+    "D: [B, S, S]",
+    "noise: [B, S]",
+    "alpha: [broadcast B]",
+    "r: [B, S, P]",
+    "return.natural.G: [1, M, M]",
+    "return.natural.b: [P, M, 1]",
+)
+def block_sums(
+    A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
+) -> RowSums:
+    r"""
+    Sum over B blocks of S rows, each block a factor; N = B S.
+
+    With :math:`I + \tilde D_b = L_b L_bᵀ`, where :math:`\tilde D_b = \Sigma_b^{-1/2} D_b
+    \Sigma_b^{-1/2}`, the precision is
+
+    .. math::
+
+        \Sigma_b^{1/2} \Lambda_b \Sigma_b^{1/2} = L_b^{-T} C_b C_bᵀ L_b^{-1}, \qquad
+        C_b C_bᵀ = (1 - \alpha_b) L_bᵀ L_b + \alpha_b I,
+
+    by two Cholesky factors, without an inverse or eigenvalues.
+
+    :param A: The rows projected on the whitened inducing variables, block after block.
+    :param D: Residual prior covariance of each block.
+    :param noise: Noise variance of each row.
+    :param alpha: The power, of all blocks or of each.
+    :param r: Targets less the mean function.
+    """
+    alpha = alpha[..., None, None]  # [B, 1, 1]
+    eye = tf.eye(tf.shape(noise)[1], dtype=A.dtype)
+    L = tf.linalg.cholesky(eye + relative_to_noise(D, noise))  # [B, S, S]
+    C = tf.linalg.cholesky((1.0 - alpha) * tf.matmul(L, L, transpose_a=True) + alpha * eye)
+    scale = tf.math.rsqrt(noise)[..., None]  # [B, S, 1]
+
+    def whitened(rows: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(C, tf.linalg.triangular_solve(L, scale * rows), transpose_a=True)
+
+    logdet = tf.math.log(noise) + 2.0 * tf.math.log(tf.linalg.diag_part(L))
+    return sums_of_whitened(whitened(by_block(A, noise)), whitened(r), logdet)
