@@ -1,6 +1,6 @@
 """
-A naive dense NumPy computation of regression whose conditionals know neighbours: N x N matrices, row
-by row, from the equations of docs/neighbours.rst.
+A naive dense NumPy computation of regression whose conditionals know neighbours: N x N matrices,
+row by row, from the equations of docs/neighbours.rst.
 """
 
 from collections.abc import Sequence

@@ -88,7 +88,7 @@ class NeighbourPlan(Module):
         return self.rows.shape[1] or largest_group(self.m)
 
     def _of_as_many(self, X: tf.Tensor) -> tf.Tensor:
-        """The rows, after a check that X has as many."""
+        """Take the rows, after a check that X has as many."""
         rows = tf.convert_to_tensor(self.rows)
         as_many = checks.require(
             tf.equal(tf.reduce_max(rows) + 1, tf.shape(X)[0]),

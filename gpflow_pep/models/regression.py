@@ -64,8 +64,8 @@ class PEPRegression(InternalDataModel):
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
-    :param neighbours: m: the conditional of each row knows its m nearest predecessors too, which are
-        found among near rows by the distances of the kernel and stay as they are until
+    :param neighbours: m: the conditional of each row knows its m nearest predecessors too, which
+        are found among near rows by the distances of the kernel and stay as they are until
         :meth:`refresh_neighbours`. 0: none. The objective is then that of :doc:`/neighbours`, a
         lower bound at :math:`\alpha = 0` too; alpha is a number.
     :param chunk_size: The most rows that are worked on at a time; memory is then as small as that

@@ -1,4 +1,4 @@
-"""PEPRegression whose conditionals know neighbours, against dense NumPy and what is proved of it."""
+"""PEPRegression whose conditionals know neighbours: against dense NumPy, and what is proved."""
 
 import copy
 from collections.abc import Callable
