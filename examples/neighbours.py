@@ -5,9 +5,9 @@
     python examples/neighbours.py --data DIRECTORY kin40k --rows 30000 --inducing 500 --seconds 600
 
 Trains Titsias' (2009) bound by GPflow (``SGPR``), Power EP at power 0.5 and FITC (``PEP:0.5``,
-``PEP:1``), and regression whose conditionals know the nearest predecessors of each row, at powers 0,
-0.5 and 1 (``near:0``, ``near:0.5``, ``near:1``): all parameters, by ``pep.training.maximise``, from
-the same start, k-means centres of the inputs. Data sets are kin8nm, kin40k, ccpp and abalone of
+``PEP:1``), and regression whose conditionals know the nearest predecessors of each row, at powers
+0, 0.5 and 1 (``near:0``, ``near:0.5``, ``near:1``): all parameters, by ``pep.training.maximise``,
+from the same start, k-means centres of the inputs. Data sets are kin8nm, kin40k, ccpp and abalone of
 DIRECTORY, which may also be the environment variable GPFLOW_PEP_DATA: ROWS rows chosen at random
 train, and at most 5000 others are held out; all is standardised.
 
@@ -145,21 +145,20 @@ def predict_f_by_neighbours(model: PEPRegression, Xnew: AnyNDArray) -> Any:
 
     @tf.function(autograph=False)
     def some(Xnew: tf.Tensor, near: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        A_new, d = project(W, *parts, Xnew)
-        A_new, A_N, X_N = tf.transpose(A_new[0]), tf.gather(A, near), tf.gather(X, near)
-        noise = model.likelihood.variance_at(tf.reshape(X_N, [-1, X.shape[1]]))
-        noise = tf.reshape(noise, tf.shape(near))
-        D_NN = model.kernel(X_N) - tf.matmul(A_N, A_N, transpose_b=True)
-        D_Nn = model.kernel(X_N, Xnew[:, None]) - tf.matmul(A_N, A_new[..., None])
-        C = tf.linalg.cholesky(D_NN + tf.linalg.diag(noise))
+        A_new = tf.transpose(project(W, *parts, Xnew).A[0])
+        X_all = tf.concat([tf.gather(X, near), Xnew[:, None]], axis=1)  # [N, m + 1, D]
+        A_N = tf.gather(A, near)
+        A_all = tf.concat([A_N, A_new[:, None]], axis=1)
+        D = model.kernel(X_all) - tf.matmul(A_all, A_all, transpose_b=True)
+        D_NN, D_Nn, d = D[:, :-1, :-1], D[:, :-1, -1:], D[:, -1, -1]
+        noise = model.likelihood.variance_at(tf.reshape(X_all[:, :-1], [-1, X.shape[1]]))
+        C = tf.linalg.cholesky(D_NN + tf.linalg.diag(tf.reshape(noise, tf.shape(near))))
         g = tf.linalg.cholesky_solve(C, D_Nn)  # [N, m, 1]
-        residual = tf.gather(r, near) - tf.matmul(
-            A_N, tf.broadcast_to(q_mu, [len(near), *q_mu.shape])
-        )
+        residual = tf.gather(r, near) - tf.tensordot(A_N, q_mu, 1)
         mean = tf.matmul(A_new, q_mu) + tf.reduce_sum(g * residual, axis=1)
         left = A_new - tf.reduce_sum(g * A_N, axis=1)
         of_u = tf.reduce_sum(tf.square(tf.matmul(left, q_sqrt)), axis=1)
-        return mean, tf.maximum(d[0] - tf.reduce_sum(g * D_Nn, axis=[1, 2]), 0.0) + of_u
+        return mean, tf.maximum(d - tf.reduce_sum(g * D_Nn, axis=[1, 2]), 0.0) + of_u
 
     pieces = [
         some(Xnew[first : first + PREDICTED_AT_ONCE], near[first : first + PREDICTED_AT_ONCE])
