@@ -7,8 +7,8 @@
 Trains Titsias' (2009) bound by GPflow (``SGPR``), Power EP at power 0.5 and FITC (``PEP:0.5``,
 ``PEP:1``), and regression whose conditionals know the nearest predecessors of each row, at powers
 0, 0.5 and 1 (``near:0``, ``near:0.5``, ``near:1``): all parameters, by ``pep.training.maximise``,
-from the same start, k-means centres of the inputs. Data sets are kin8nm, kin40k, ccpp and abalone of
-DIRECTORY, which may also be the environment variable GPFLOW_PEP_DATA: ROWS rows chosen at random
+from the same start, k-means centres of the inputs. Data sets are kin8nm, kin40k, ccpp and abalone
+of DIRECTORY, which may also be the environment variable GPFLOW_PEP_DATA: ROWS rows chosen at random
 train, and at most 5000 others are held out; all is standardised.
 
 Prints for each run SMSE and mean negative log density (NLPD) of the held-out rows, the noise
@@ -135,7 +135,7 @@ def predict_f_by_neighbours(model: PEPRegression, Xnew: AnyNDArray) -> Any:
     mean and covariance of q(v).
     """
     X, Y = map(np.asarray, model.data)
-    scaled = scaled_inputs(np.concatenate([X, Xnew]), model.kernel)
+    scaled = scaled_inputs(model.kernel, np.concatenate([X, Xnew]))
     search = NearestNeighbors(n_neighbors=model.neighbours).fit(scaled[: len(X)])
     near = search.kneighbors(scaled[len(X) :], return_distance=False)
     parts = model.inducing_variable, model.kernel

@@ -40,7 +40,7 @@ def nearest_predecessors(X: AnyNDArray, kernel: Kernel, m: int) -> NearestPredec
     :param kernel: The kernel, of one output, with the hyperparameters it has now.
     :param m: The most neighbours of a row, at least 1.
     """
-    X = scaled_inputs(X, kernel)
+    X = scaled_inputs(kernel, X)
     num_groups = -(-len(X) // largest_group(m))
     size = -(-len(X) // num_groups)
     rows = np.full([num_groups, size], -1, np.int32)
@@ -61,33 +61,32 @@ def largest_group(m: int) -> int:
     return max(GROUP_SIZE, 4 * (m + 1))
 
 
-def scaled_inputs(X: AnyNDArray, kernel: Kernel) -> AnyNDArray:
-    r"""
-    Scale inputs such that distances are those that the kernel sees, [N, D] in float64.
+def scaled_inputs(kernel: Kernel, X: AnyNDArray) -> AnyNDArray:
+    """
+    Compute inputs in units in which distances say how much f can change, [N, D] in float64.
 
-    An input is divided by its lengthscale; where several stationary parts of sums and products see
-    it, by :math:`(\sum \ell^{-2})^{-1/2}`, which for products of squared exponentials is the
-    lengthscale. Inputs that only other parts see are divided by their standard deviation, and those
-    that no part sees do not count.
+    The unit of an input is the smallest lengthscale that a stationary part of the kernel has for
+    it. Where only other parts see it, it is the input's standard deviation (1 where that is 0);
+    where none does, infinity.
 
+    :param kernel: Any kernel of one output; sums and products are looked into.
     :param X: Inputs, [N, D].
-    :param kernel: The kernel, of one output.
     """
     X = np.asarray(X, np.float64)
-    stationary, seen = np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=bool)
+    scales, seen = np.full(X.shape[1], np.inf), np.zeros(X.shape[1], dtype=bool)
     for part in _parts(kernel):
         columns = np.arange(X.shape[1])[part.active_dims]
         seen[columns] = True
         if isinstance(part, Stationary):
-            lengthscales = tf.cast(part.lengthscales, tf.float64).numpy()
-            stationary[columns] += lengthscales**-2.0
-    deviation = X.std(axis=0)
-    standard = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0.0)
-    return X * np.where(stationary > 0.0, np.sqrt(stationary), seen * standard)
+            lengthscales = np.abs(tf.cast(part.lengthscales, tf.float64).numpy())
+            scales[columns] = np.minimum(scales[columns], lengthscales)
+    deviations = X.std(axis=0)
+    deviations[deviations == 0.0] = 1.0
+    return X / np.where(np.isinf(scales) & seen, deviations, scales)
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """Take sums and products apart; constants and white noise see no input."""
+    """List what sums and products are made of, but for constants and white noise."""
     if isinstance(kernel, Combination):
         for part in kernel.kernels:
             yield from _parts(part)
