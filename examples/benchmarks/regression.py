@@ -1,6 +1,7 @@
 """Time value and gradient of PEPRegression beside GPflow's SGPR and GPRFITC, and its memory.
 
     python examples/benchmarks/regression.py                 # N = 20 000, M = 500, D = 8
+    python examples/benchmarks/regression.py --neighbours 10  # and a model that knows neighbours
     python examples/benchmarks/regression.py --grow           # time and memory up to N = 1 000 000
 
 All models of a table take turns in one process, so that a change of the machine's speed meets all
@@ -86,6 +87,8 @@ def beside_gpflow(args: argparse.Namespace) -> None:
     data = generate(args.rows, args.inputs)
     functions: dict[str, Callable[[], Any]] = {}
     first: dict[str, float] = {}
+    near = f"alpha = 0.5, {args.neighbours} neighbours"
+    known = {"alpha": 0.5, "neighbours": args.neighbours}
     for name, model_class, options in (
         ("GPflow SGPR", gpflow.models.SGPR, {}),
         ("GPflow GPRFITC", gpflow.models.GPRFITC, {}),
@@ -93,6 +96,7 @@ def beside_gpflow(args: argparse.Namespace) -> None:
         ("PEPRegression alpha = 0.5", PEPRegression, {"alpha": 0.5}),
         ("PEPRegression alpha = 1", PEPRegression, {"alpha": 1.0}),
         ("alpha = 0.5, smallest memory", PEPRegression, {"chunk_size": SMALL_CHUNK}),
+        *([(near, PEPRegression, known)] if args.neighbours else []),
     ):
         functions[name] = value_and_gradient(build(model_class, data, args.inducing, **options))
         first[name] = seconds(functions[name])
@@ -118,7 +122,8 @@ def beside_gpflow(args: argparse.Namespace) -> None:
 
 def one_size(args: argparse.Namespace) -> None:
     """One N in this process: first call, second call, peak memory, as JSON."""
-    model = build(PEPRegression, generate(args.rows, args.inputs), args.inducing)
+    data = generate(args.rows, args.inputs)
+    model = build(PEPRegression, data, args.inducing, neighbours=args.neighbours)
     function = value_and_gradient(model)
     result = {"first": seconds(function), "second": seconds(function)}
     result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -128,12 +133,17 @@ def one_size(args: argparse.Namespace) -> None:
 def grow(args: argparse.Namespace) -> None:
     """The table of growing N."""
     rate = gemm_rate(args.inducing)
-    print(f"PEPRegression alpha = 0.5, M = {args.inducing}, D = {args.inputs}: value and gradient")
+    near = f", {args.neighbours} neighbours" * bool(args.neighbours)
+    print(
+        f"PEPRegression alpha = 0.5{near}, M = {args.inducing}, D = {args.inputs}:"
+        " value and gradient"
+    )
     print(f"matrix product: {rate / 1e9:.1f} GF/s; each N in its own process\n")
     print(f"{'N':>9} {'s':>8} {'µs / row':>9} {'/ floor':>8} {'peak GiB':>9}")
     for rows in (20_000, 100_000, 300_000, 1_000_000):
         command = [sys.executable, __file__, "--one", "--rows", str(rows)]
         command += ["--inducing", str(args.inducing), "--inputs", str(args.inputs)]
+        command += ["--neighbours", str(args.neighbours)]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         result = json.loads(output.strip().splitlines()[-1])
         floor = 8.0 * args.inducing**2 * rows / rate
@@ -150,6 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--inducing", type=int, default=500)
     parser.add_argument("--inputs", type=int, default=8)
+    parser.add_argument("--neighbours", type=int, default=0, help="of one more model")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--grow", action="store_true", help="time and memory as N grows")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)

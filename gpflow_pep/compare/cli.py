@@ -236,6 +236,10 @@ def main() -> None:
     " residual variance.",
 )  # fmt: skip
 @click.option(
+    "--neighbours", type=click.IntRange(min=0), default=0, show_default=True,
+    help="Number of near rows that the conditional of each row knows too, in regression.",
+)  # fmt: skip
+@click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
     show_default=True, help="Folder to write; made if it does not exist.",
 )  # fmt: skip

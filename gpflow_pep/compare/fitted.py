@@ -39,7 +39,7 @@ def initial_kernel(num_inputs: int) -> gpflow.kernels.SquaredExponential:
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
 def build_regression(
-    X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, conditional: str = "prior"
+    X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, **options: Any
 ) -> PEPRegression:
     """
     Build the model of a number; a tenth of :func:`initial_kernel`'s variance as noise.
@@ -48,11 +48,10 @@ def build_regression(
     :param Y: Standardised targets.
     :param Z: Initial inducing points, in the units of `X`.
     :param alpha: The power, in [0, 1].
-    :param conditional: What f is given u, see :class:`~gpflow_pep.models.PEPRegression`.
+    :param options: All other arguments of :class:`~gpflow_pep.models.PEPRegression`.
     """
     kernel = initial_kernel(Z.shape[1])
-    options = {"alpha": alpha, "conditional": conditional}
-    return PEPRegression((X, Y), kernel, Z, noise_variance=0.1, **options)
+    return PEPRegression((X, Y), kernel, Z, alpha=alpha, noise_variance=0.1, **options)
 
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
@@ -320,6 +319,7 @@ def start(
     Y: AnyNDArray,
     Z: AnyNDArray,
     alpha: TensorType,
+    neighbours: int = 0,
 ) -> FittedModel:
     """
     Build a model that is yet to be trained.
@@ -330,13 +330,16 @@ def start(
     :param Y: Their targets in original units.
     :param Z: Initial inducing points, in the units of `X`.
     :param alpha: The power, in [0, 1].
+    :param neighbours: How many near rows the conditional of each knows, where the target is a
+        number.
     """
     units = inputs, dataset.feature_names, dataset.target_name
     if dataset.classes:
         classifier = build_classifier(X, Y, Z, alpha, len(dataset.classes))
         return FittedClassifier(classifier, *units, dataset.classes)
     target = StandardScaler().fit(Y)
-    return FittedRegression(build_regression(X, target.transform(Y), Z, alpha), *units, target)
+    model = build_regression(X, target.transform(Y), Z, alpha, neighbours=neighbours)
+    return FittedRegression(model, *units, target)
 
 
 def _log_density(prediction: Prediction, Y: AnyNDArray) -> AnyNDArray:

@@ -227,6 +227,7 @@ def compare(
     test_fraction: float = 0.2,
     max_iterations: int = 500,
     init: str = "kmeans",
+    neighbours: int = 0,
     callback: Callable[[Progress], None] | None = None,
 ) -> Comparison:
     """
@@ -246,6 +247,8 @@ def compare(
     :param test_fraction: The fraction of the rows to hold out, in (0, 1).
     :param max_iterations: Of L-BFGS-B, per alpha; at least 1.
     :param init: The inducing points to start from, see :func:`initial_inducing_points`.
+    :param neighbours: How many near rows the conditional of each row knows, where the target is a
+        number: see :doc:`/neighbours`. 0: none.
     :param callback: Called after each step, for progress.
     :raises ValueError: If an argument is outside its range, or all held-out or all training targets
         are equal.
@@ -253,6 +256,11 @@ def compare(
     _check_alphas(alphas)
     if max_iterations < 1:
         raise ValueError(f"max_iterations is {max_iterations}, expected at least 1: raise it.")
+    if neighbours and dataset.classes:
+        raise ValueError(
+            f"neighbours is {neighbours} for a target of classes, expected 0: rows know near rows"
+            " in regression only, because it needs Gaussian noise. Leave it out."
+        )
     split = split_rows(dataset, test_fraction, seed)
     _check_targets_differ(dataset, split)
     X_train, Y_train = dataset.X[split.train], dataset.Y[split.train]
@@ -263,7 +271,7 @@ def compare(
     results, models = [], {}
     report = callback or (lambda progress: None)
     for alpha in alphas:
-        fitted = start(dataset, inputs, X, Y_train, Z, alpha)
+        fitted = start(dataset, inputs, X, Y_train, Z, alpha, neighbours)
         result = _fit(dataset, split, fitted, alpha, max_iterations, report)
         results.append(result)
         if not result.failed:

@@ -63,6 +63,8 @@ def _describe(fitted: FittedModel) -> dict[str, Any]:
             **{library.__name__: library.__version__ for library in (gpflow, tf, np)},
         },
     }
+    if isinstance(fitted, FittedRegression):
+        description["neighbours"] = fitted.model.neighbours
     if isinstance(fitted, FittedClassifier):
         description["classes"] = fitted.classes
         description["max_sweeps"] = fitted.model.max_sweeps
@@ -76,6 +78,13 @@ def _arrays(fitted: FittedModel) -> dict[str, AnyNDArray]:
     arrays.update(input_mean=fitted.inputs.mean_, input_scale=fitted.inputs.scale_)
     if isinstance(fitted, FittedRegression):
         arrays.update(target_mean=fitted.target.mean_, target_scale=fitted.target.scale_)
+        if fitted.model.neighbour_plan is not None:
+            # Not to be found anew: they are those of earlier hyperparameters.
+            rows, neighbours = (
+                fitted.model.neighbour_plan.rows,
+                fitted.model.neighbour_plan.neighbours,
+            )
+            arrays.update(neighbour_rows=rows.numpy(), neighbours=neighbours.numpy())
     for path, parameter in _parameters(fitted.model).items():
         arrays[PARAMETER + path] = parameter.numpy()
         arrays[UNCONSTRAINED + path] = parameter.unconstrained_variable.numpy()
@@ -97,7 +106,12 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, AnyNDArray]) -> Fitt
     units = inputs, tuple(description["feature_names"]), description["target_name"]
     if kind is FittedRegression:
         target = _scaler(arrays["target_mean"], arrays["target_scale"])
-        return FittedRegression(build_regression(*data, conditional), *units, target)
+        neighbours = description.get("neighbours", 0)
+        regression = build_regression(*data, conditional=conditional, neighbours=neighbours)
+        if regression.neighbour_plan is not None:
+            regression.neighbour_plan.rows.assign(arrays["neighbour_rows"])
+            regression.neighbour_plan.neighbours.assign(arrays["neighbours"])
+        return FittedRegression(regression, *units, target)
     classes = tuple(description["classes"])
     model = build_classifier(*data, len(classes), conditional)
     model.max_sweeps, model.tolerance = description["max_sweeps"], description["tolerance"]

@@ -18,7 +18,7 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
-from ..ops.linalg import factorise, jitter_needed, lower_matmul
+from ..ops.linalg import factorise, jitter_needed, lower_matmul, row_products
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -192,5 +192,4 @@ def project_blocks(
     flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
     A = lower_matmul(W, kuf(inducing_variable, kernel, flat)[None])
     blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
-    D = covariance(kernel, X) - tf.matmul(blocks, blocks, transpose_b=True)
-    return Projection(A, D)
+    return Projection(A, covariance(kernel, X) - row_products(blocks))

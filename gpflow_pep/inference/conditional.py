@@ -24,7 +24,8 @@ They are stationary in :math:`v_n` where :math:`\lambda_n = -2 \phi_n'(w_n)`, wh
 :math:`\tau_n` of the row's own site: this is what :func:`conditional_scale` takes, at least 0, at
 no cost. Whether the minimum is at :math:`w_n` then is for
 :func:`~gpflow_pep.energies.certificate.certify` to check; for Gaussian noise it is, and the result
-is the bound of Titsias (2025). The bound for other likelihoods, and the check, are this package's own.
+is the bound of Titsias (2025). The bound for other likelihoods, and the check, are this package's
+own.
 
 At :math:`\alpha = 1` any scale drops out of Power EP, so that rows of power 1 keep
 :math:`v_n = 1`. Between 0 and 1 no rule is known that is right for Gaussian noise and behaves for

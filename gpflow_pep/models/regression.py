@@ -14,10 +14,12 @@ from .. import checks
 from ..covariances import project, whiten
 from ..energies import collapsed, scaled
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
+from ..energies.neighbours import rows_with_neighbours
 from ..inference.posterior import Natural
 from ..ops import chunks
 from .base import ADVICE, InternalDataModel
 from .conditional import require_bound
+from .neighbours import NeighbourPlan, check_neighbours, check_single_power
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
@@ -72,6 +74,10 @@ class PEPRegression(InternalDataModel):
         ``"scaled"`` (:mod:`gpflow_pep.energies.scaled`), where log Z is the tighter bound of
         Titsias (2025) at :math:`\alpha = 0`, grows with :math:`\alpha`, and is the same at 1. The
         posterior at 0 is the same too for the same hyperparameters; what is learnt differs.
+    :param neighbours: m: the conditional of each row knows its m nearest predecessors too, which
+        are found among near rows by the distances of the kernel and stay as they are until
+        :meth:`refresh_neighbours`. 0: none. The objective is then that of :doc:`/neighbours`, a
+        lower bound at :math:`\alpha = 0` too, whatever the conditional; alpha is a number.
     :param chunk_size: The most rows that are worked on at a time; memory is then as small as that
         allows. None: chosen for speed, and where all rows fit
         ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
@@ -92,6 +98,7 @@ class PEPRegression(InternalDataModel):
         likelihood: Gaussian | None = None,
         blocks: Any | None = None,
         conditional: str = "prior",
+        neighbours: int = 0,
         chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
@@ -108,15 +115,37 @@ class PEPRegression(InternalDataModel):
         )
         self._conditional = checks.check_conditional(conditional)
         self._blocks: chunks.BlockPlan | None = None
+        self.neighbour_plan: NeighbourPlan | None = None
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
             self._blocks = chunks.plan_blocks(labels, self._plan().chunk_size)
+        if check_neighbours(neighbours, X, self.has_blocks):
+            self.neighbour_plan = NeighbourPlan(X, kernel, neighbours)
         self._powers()
 
     @property
     def has_blocks(self) -> bool:
         """Whether rows come in blocks (PITC)."""
         return self._blocks is not None
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours the conditional of each row knows; 0 for none."""
+        return 0 if self.neighbour_plan is None else self.neighbour_plan.m
+
+    def refresh_neighbours(self) -> None:
+        """
+        Find the neighbours of all rows anew, by the kernel's present hyperparameters.
+
+        The objective is another one then, also that of functions that are compiled already.
+        :func:`~gpflow_pep.training.full_batch.maximise` does this by itself. Do it where other
+        data were assigned to a ``tf.Variable``.
+
+        :raises ValueError: If the model has no neighbours, or more than rows.
+        """
+        check_neighbours(self.neighbours, self.data[0], self.has_blocks, needed=True)
+        assert self.neighbour_plan is not None
+        self.neighbour_plan.refresh(self.data[0], self.kernel)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -200,6 +229,8 @@ class PEPRegression(InternalDataModel):
 
     def _plan(self) -> chunks.Plan:
         num_inducing = (self.inducing_variable.shape or (None,))[0]
+        if self.neighbour_plan is not None:
+            return self.neighbour_plan.plan(self.chunk_size, num_inducing, self.data[0])
         return chunks.plan(self.chunk_size, num_inducing, self.data[0], _KEPT_MATRICES)
 
     def _num_rows(self) -> tf.Tensor:
@@ -209,6 +240,8 @@ class PEPRegression(InternalDataModel):
     def _sums(self) -> RowSums:
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
         bound = _BOUNDS[self.conditional][self.has_blocks]
+        if self.neighbour_plan is not None:
+            bound = rows_with_neighbours
         chunk_size, keep = self._plan()
         return chunks.sum_over_chunks(
             lambda rows, W: bound(prior, rows, W),
@@ -222,6 +255,8 @@ class PEPRegression(InternalDataModel):
         """Cut the rows, as the bound takes them."""
         X, Y = map(tf.convert_to_tensor, self.data)
         alpha = self._powers()
+        if self.neighbour_plan is not None:
+            return self.neighbour_plan.chunks((X, Y), alpha, chunk_size)
         if self._blocks is None:
             return chunks.row_chunks((X, Y, alpha), chunk_size)
         of_blocks = chunks.block_chunks(self._blocks)
@@ -236,6 +271,8 @@ class PEPRegression(InternalDataModel):
 
     def _powers(self) -> tf.Tensor:
         """Alpha can be assigned and data replaced: check that they still belong together."""
+        if self.neighbour_plan is not None:
+            return check_single_power(self.alpha)
         if self._blocks is None:
             return checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
         return checks.check_alpha(self.alpha, len(self._blocks.names), "block")

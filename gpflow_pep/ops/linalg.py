@@ -133,6 +133,62 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
+    "A: [K, S, M]",
+    "Q: [K, S, S]  # symmetric",
+    "return: [M, M]",
+)
+def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute the symmetric product :math:`\sum_k A_kᵀ Q_k A_k` of rows that come in groups.
+
+    :param A: The rows, group after group.
+    :param Q: Symmetric, of either sign: what stands between the rows of each group.
+    """
+
+    @tf.custom_gradient
+    def product(A: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        size = A.shape[2] or tf.shape(A)[2]
+        left, right = (tf.reshape(part, [-1, size]) for part in (A, tf.matmul(Q, A)))
+        rows = []
+        for start, stop in _row_blocks(size):
+            block = tf.matmul(left[:, start:stop], right[:, :stop], transpose_a=True)
+            rows.append(tf.pad(block, [[0, 0], [0, size - stop]]))
+        lower = tf.linalg.band_part(tf.concat(rows, axis=0), -1, 0)
+        full = tf.linalg.set_diag(lower + tf.transpose(lower), tf.linalg.diag_part(lower))
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            flat = tf.matmul(tf.reshape(A, [-1, size]), upstream + tf.transpose(upstream))
+            HA = tf.reshape(flat, tf.shape(A))
+            return tf.matmul(Q, HA), 0.5 * tf.matmul(A, HA, transpose_b=True)
+
+        return full, gradient
+
+    return product(A, Q)
+
+
+@check_shapes(
+    "A: [K, S, M]",
+    "return: [K, S, S]",
+)
+def row_products(A: tf.Tensor) -> tf.Tensor:
+    """
+    Compute the inner products :math:`A_k A_kᵀ` of the rows of each group.
+
+    :param A: The rows, group after group.
+    """
+
+    @tf.custom_gradient
+    def product(A: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # One product instead of the two that automatic differentiation would need.
+            return tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), A)
+
+        return tf.matmul(A, A, transpose_b=True), gradient
+
+    return product(A)
+
+
+@check_shapes(
     "K: [batch..., M, M]",
     "return: [batch...]",
 )

@@ -9,6 +9,7 @@ shortened, and however the run ends, the model has the best parameters that were
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import gpflow
@@ -30,6 +31,8 @@ MEMORY = 50
 FLAT = 1e-5
 #: The standard deviation of random starts, in GPflow's unconstrained parameters.
 PERTURBATION = 0.5
+#: After so many steps from each start the neighbours of a model that has some are found anew.
+REFRESHES = 10, 30, 100
 #: What says that a loss cannot be computed for these parameters. Others stop the run.
 FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
@@ -71,7 +74,8 @@ class Ascent(NamedTuple):
     """How it ended; where it was given up because evaluations failed, with the newest reason."""
 
     losses: AnyNDArray
-    """The training loss (minus the objective) at the start and after each step."""
+    """The training loss (minus the objective) at the start and after each step, and once more where
+    neighbours have been found anew."""
 
 
 class MaximiseRecord(NamedTuple):
@@ -115,6 +119,11 @@ def maximise(
     parameters. The model ends with the best of them that were seen, also after an interrupt or an
     error, and so never worse than it was. Where the objective cannot be computed, the step is
     shortened.
+
+    The neighbours of a model that has some, see :doc:`/neighbours`, are found anew by the
+    hyperparameters of the moment after 10, 30 and 100 steps from each start (:data:`REFRESHES`),
+    and L-BFGS begins again with another objective. So the neighbours belong to what was seen: the
+    model ends with the highest objective, and with the parameters and neighbours that it had.
 
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``.
@@ -164,8 +173,15 @@ def maximise(
             move(model)
             with bar(progress, max_iterations) as show:
                 tell = _teller(number, num_rows, show, callback)
-                runs.append(_Run(evaluate, state, limits, deadline, tell))
-                ascents.append(_ascend(runs[-1], parameters(), num_rows))
+                rounds: list[Ascent] = []
+                for steps in _steps_of_rounds(model, max_iterations):
+                    if rounds and not _refresh(model, runs[-1]):
+                        break
+                    told = partial(tell, sum(ascent.iterations for ascent in rounds))
+                    few = limits._replace(max_iterations=steps)
+                    runs.append(_Run(evaluate, state, few, deadline, told))
+                    rounds.append(_ascend(runs[-1], parameters(), num_rows))
+                ascents.append(_joined(rounds))
     best = max(ascents, key=lambda ascent: ascent.objective)
     return MaximiseRecord(*best, compiled - began, tuple(ascents))
 
@@ -308,6 +324,33 @@ def _ascend(run: _Run, x: AnyNDArray, num_rows: int) -> Ascent:
     )
 
 
+def _steps_of_rounds(model: GPModel, max_iterations: int) -> list[int]:
+    """Find how many steps to take before each time that neighbours are found anew, and after."""
+    ends = REFRESHES if getattr(model, "neighbours", 0) else ()
+    return np.diff([0, *(end for end in ends if end < max_iterations), max_iterations]).tolist()
+
+
+def _refresh(model: GPModel, run: _Run) -> bool:
+    """Find neighbours anew at the best that a run has seen; False where there is no use in it."""
+    if run.best is None or time.perf_counter() > run.deadline:
+        return False
+    assign(run.state, run.best.values)
+    model.refresh_neighbours()
+    return True
+
+
+def _joined(rounds: Sequence[Ascent]) -> Ascent:
+    """Make one record of the rounds from one start, which ended as the last of them did."""
+    return rounds[-1]._replace(
+        objective=max(ascent.objective for ascent in rounds),
+        iterations=sum(ascent.iterations for ascent in rounds),
+        evaluations=sum(ascent.evaluations for ascent in rounds),
+        failures=sum(ascent.failures for ascent in rounds),
+        seconds=sum(ascent.seconds for ascent in rounds),
+        losses=np.concatenate([ascent.losses for ascent in rounds]),
+    )
+
+
 @contextmanager
 def _best_in_the_end(
     state: Sequence[tf.Variable], runs: Sequence[_Run], first: _Point
@@ -325,11 +368,11 @@ def _teller(
     num_rows: int,
     show: Callable[[int, dict[str, float]], None],
     callback: Callable[[Step], None] | None,
-) -> Callable[[int, float], None]:
-    """Tell the bar and the callback of a step."""
+) -> Callable[[int, int, float], None]:
+    """Tell the bar and the callback of a step, counted from the steps taken before."""
 
-    def tell(iteration: int, loss: float) -> None:
-        objective = -num_rows * loss
+    def tell(before: int, iteration: int, loss: float) -> None:
+        iteration, objective = before + iteration, -num_rows * loss
         show(iteration, {"objective": objective})
         if callback is not None:
             callback(Step(start, iteration, objective))

@@ -7,14 +7,19 @@ from typing import Any
 import tensorflow as tf
 from gpflow.models import GPModel
 
-from ..models import PEP
+from ..models import PEP, PEPRegression
 
 
 def state_of(model: GPModel) -> list[tf.Variable]:
-    """Find what training and predictions change: parameters, and other trainable variables."""
+    """
+    Find what training and predictions change: parameters, other trainable variables, and the
+    neighbours of rows.
+    """
     found = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
         found.append(model.sites.version)
+    if isinstance(model, PEPRegression) and model.neighbour_plan is not None:
+        found.extend((model.neighbour_plan.rows, model.neighbour_plan.neighbours))
     return list({id(v): v for v in (*found, *model.trainable_variables)}.values())
 
 

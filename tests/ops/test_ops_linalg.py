@@ -7,7 +7,15 @@ import pytest
 import tensorflow as tf
 from helpers import assert_close
 
-from gpflow_pep.ops.linalg import JitterWarning, factorise, gram, jitter_needed, lower_matmul
+from gpflow_pep.ops.linalg import (
+    JitterWarning,
+    factorise,
+    gram,
+    grouped_gram,
+    jitter_needed,
+    lower_matmul,
+    row_products,
+)
 
 SIZES = [1, 7, 159, 160, 321, 500]
 
@@ -60,6 +68,33 @@ def test_gram(
     assert_close(value, tf.linalg.matrix_transpose(value), rtol=0.0)
     for x in (wide, weights):
         assert_close(tape.gradient(total, x), tape.gradient(expected_total, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_grouped_gram(size: int, rng: np.random.Generator) -> None:
+    A = tf.constant(rng.standard_normal((3, 4, size)))
+    half = tf.constant(rng.standard_normal((3, 4, 4)))  # Q is symmetric, of either sign
+    upstream = tf.constant(rng.standard_normal((size, size)))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([A, half])
+        Q = half + tf.linalg.matrix_transpose(half)
+        value, expected = grouped_gram(A, Q), tf.einsum("ksm,kst,ktn->mn", A, Q, A)
+        total, expected_total = (tf.reduce_sum(x * upstream) for x in (value, expected))
+    assert_close(value, expected, rtol=1e-13)
+    assert_close(value, tf.transpose(value), rtol=0.0)
+    for x in (A, half):
+        assert_close(tape.gradient(total, x), tape.gradient(expected_total, x), rtol=1e-12)
+
+
+def test_row_products(rng: np.random.Generator) -> None:
+    A = tf.constant(rng.standard_normal((3, 4, 6)))
+    upstream = tf.constant(rng.standard_normal((3, 4, 4)))  # not symmetric
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(A)
+        value, expected = row_products(A), tf.einsum("ksm,ktm->kst", A, A)
+        total, expected_total = (tf.reduce_sum(x * upstream) for x in (value, expected))
+    assert_close(value, expected, rtol=1e-13)
+    assert_close(tape.gradient(total, A), tape.gradient(expected_total, A), rtol=1e-13)
 
 
 @pytest.mark.parametrize("size", [4, 200])
