@@ -16,14 +16,15 @@ from ..energies import collapsed
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..inference.posterior import Natural
 from ..ops import chunks
-from .base import ADVICE, InternalDataModel
+from .base import ADVICE
+from .held_rows import HeldRowsModel
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
 _KEPT_MATRICES = 4
 
 
-class PEPRegression(InternalDataModel):
+class PEPRegression(HeldRowsModel):
     r"""
     Sparse GP regression by Power Expectation Propagation.
 
@@ -95,7 +96,6 @@ class PEPRegression(InternalDataModel):
             alpha,
             chunk_size,
         )
-        self._blocks: chunks.BlockPlan | None = None
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
             self._blocks = chunks.plan_blocks(labels, self._plan().chunk_size)
