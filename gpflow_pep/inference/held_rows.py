@@ -33,6 +33,9 @@ from gpflow.kernels import Kernel
 from ..covariances import Projection, project_blocks
 from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, BlockPlan, map_over_chunks, row_chunks
 
+#: From so many pieces on it takes less time to compile a loop than to run it in Python.
+_MANY_PIECES = 50
+
 
 class HeldRows(NamedTuple):
     """What predictions know of training rows."""
@@ -307,16 +310,21 @@ def _concat_pieces(
     :param shapes: Of a row of each tensor.
     :param dtype: Their float.
     """
-    arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         values = function(k)
         return (k + 1, *(a.write(k, v) for a, v in zip(arrays, values, strict=True)))
 
-    _, *arrays = tf.while_loop(
-        lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
-    )
-    return [
-        tf.ensure_shape(array.concat(), [None, *shape])
-        for array, shape in zip(arrays, shapes, strict=True)
-    ]
+    def run() -> list[tf.Tensor]:
+        arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
+        _, *arrays = tf.while_loop(
+            lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
+        )
+        return [
+            tf.ensure_shape(array.concat(), [None, *shape])
+            for array, shape in zip(arrays, shapes, strict=True)
+        ]
+
+    if tf.executing_eagerly() and int(count) > _MANY_PIECES:
+        return tf.function(run, autograph=False)()
+    return run()

@@ -67,7 +67,7 @@ def _check(predict: Callable[..., Any], mean: Array, cov: Array) -> None:
 class TestBlocks:
     @of_cases(BLOCK_CASES)
     def test_equation(self, case: Case) -> None:
-        held = [np.flatnonzero(UNEVEN_BLOCKS == label) for label in NEW_BLOCKS]
+        held = [np.flatnonzero(label == UNEVEN_BLOCKS) for label in NEW_BLOCKS]
         expected = _expected(case, held, NEW_BLOCKS[:, None] == NEW_BLOCKS)
         model = case.model()
         _check(lambda **full: model.predict_f(XNEW, blocks=NEW_BLOCKS, **full), *expected)
@@ -92,10 +92,28 @@ class TestBlocks:
             for one, other in zip(actual, exact.predict_f(XNEW, full_cov)):
                 assert_close(one, other)
 
+    def test_many_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Then the loop over them is compiled; by default from more blocks on."""
+        model = BLOCK_CASES["everything"].model()
+        variables = model.trainable_variables
+
+        def value_and_gradients() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            with tf.GradientTape() as tape:
+                mean, variance = model.predict_f(XNEW, blocks=NEW_BLOCKS)
+                value = tf.reduce_sum(mean) + tf.reduce_sum(variance)
+            return value, tape.gradient(value, variables)
+
+        expected, by_variable = value_and_gradients()
+        monkeypatch.setattr("gpflow_pep.inference.held_rows._MANY_PIECES", 2)
+        value, gradients = value_and_gradients()
+        assert_close(value, expected)
+        for gradient, wanted in zip(gradients, by_variable, strict=True):
+            assert_close(gradient, wanted, scale=1.0)
+
     def test_nearest_centre(self) -> None:
         case = Case(blocks=SPARSE_LABELS)
         problem, names = case.problem, np.unique(SPARSE_LABELS)
-        centres = np.stack([problem.X[SPARSE_LABELS == name].mean(axis=0) for name in names])
+        centres = np.stack([problem.X[name == SPARSE_LABELS].mean(axis=0) for name in names])
         scaled = (part / problem.lengthscales for part in (centres, XNEW))
         labels = names[np.concatenate(held_reference.nearest(*scaled, 1))]
         assert len(set(labels)) > 2
@@ -255,17 +273,19 @@ class TestBoth:
         assert_close(cov, np.swapaxes(cov, 1, 2))
         assert np.min(np.linalg.eigvalsh(cov)) > -1e-10
 
-    def test_graphs_of_any_number_of_rows(self, case: Case, options: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("full_cov", [False, pytest.param(True, marks=pytest.mark.slow)])
+    def test_graphs_of_any_number_of_rows(
+        self, case: Case, options: dict[str, Any], full_cov: bool
+    ) -> None:
         model = case.model()
-        for full_cov in (False, True):
-            predict = tf.function(
-                lambda Xnew, full_cov=full_cov: model.predict_f(Xnew, full_cov, **options),
-                input_signature=[tf.TensorSpec([None, None], tf.float64)],
-            )
-            for Xnew in (XNEW, XNEW[:1], XNEW[:0]):
-                expected = model.predict_f(Xnew, full_cov, **options)
-                for actual, wanted in zip(predict(Xnew), expected):
-                    np.testing.assert_allclose(actual, wanted, rtol=1e-9, atol=1e-11)
+        predict = tf.function(
+            lambda Xnew: model.predict_f(Xnew, full_cov, **options),
+            input_signature=[tf.TensorSpec([None, None], tf.float64)],
+        )
+        for Xnew in (XNEW, XNEW[:1], XNEW[:0]):
+            expected = model.predict_f(Xnew, full_cov, **options)
+            for actual, wanted in zip(predict(Xnew), expected):
+                np.testing.assert_allclose(actual, wanted, rtol=1e-9, atol=1e-11)
 
     def test_data_of_any_number_of_rows(self, case: Case, options: dict[str, Any]) -> None:
         model = case.model()
@@ -293,11 +313,10 @@ class TestBoth:
             result = value(Xnew)
         by_X, by_scales = tape.gradient(result, [Xnew, lengthscales.unconstrained_variable])
         step = 1e-5
-        for place in ((0, 0), (5, 1)):
-            shift = np.zeros_like(XNEW)
-            shift[place] = step
-            difference = (value(Xnew + shift) - value(Xnew - shift)) / (2.0 * step)
-            assert float(by_X[place]) == pytest.approx(float(difference), rel=1e-6, abs=1e-7)
+        shift = np.zeros_like(XNEW)
+        shift[5, 1] = step
+        difference = (value(Xnew + shift) - value(Xnew - shift)) / (2.0 * step)
+        assert float(by_X[5, 1]) == pytest.approx(float(difference), rel=1e-6, abs=1e-7)
         variable = lengthscales.unconstrained_variable
         values = []
         for sign in (1.0, -1.0):
@@ -307,6 +326,37 @@ class TestBoth:
         difference = (values[0] - values[1]) / (2.0 * step)
         assert float(by_scales[0]) == pytest.approx(difference, rel=1e-6, abs=1e-7)
 
+    def test_copies(self, case: Case, options: dict[str, Any]) -> None:
+        model = case.model()
+        posterior = model.posterior(neighbours=options.get("neighbours"))
+        expected = posterior.predict_f(XNEW, **options)
+        for one in (
+            gpflow.utilities.deepcopy(model),
+            copy.deepcopy(posterior),
+            gpflow.utilities.deepcopy(posterior),
+        ):
+            for actual, wanted in zip(one.predict_f(XNEW, **options), expected):
+                assert_close(actual, wanted)
+
+    def test_not_where_rows_are_elsewhere(self, case: Case, options: dict[str, Any]) -> None:
+        class Two(Reduction):
+            count = 2
+
+        model = case.model()
+        model.reduction = Two()
+        with pytest.raises(ValueError, match=r"(?s)got it where 2 processes.*expected one"):
+            model.predict_f(XNEW, **options)
+        model.posterior().predict_f(XNEW)
+
+
+@pytest.mark.parametrize(
+    "case, options",
+    [
+        pytest.param(*KINDS["blocks"], marks=pytest.mark.slow, id="blocks"),
+        pytest.param(*KINDS["neighbours"], id="neighbours"),
+    ],
+)
+class TestOneOfBoth:
     @pytest.mark.slow
     def test_saved_model(self, case: Case, options: dict[str, Any], tmp_path: Path) -> None:
         model = case.model()
@@ -329,18 +379,6 @@ class TestBoth:
         for actual, wanted in zip(loaded.compiled(XNEW), expected):
             assert_close(actual, wanted)
 
-    def test_copies(self, case: Case, options: dict[str, Any]) -> None:
-        model = case.model()
-        posterior = model.posterior(neighbours=options.get("neighbours"))
-        expected = posterior.predict_f(XNEW, **options)
-        for one in (
-            gpflow.utilities.deepcopy(model),
-            copy.deepcopy(posterior),
-            gpflow.utilities.deepcopy(posterior),
-        ):
-            for actual, wanted in zip(one.predict_f(XNEW, **options), expected):
-                assert_close(actual, wanted)
-
     def test_float32(self, case: Case, options: dict[str, Any]) -> None:
         expected = case.model().predict_f(XNEW, **options)
         gpflow.config.set_default_float(np.float32)
@@ -360,16 +398,6 @@ class TestBoth:
             for actual, wanted in zip(predict(Xnew, **options), expected):
                 assert actual.dtype == tf.float32
                 assert_close(actual, wanted, rtol=2e-3)
-
-    def test_not_where_rows_are_elsewhere(self, case: Case, options: dict[str, Any]) -> None:
-        class Two(Reduction):
-            count = 2
-
-        model = case.model()
-        model.reduction = Two()
-        with pytest.raises(ValueError, match="(?s)got it where 2 processes.*expected one"):
-            model.predict_f(XNEW, **options)
-        model.posterior().predict_f(XNEW)
 
 
 def _of_rows() -> "pep.models.PEPRegression":
@@ -456,4 +484,4 @@ class TestRefused:
         model = _of_rows()
         predict = tf.function(lambda Xnew: model.predict_f(Xnew, neighbours=3))
         with pytest.raises(tf.errors.InvalidArgumentError, match="Check the new inputs"):
-            predict(np.where(XNEW == XNEW[0, 0], np.nan, XNEW))
+            predict(np.where(XNEW[0, 0] == XNEW, np.nan, XNEW))
