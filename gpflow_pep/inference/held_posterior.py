@@ -152,6 +152,7 @@ class HeldRowsPosterior(AbstractPosterior):
         return self._predict_f(self._fresh(), Xnew, full_cov, full_output_cov, choice)
 
     def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
+        Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Cached(*cache).X))
         mean, covariance = self._conditional_with_precompute(cache, Xnew, *options)
         return self._add_mean_function(Xnew, mean), covariance
 
@@ -177,7 +178,6 @@ class HeldRowsPosterior(AbstractPosterior):
         choice: Choice = _DEFAULT,
     ) -> MeanAndVariance:
         cached = Cached(*map(tf.convert_to_tensor, cache))
-        Xnew = _check_new_rows(Xnew, cached.X)
         if choice.blocks is not None:
             found = self._given_blocks(cached, Xnew, choice, full_cov)
         else:
@@ -231,11 +231,12 @@ class HeldRowsPosterior(AbstractPosterior):
         return given_neighbours(known, Xnew, index, full_cov, size)
 
     def _search_tree(self, cached: Cached, is_own: bool) -> NearestNeighbors | None:
-        """Index the rows; once for those in the cache. A graph has no use for an index."""
+        """Index the rows, once for those of a cache of tensors: variables may be assigned."""
         if not tf.executing_eagerly():
-            return None
-        tree = self._tree if is_own and self._tree else search_tree(cached.X / cached.scales)
-        self._tree = tree if is_own else self._tree
+            return None  # a graph has no use for it
+        keeps = is_own and self._precompute_cache is PrecomputeCacheType.TENSOR
+        tree = self._tree if keeps and self._tree else search_tree(cached.X / cached.scales)
+        self._tree = tree if keeps else None
         return tree
 
     def _number(self, neighbours: int | None, X: tf.Tensor) -> int:
@@ -320,7 +321,7 @@ def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> 
 def _check_labels(labels: Any, Xnew: tf.Tensor) -> tf.Tensor:
     try:
         labels = tf.convert_to_tensor(labels)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         labels = tf.constant("")
     num_new = Xnew.shape[0]
     same = (labels.shape.rank == 1 and None in (num_new, labels.shape[0])) or (

@@ -326,5 +326,6 @@ def _concat_pieces(
         ]
 
     if tf.executing_eagerly() and int(count) > _MANY_PIECES:
-        return tf.function(run, autograph=False)()
+        # Compiled for this once: a tf.function that is called would warn that it is traced often.
+        return tf.function(run, autograph=False).get_concrete_function()()
     return run()

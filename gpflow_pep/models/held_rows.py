@@ -23,10 +23,12 @@ class HeldRowsModel(InternalDataModel):
     It wants ``_prior()``, and ``_blocks`` and ``neighbours`` where it has them.
     """
 
-    neighbours: int | None = None
-    """How many near rows the model was trained with, and predicts with; None: none."""
-
     _blocks: BlockPlan | None = None
+
+    @property
+    def neighbours(self) -> int:
+        """How many near rows the model was trained with, and predicts with; 0: none."""
+        return 0
 
     def _prior(self) -> RegressionPrior:
         raise NotImplementedError
@@ -107,7 +109,7 @@ class HeldRowsModel(InternalDataModel):
             self.inducing_variable,
             self.mean_function,
             blocks=blocks,
-            neighbours=(self.neighbours if neighbours is None else neighbours) or 0,
+            neighbours=self.neighbours if neighbours is None else neighbours,
             chunk_size=self.chunk_size,
             precompute_cache=precompute_cache,
         )

@@ -202,11 +202,14 @@ class TestNeighbours:
         ]
         assert errors[1] < 0.6 * errors[0]
 
-    def test_of_the_model_by_default(self) -> None:
+    def test_of_the_model_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def trained_with(m: int) -> None:
+            monkeypatch.setattr(pep.models.PEPRegression, "neighbours", m)
+
         model = ROW_CASES["everything"].model()
         expected = {m: model.predict_f(XNEW, neighbours=m) for m in (0, 3, 4, N)}
         plain = model.predict_f(XNEW)
-        model.neighbours = 4
+        trained_with(4)
         for arguments, m in (({}, 4), ({"neighbours": 0}, 0), ({"neighbours": 3}, 3)):
             for posterior in (model, model.posterior()):
                 for actual, wanted in zip(posterior.predict_f(XNEW, **arguments), expected[m]):
@@ -220,7 +223,7 @@ class TestNeighbours:
         normal = -0.5 * (np.log(2.0 * np.pi * variance) + np.square(mean) / variance)
         assert_close(density, np.sum(normal, axis=1))
         assert model.predict_f_samples(XNEW, 3).shape == (3, len(XNEW), 2)
-        model.neighbours = 10 * N  # more than there are rows
+        trained_with(10 * N)  # more than there are rows
         for actual, wanted in zip(model.predict_f(XNEW), expected[N]):
             assert_close(actual, wanted)
 
