@@ -16,6 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from .. import checks
 from ..covariances import input_scales, nearest_by_products, nearest_by_tree, search_tree
+from ..covariances.evaluate import lean
 from .held_rows import (
     Basis,
     BlockRows,
@@ -120,6 +121,7 @@ class HeldRowsPosterior(AbstractPosterior):
         super().update_cache(precompute_cache)
         self._tree = None
 
+    @lean
     def predict_f(
         self,
         Xnew: InputData,
@@ -138,6 +140,7 @@ class HeldRowsPosterior(AbstractPosterior):
         choice = Choice(blocks, neighbours)
         return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, choice)
 
+    @lean
     def fused_predict_f(
         self,
         Xnew: InputData,
