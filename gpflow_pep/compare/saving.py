@@ -296,7 +296,7 @@ def export_saved_model(directory: str | PathLike[str], fitted: FittedModel) -> N
         mean, variance = predictor.predict_y(X)  # X: float64 [N, D], original units
 
     Where the target is a class it gives the probabilities of the classes, [N, C]. It keeps q(u),
-    not the training data.
+    not the training data, which only a regression model's predictions with neighbours need.
 
     :param directory: The folder to write.
     :param fitted: The trained model.

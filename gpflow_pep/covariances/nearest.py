@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.kernels import Combination, Kernel, Static, Stationary
+from gpflow.kernels import Kernel
+
+from .distance import scaled_inputs
 
 #: The most rows in a group, where neighbours are fewer than a quarter of that. Larger groups hold
 #: nearer neighbours; the covariances within them cost this many times M for each row.
@@ -40,7 +42,7 @@ def nearest_predecessors(X: AnyNDArray, kernel: Kernel, m: int) -> NearestPredec
     :param kernel: The kernel, of one output, with the hyperparameters it has now.
     :param m: The most neighbours of a row, at least 1.
     """
-    X = scaled_inputs(kernel, X)
+    X = scaled_inputs(kernel, tf.convert_to_tensor(X)).numpy()
     num_groups = -(-len(X) // largest_group(m))
     size = -(-len(X) // num_groups)
     rows = np.full([num_groups, size], -1, np.int32)
@@ -59,39 +61,6 @@ def largest_group(m: int) -> int:
     :param m: The most neighbours of a row.
     """
     return max(GROUP_SIZE, 4 * (m + 1))
-
-
-def scaled_inputs(kernel: Kernel, X: AnyNDArray) -> AnyNDArray:
-    """
-    Compute inputs in units in which distances say how much f can change, [N, D] in float64.
-
-    The unit of an input is the smallest lengthscale that a stationary part of the kernel has for
-    it. Where only other parts see it, it is the input's standard deviation (1 where that is 0);
-    where none does, infinity.
-
-    :param kernel: Any kernel of one output; sums and products are looked into.
-    :param X: Inputs, [N, D].
-    """
-    X = np.asarray(X, np.float64)
-    scales, seen = np.full(X.shape[1], np.inf), np.zeros(X.shape[1], dtype=bool)
-    for part in _parts(kernel):
-        columns = np.arange(X.shape[1])[part.active_dims]
-        seen[columns] = True
-        if isinstance(part, Stationary):
-            lengthscales = np.abs(tf.cast(part.lengthscales, tf.float64).numpy())
-            scales[columns] = np.minimum(scales[columns], lengthscales)
-    deviations = X.std(axis=0)
-    deviations[deviations == 0.0] = 1.0
-    return X / np.where(np.isinf(scales) & seen, deviations, scales)
-
-
-def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """List what sums and products are made of, but for constants and white noise."""
-    if isinstance(kernel, Combination):
-        for part in kernel.kernels:
-            yield from _parts(part)
-    elif not isinstance(kernel, Static):
-        yield kernel
 
 
 def _halve(X: AnyNDArray, rows: AnyNDArray, num_groups: int) -> Iterator[AnyNDArray]:

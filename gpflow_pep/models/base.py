@@ -12,7 +12,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
-from gpflow.posteriors import BasePosterior, PrecomputeCacheType
+from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from .. import checks
 from ..covariances import check_inducing_variable, whiten
@@ -109,7 +109,7 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     def posterior(
         self,
         precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
-    ) -> BasePosterior:
+    ) -> AbstractPosterior:
         """
         Create the GPflow posterior, for fast predictions.
 

@@ -268,7 +268,7 @@ class PEP(InternalDataModel):
         "return: []",
     )
     def certified_bound(self) -> tf.Tensor:
-        """Compute log Z less what unproved rows lack, always a bound: see :meth:`certified_rows`."""
+        """Compute log Z less what unproved rows lack: a bound. See :meth:`certified_rows`."""
         log_z, (_, shortfall) = self._certify("certified_bound")
         (lacking,) = self.reduction.total([tf.reduce_sum(shortfall)])
         return checks.require_finite(log_z - lacking, "certified bound", ADVICE)

@@ -17,8 +17,9 @@ from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..energies.neighbours import rows_with_neighbours
 from ..inference.posterior import Natural
 from ..ops import chunks
-from .base import ADVICE, InternalDataModel
+from .base import ADVICE
 from .conditional import require_bound
+from .held_rows import HeldRowsModel
 from .neighbours import NeighbourPlan, check_neighbours, check_single_power
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
@@ -31,7 +32,7 @@ _BOUNDS: dict[str, tuple[Bound, Bound]] = {
 }
 
 
-class PEPRegression(InternalDataModel):
+class PEPRegression(HeldRowsModel):
     r"""
     Sparse GP regression by Power Expectation Propagation.
 
@@ -114,7 +115,6 @@ class PEPRegression(InternalDataModel):
             chunk_size,
         )
         self._conditional = checks.check_conditional(conditional)
-        self._blocks: chunks.BlockPlan | None = None
         self.neighbour_plan: NeighbourPlan | None = None
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)

@@ -129,10 +129,12 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     some = tf.nest.flatten(rows)[0]
     total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
-    if isinstance(total, int):
+    if isinstance(total, int) and isinstance(chunk_size, int):
         # Equal chunks: a small remainder would cost a graph of its own and run slowly.
-        chunk_size = -(-total // -(-total // chunk_size))
-    count = -(-total // chunk_size)
+        chunk_size = -(-total // max(-(-total // chunk_size), 1)) or 1
+        count = max(-(-total // chunk_size), 1)
+    else:
+        count = tf.maximum(-(-total // chunk_size), 1)
     first = total - (count - 1) * chunk_size
 
     def take(k: Any) -> Tensors:
@@ -342,7 +344,11 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
         values = tf.nest.flatten(function(chunks.take(k)))
         return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
 
-    arrays = [tf.TensorArray(value.dtype, size=chunks.count - 1) for value in head]
+    shapes = [[None, *value.shape[1:]] for value in head]
+    arrays = [
+        tf.TensorArray(value.dtype, size=chunks.count - 1, element_shape=shape)
+        for value, shape in zip(head, shapes, strict=True)
+    ]
     _, *arrays = tf.while_loop(
         lambda k, *_: k < chunks.count,
         add,
@@ -350,10 +356,15 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,
     )
-    whole = [
-        tf.concat([value, tf.reshape(array.stack(), [-1, *value.shape[1:]])], axis=0)
-        for value, array in zip(head, arrays, strict=True)
+    # None may be left where the number of chunks is not known: only `concat` can do that, which XLA
+    # in turn does not know.
+    rest = [
+        tf.reshape(array.stack(), [-1, *shape[1:]])
+        if isinstance(chunks.count, int)
+        else array.concat()
+        for array, shape in zip(arrays, shapes, strict=True)
     ]
+    whole = [tf.concat(parts, axis=0) for parts in zip(head, rest, strict=True)]
     return tf.nest.pack_sequence_as(structure, whole)
 
 

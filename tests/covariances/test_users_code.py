@@ -74,3 +74,7 @@ def test_models_take_kernels_and_means_that_branch_on_tensors(likelihood: Any) -
     assert_close(tf.function(model.training_loss)(), model.training_loss(), rtol=1e-9)
     for actual, expected in zip(tf.function(model.predict_f)(X), model.predict_f(X)):
         assert_close(actual, expected, rtol=1e-9)
+    if likelihood is None:
+        with_rows = tf.function(lambda Xnew: model.predict_f(Xnew, neighbours=3))
+        for actual, expected in zip(with_rows(X), model.predict_f(X, neighbours=3)):
+            assert_close(actual, expected, rtol=1e-9)

@@ -24,6 +24,20 @@ def test_row_chunks_hold_every_row_once(num_rows: int, chunk_size: int) -> None:
     assert max(map(len, taken)) <= chunk_size and min(map(len, taken)) >= 1
 
 
+def test_no_rows() -> None:
+    """Then there is one chunk, which has none."""
+    spec = [tf.TensorSpec([None, 2], tf.float64)]
+
+    def double(rows: tf.Tensor) -> tf.Tensor:
+        return chunks.map_over_chunks(lambda some: 2.0 * some, chunks.row_chunks(rows, 3))
+
+    unknown = tf.function(double, input_signature=spec)
+    for num_rows in (0, 1, 3, 4, 9):
+        rows = tf.ones([num_rows, 2], tf.float64)
+        for actual in (double(rows), unknown(rows)):
+            np.testing.assert_array_equal(actual, 2.0 * rows)
+
+
 @pytest.mark.parametrize(
     "sizes", [[1], [5], [1, 1, 1], [3, 1, 4, 1, 5], [2, 2, 2, 2], [9, 1], list(range(1, 12))]
 )

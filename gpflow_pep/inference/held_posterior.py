@@ -1,0 +1,342 @@
+"""The posterior of a model whose predictions know rows of the training data."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData, MeanAndVariance, TensorType
+from gpflow.conditionals.util import expand_independent_outputs
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.mean_functions import MeanFunction
+from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
+from sklearn.neighbors import NearestNeighbors
+
+from .. import checks
+from ..covariances import input_scales, nearest_by_products, nearest_by_tree, search_tree
+from ..covariances.evaluate import lean
+from .held_rows import (
+    Basis,
+    BlockRows,
+    HeldRows,
+    Known,
+    Prediction,
+    SharedPosterior,
+    given_blocks,
+    given_neighbours,
+)
+
+#: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
+NEAREST = "nearest"
+
+
+class Cached(NamedTuple):
+    """What the posterior computes once; its tensors in the order of GPflow's cache."""
+
+    W: tf.Tensor
+    """[1, M, M], inverse Cholesky factor of ``Kuu``."""
+
+    mean: tf.Tensor
+    """[M, P], of q(v)."""
+
+    root: tf.Tensor
+    """[M, M], square root of the covariance of q(v)."""
+
+    X: tf.Tensor
+    """[N, D], inputs of the training rows."""
+
+    r: tf.Tensor
+    """[N, P], their targets less the mean function."""
+
+    noise: tf.Tensor
+    """[N], their noise variances."""
+
+    scales: tf.Tensor
+    """[D], see :func:`~gpflow_pep.covariances.distance.input_scales`."""
+
+
+#: Which of the axes of each can change: that of rows.
+_DYNAMIC = Cached(
+    (False,) * 3, (False,) * 2, (False,) * 2, (True, False), (True, False), (True,), (False,)
+)
+
+
+class Choice(NamedTuple):
+    """Which training rows a prediction is to know."""
+
+    blocks: Any = None
+    """The block of each new row, [N_new] labels, or ``"nearest"``. None: no block."""
+
+    neighbours: int | None = None
+    """How many near rows each new row is given; 0: none; None: the posterior's own number."""
+
+
+_DEFAULT = Choice()
+
+
+class HeldRowsPosterior(AbstractPosterior):
+    """
+    A GPflow posterior that holds the training rows, see :mod:`gpflow_pep.inference.held_rows`.
+
+    Its predictions take what :meth:`gpflow_pep.models.regression.PEPRegression.predict_f` does. Its
+    cache is q(v) and the rows, N (D + P + 1) numbers; rows are projected on the inducing variables
+    when a prediction needs them. In eager mode neighbours are found by a tree; in graphs and files,
+    which would have to leave Python for it, from all distances.
+
+    :param compute: Computes W, q(v) and the rows, for the parameters as they are.
+    :param kernel: The kernel.
+    :param inducing_variable: The inducing variables.
+    :param mean_function: The mean function.
+    :param blocks: The blocks of the rows, or None where there are none.
+    :param neighbours: How many near rows predictions know where they are not told.
+    :param chunk_size: The most rows at a time; None: chosen.
+    :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+    """
+
+    X_data: InducingVariables
+    kernel: Kernel
+
+    def __init__(
+        self,
+        compute: Callable[[], tuple[tf.Tensor, SharedPosterior, HeldRows]],
+        kernel: Kernel,
+        inducing_variable: InducingVariables,
+        mean_function: MeanFunction,
+        *,
+        blocks: BlockRows | None,
+        neighbours: int,
+        chunk_size: int | None,
+        precompute_cache: PrecomputeCacheType | str | None,
+    ) -> None:
+        super().__init__(kernel, inducing_variable, mean_function=mean_function)
+        self._compute = compute
+        self._blocks, self._neighbours, self._chunk_size = blocks, neighbours, chunk_size
+        self._tree: NearestNeighbors | None = None
+        self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
+
+    def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
+        """See :meth:`gpflow.posteriors.AbstractPosterior.update_cache`."""
+        super().update_cache(precompute_cache)
+        self._tree = None
+
+    @lean
+    def predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        blocks: Any = None,
+        neighbours: int | None = None,
+    ) -> MeanAndVariance:
+        """See :meth:`gpflow_pep.models.regression.PEPRegression.predict_f`; from the cache."""
+        if self.cache is None:
+            raise ValueError(
+                "cache: got none, expected one that was computed. Call update_cache to set it, or"
+                " use fused_predict_f."
+            )
+        choice = Choice(blocks, neighbours)
+        return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, choice)
+
+    @lean
+    def fused_predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        blocks: Any = None,
+        neighbours: int | None = None,
+    ) -> MeanAndVariance:
+        """See :meth:`predict_f`; without the cache, for the parameters as they are."""
+        choice = Choice(blocks, neighbours)
+        return self._predict_f(self._fresh(), Xnew, full_cov, full_output_cov, choice)
+
+    def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
+        Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Cached(*cache).X))
+        mean, covariance = self._conditional_with_precompute(cache, Xnew, *options)
+        return self._add_mean_function(Xnew, mean), covariance
+
+    def _fresh(self) -> tuple[tf.Tensor, ...]:
+        return tuple(computed.value for computed in self._precompute())
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        W, q, rows = self._compute()
+        cached = Cached(W, *q, *rows, input_scales(self.kernel, rows.X))
+        return tuple(map(PrecomputedValue, cached, _DYNAMIC))
+
+    def _conditional_fused(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return self._conditional_with_precompute(self._fresh(), Xnew, full_cov, full_output_cov)
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: TensorType,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        choice: Choice = _DEFAULT,
+    ) -> MeanAndVariance:
+        cached = Cached(*map(tf.convert_to_tensor, cache))
+        if choice.blocks is not None:
+            found = self._given_blocks(cached, Xnew, choice, full_cov)
+        else:
+            m = self._number(choice.neighbours, cached.X)
+            tree = self._search_tree(cached, cache is self.cache) if m else None
+            found = self._given_neighbours(cached, Xnew, m, tree, full_cov)
+        advice = (
+            "Check the new inputs. If they are right, a block or some neighbours could not be"
+            " factorised: give the likelihood more noise."
+        )
+        mean = checks.require_finite(found.mean, "mean of predictions", advice)
+        covariance = checks.require_finite(found.covariance, "covariance of predictions", advice)
+        axis = 0 if full_cov else -1
+        covariance = tf.repeat(tf.expand_dims(covariance, axis), mean.shape[1], axis=axis)
+        return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
+
+    def _known(self, cached: Cached) -> Known:
+        W, mean, root, *rows, _ = cached
+        basis = Basis(W, self.X_data, self.kernel)
+        return Known(basis, SharedPosterior(mean, root), HeldRows(*rows))
+
+    def _given_blocks(
+        self, cached: Cached, Xnew: tf.Tensor, choice: Choice, full_cov: bool
+    ) -> Prediction:
+        if self._blocks is None:
+            raise ValueError(
+                "blocks: got them for a model without blocks, expected none. Leave them out and ask"
+                " for neighbours, or give the model blocks."
+            )
+        check_neighbours(choice.neighbours or 0, cached.X.shape[0], True)
+        X, scales = cached.X, cached.scales
+        place = places_of(self._blocks, choice.blocks, X / scales, Xnew / scales)
+        known = self._known(cached)
+        return given_blocks(known, self._blocks, Xnew, place, full_cov, self._chunk_size)
+
+    def _given_neighbours(
+        self, cached: Cached, Xnew: tf.Tensor, m: int, tree: Any, full_cov: bool
+    ) -> Prediction:
+        known, size = self._known(cached), self._chunk_size
+        if m == 0 and full_cov:  # as if all were new rows of one block that has no rows
+            none = BlockRows(*(tf.zeros([number], tf.int32) for number in (1, 0, 2)))
+            place = tf.zeros_like(Xnew[:, 0], tf.int32)
+            return given_blocks(known, none, Xnew, place, full_cov, size)
+        X, scaled = cached.X / cached.scales, Xnew / cached.scales
+        if m == 0:
+            index = tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
+        elif tree is None:
+            index = nearest_by_products(X, scaled, m)
+        else:
+            index = nearest_by_tree(tree, scaled, m)
+        return given_neighbours(known, Xnew, index, full_cov, size)
+
+    def _search_tree(self, cached: Cached, is_own: bool) -> NearestNeighbors | None:
+        """Index the rows, once for those of a cache of tensors: variables may be assigned."""
+        if not tf.executing_eagerly():
+            return None  # a graph has no use for it
+        keeps = is_own and self._precompute_cache is PrecomputeCacheType.TENSOR
+        tree = self._tree if keeps and self._tree else search_tree(cached.X / cached.scales)
+        self._tree = tree if keeps else None
+        return tree
+
+    def _number(self, neighbours: int | None, X: tf.Tensor) -> int:
+        """How many neighbours a prediction knows: no more than there are rows."""
+        known = X.shape[0]
+        if neighbours is None:
+            return self._neighbours if known is None else min(self._neighbours, known)
+        check_neighbours(neighbours, known, self._blocks is not None)
+        return int(neighbours)
+
+
+def check_neighbours(neighbours: Any, num_data: int | None, has_blocks: bool) -> None:
+    """
+    Check how many neighbours a prediction is to know.
+
+    :param neighbours: The number.
+    :param num_data: N, or None where it is not known.
+    :param has_blocks: Whether rows come in blocks: new rows then know a block, or no row.
+    :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks.
+    """
+    is_number = isinstance(neighbours, (int, np.integer)) and not isinstance(neighbours, bool)
+    if not is_number or neighbours < 0 or (num_data is not None and neighbours > num_data):
+        raise ValueError(
+            f"neighbours: got {neighbours!r}, expected an integer from 0 to"
+            f" {'the number of rows' if num_data is None else num_data}, the training rows that"
+            " there are. Choose another number, often 10 to 30."
+        )
+    if neighbours and has_blocks:
+        raise ValueError(
+            f"neighbours: got {neighbours} for a model with blocks, expected 0. Leave them out"
+            f" and give blocks, such as blocks={NEAREST!r}."
+        )
+
+
+def _check_new_rows(Xnew: TensorType, X: tf.Tensor) -> tf.Tensor:
+    Xnew = tf.convert_to_tensor(Xnew, X.dtype)
+    rank, columns = Xnew.shape.rank, X.shape[1]
+    if rank != 2 or (None not in (columns, Xnew.shape[1]) and Xnew.shape[1] != columns):
+        raise ValueError(
+            f"Xnew: got shape {tuple(Xnew.shape)}, expected [N, {columns}], two axes and the"
+            " columns of X, where predictions know training rows. Reshape it."
+        )
+    checks.check_finite("Xnew", Xnew)
+    return tf.ensure_shape(Xnew, [None, columns])
+
+
+@check_shapes(
+    "X: [N, D]",
+    "Xnew: [N_new, D]",
+    "return: [N_new]",
+)
+def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
+    """
+    Find the block of each new row.
+
+    :param blocks: The blocks.
+    :param labels: The label of each new row, or "nearest".
+    :param X: Inputs of the training rows, scaled.
+    :param Xnew: Inputs of the new rows, scaled.
+    """
+    num_blocks = blocks.names.shape[0]
+    if isinstance(labels, str):
+        if labels != NEAREST:
+            raise ValueError(
+                f"blocks: got {labels!r}, expected {NEAREST!r} or an integer for each row. Use"
+                f" {NEAREST!r} for the block with the nearest centre."
+            )
+        member = tf.repeat(tf.range(num_blocks), blocks.start[1:] - blocks.start[:-1])
+        centres = tf.math.unsorted_segment_mean(tf.gather(X, blocks.rows), member, num_blocks)
+        return nearest_by_products(centres, Xnew, 1)[:, 0]
+    labels = _check_labels(labels, Xnew)
+    place = tf.minimum(tf.searchsorted(blocks.names, labels), num_blocks - 1)
+    known = tf.reduce_all(tf.equal(tf.gather(blocks.names, place), labels))
+    message = (
+        f"blocks: got the label of no block, expected labels of the {num_blocks} blocks that the"
+        f' model has. Give these, or "{NEAREST}" for the block with the nearest centre.'
+    )
+    with tf.control_dependencies(checks.require(known, message)):
+        return tf.identity(place)
+
+
+def _check_labels(labels: Any, Xnew: tf.Tensor) -> tf.Tensor:
+    try:
+        labels = tf.convert_to_tensor(labels)
+    except (TypeError, ValueError, OverflowError):
+        labels = tf.constant("")
+    num_new = Xnew.shape[0]
+    same = (labels.shape.rank == 1 and None in (num_new, labels.shape[0])) or (
+        labels.shape.as_list() == [num_new]
+    )
+    if not labels.dtype.is_integer or not same:
+        raise ValueError(
+            f"blocks: got {labels.dtype.name} of shape {tuple(labels.shape)}, expected an integer"
+            f" for each of the {'new' if num_new is None else num_new} rows, the label of its"
+            " block. Give as many."
+        )
+    same = tf.equal(tf.shape(labels)[0], tf.shape(Xnew)[0])
+    message = "blocks: got another number of labels than new rows, expected as many. Give as many."
+    with tf.control_dependencies(checks.require(same, message)):
+        return tf.cast(labels, tf.int64)

@@ -1,0 +1,331 @@
+r"""
+Predictions that know rows of the training data as well as the inducing variables.
+
+A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent of v, and
+correlated with the residuals of rows nearby. Given v and the targets of some rows that are held,
+their inputs, residual targets r and noise variances :math:`\Sigma`,
+
+.. math::
+
+    f_* \mid v, r \sim N\big( A_*ᵀ v + g^T (r - Aᵀ v),\; D_{**} - gᵀ D_{h*} \big), \qquad
+    g = (D_{hh} + \Sigma)^{-1} D_{h*}
+
+and with q(v) of mean m and covariance :math:`B^{-1}`, with :math:`E = A_* - A g`,
+
+.. math::
+
+    f_* \sim N\big( Eᵀ m + gᵀ r,\; D_{**} - gᵀ D_{h*} + Eᵀ B^{-1} E \big)
+
+Which rows are held is the difference between the two functions here. With :func:`given_blocks` they
+are those of the new row's block: the partially independent conditional (PIC) of Snelson &
+Ghahramani (2007). With :func:`given_neighbours` they are a few near ones, others for each new row.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+
+from ..covariances import Projection, project_blocks
+from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, BlockPlan, map_over_chunks, row_chunks
+
+#: From so many pieces on it takes less time to compile a loop than to run it in Python.
+_MANY_PIECES = 50
+
+
+class HeldRows(NamedTuple):
+    """What predictions know of training rows."""
+
+    X: tf.Tensor
+    """[N, D], inputs."""
+
+    r: tf.Tensor
+    """[N, P], targets less the mean function."""
+
+    noise: tf.Tensor
+    """[N], noise variances."""
+
+
+class SharedPosterior(NamedTuple):
+    """q(v) of outputs that share the covariance."""
+
+    mean: tf.Tensor
+    """[M, P]."""
+
+    root: tf.Tensor
+    """[M, M], a square root of the covariance: it is the root times its transpose."""
+
+
+class Basis(NamedTuple):
+    """How rows are seen through the whitened inducing variables."""
+
+    W: tf.Tensor
+    """[1, M, M], inverse Cholesky factor of ``Kuu``."""
+
+    inducing_variable: InducingVariables
+    kernel: Kernel
+
+
+class Known(NamedTuple):
+    """All that predictions of new rows start from."""
+
+    basis: Basis
+    q: SharedPosterior
+    rows: HeldRows
+
+
+class Conditioned(NamedTuple):
+    """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the covariance of."""
+
+    E: tf.Tensor
+    """[G, T, M], :math:`(A_* - A g)ᵀ`."""
+
+    mean: tf.Tensor
+    """[G, T, P], :math:`gᵀ r`."""
+
+    D: tf.Tensor
+    """[G, T, T], :math:`D_{**} - gᵀ D_{h*}`."""
+
+
+class Prediction(NamedTuple):
+    """Moments of new rows, without the mean function; the outputs share the covariance."""
+
+    mean: tf.Tensor
+    """[N_new, P]."""
+
+    covariance: tf.Tensor
+    """[N_new, N_new], or its diagonal [N_new]."""
+
+
+class BlockRows(NamedTuple):
+    """Which rows are in which block."""
+
+    names: tf.Tensor
+    """[B], the label of each block, ascending."""
+
+    rows: tf.Tensor
+    """[N], rows of the first block, of the second, and so on."""
+
+    start: tf.Tensor
+    """[B + 1], where each block starts there."""
+
+
+def rows_of_blocks(plan: BlockPlan) -> BlockRows:
+    """
+    List the rows of each block.
+
+    :param plan: The blocks.
+    """
+    chunks = zip(np.split(plan.rows, plan.row_start[1:-1]), plan.width, strict=True)
+    by_size = [row[row >= 0] for rows, width in chunks for row in rows.reshape(-1, width)]
+    rows_of = [by_size[place] for place in np.argsort(plan.order)]
+    return BlockRows(
+        tf.constant(plan.names, tf.int64),
+        tf.constant(np.concatenate(rows_of), tf.int32),
+        tf.constant(np.cumsum([0, *map(len, rows_of)]), tf.int32),
+    )
+
+
+@check_shapes(
+    "A: [G, K, M]",
+    "D: [G, K, K]",
+    "r: [G, S, P]",
+    "noise: [G, S]",
+    "return.E: [G, T, M]",
+    "return.mean: [G, T, P]",
+    "return.D: [G, T, T]",
+)
+def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> Conditioned:
+    """
+    Condition new rows on held ones, in G groups of T new rows and then S held ones; K = T + S.
+
+    :param A: The rows projected on the whitened inducing variables.
+    :param D: Residual prior covariance of each group.
+    :param r: Targets of the held rows, less the mean function.
+    :param noise: Noise variances of the held rows.
+    """
+    new = tf.shape(A)[1] - tf.shape(noise)[1]
+    L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
+    V = tf.linalg.triangular_solve(L, D[:, new:, :new])  # g = L⁻ᵀ V
+    g = tf.linalg.triangular_solve(L, V, adjoint=True)
+    return Conditioned(
+        A[:, :new] - tf.matmul(g, A[:, new:], transpose_a=True),
+        tf.matmul(g, r, transpose_a=True),
+        D[:, :new, :new] - tf.matmul(V, V, transpose_a=True),
+    )
+
+
+@check_shapes(
+    "X: [G, K, D]",
+    "return.A: [G, K, M]",
+    "return.D: [G, K, K]",
+)
+def _project_groups(basis: Basis, X: tf.Tensor) -> Projection:
+    W, inducing_variable, kernel = basis
+    A, D = project_blocks(W, inducing_variable, kernel, X)
+    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
+    return Projection(tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1]), D)
+
+
+def _take(known: Known, Xnew: tf.Tensor, index: tf.Tensor) -> Conditioned:
+    """Condition groups of new rows [G, T, D] on the held rows of each [G, S]."""
+    X, r, noise = (tf.gather(part, index) for part in known.rows)
+    A, D = _project_groups(known.basis, tf.concat([Xnew, X], axis=1))
+    return condition_on_rows(A, D, r, noise)
+
+
+def _own_variance(of: Conditioned) -> tf.Tensor:
+    variance = tf.linalg.diag_part(of.D)
+    return tf.maximum(variance, tf.zeros_like(variance))  # rounding can make it negative
+
+
+@check_shapes(
+    "known.q.mean: [M, P]",
+    "known.q.root: [M, M]",
+    "Xnew: [N_new, D]",
+    "index: [N_new, m]",
+    "return.mean: [N_new, P]",
+    "return.covariance: [N_new, N_new] if full_cov",
+    "return.covariance: [N_new] if not full_cov",
+)
+def given_neighbours(
+    known: Known,
+    Xnew: tf.Tensor,
+    index: tf.Tensor,
+    full_cov: bool,
+    chunk_size: int | None = None,
+) -> Prediction:
+    r"""
+    Predict each new row from u and from training rows of its own, in chunks of new rows.
+
+    The model is that in which new rows come after all training rows and, given u and the targets
+    of its m training rows, each is independent of everything else. So the covariance of two of
+    them is :math:`E_iᵀ B^{-1} E_j`, what they share through u: it has no term of residuals, and
+    neighbours in common enter it by E alone. Variances have the term.
+
+    :param known: The inducing variables, q(v) and N training rows.
+    :param Xnew: The new rows.
+    :param index: The rows that each is given, numbers below N; m = 0: none.
+    :param full_cov: Whether to compute all covariances.
+    :param chunk_size: The most rows at a time, neighbours included; None: chosen.
+    """
+    q, group = known.q, (index.shape[1] or 0) + 1
+    size = max((chunk_size or CHUNK_ELEMENTS // max(q.mean.shape[0] or 1, group)) // group, 1)
+
+    def of_chunk(rows: Any) -> tuple[tf.Tensor, ...]:
+        X, index = rows
+        of = _take(known, X[:, None], index)
+        mean, root = tf.matmul(of.E, q.mean) + of.mean, tf.matmul(of.E[:, 0], q.root)
+        variance = _own_variance(of)[:, 0]
+        if full_cov:
+            return mean[:, 0], root, variance
+        return mean[:, 0], variance + tf.reduce_sum(tf.square(root), axis=1)
+
+    parts = map_over_chunks(of_chunk, row_chunks((Xnew, index), size))
+    if not full_cov:
+        return Prediction(*parts)
+    mean, root, variance = parts
+    return Prediction(mean, tf.matmul(root, root, transpose_b=True) + tf.linalg.diag(variance))
+
+
+@check_shapes(
+    "known.q.mean: [M, P]",
+    "known.q.root: [M, M]",
+    "Xnew: [N_new, D]",
+    "block: [N_new]",
+    "return.mean: [N_new, P]",
+    "return.covariance: [N_new, N_new] if full_cov",
+    "return.covariance: [N_new] if not full_cov",
+)
+def given_blocks(
+    known: Known,
+    blocks: BlockRows,
+    Xnew: tf.Tensor,
+    block: tf.Tensor,
+    full_cov: bool,
+    chunk_size: int | None = None,
+) -> Prediction:
+    r"""
+    Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
+
+    New rows of one block have their residual covariance in full. Those of different blocks share
+    what they do through u, :math:`E_iᵀ B^{-1} E_j`: a priori their residuals are independent. Where
+    q(v) is that of all blocks at :math:`\alpha = 1`, this is the exact conditional of that model.
+    The rows of one block are worked on at a time, and as many new ones.
+
+    :param known: The inducing variables, q(v) and the training rows.
+    :param blocks: The blocks of the rows.
+    :param Xnew: The new rows.
+    :param block: The block of each, as a place in ``blocks.names``.
+    :param full_cov: Whether to compute all covariances.
+    :param chunk_size: The most new rows at a time; None: chosen.
+    """
+    q, num_new = known.q, tf.shape(Xnew)[0]
+    order = tf.argsort(block, stable=True)
+    Xnew, block = tf.gather(Xnew, order), tf.gather(block, order)
+    start = _starts_of_pieces(block, num_new if full_cov else chunk_size or MIN_CHUNK)
+    stop = tf.concat([start[1:], [num_new]], axis=0)
+    block = tf.concat([block, [0]], axis=0)  # without new rows, one piece without rows
+
+    def of_piece(k: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        b, X = block[start[k]], Xnew[start[k] : stop[k]]
+        index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
+        of = _take(known, X[None], index[None])
+        mean, root = (tf.matmul(of.E, q.mean) + of.mean)[0], tf.matmul(of.E[0], q.root)
+        if full_cov:
+            columns = [start[k], num_new - stop[k]]
+            return mean, root, tf.pad(of.D[0], [[0, 0], columns])
+        return mean, _own_variance(of)[0] + tf.reduce_sum(tf.square(root), axis=1)
+
+    shapes = [q.mean.shape[1:], q.mean.shape[:1], [None]] if full_cov else [q.mean.shape[1:], []]
+    parts = _concat_pieces(of_piece, tf.shape(start)[0], shapes, Xnew.dtype)
+    back = tf.argsort(order)
+    mean, *spread = (tf.gather(part, back) for part in parts)
+    if not full_cov:
+        return Prediction(mean, spread[0])
+    root, D = spread
+    return Prediction(mean, tf.matmul(root, root, transpose_b=True) + tf.gather(D, back, axis=1))
+
+
+def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
+    """Where rows of sorted blocks are cut: each piece is of one block and has so many at most."""
+    place = tf.range(tf.shape(block)[0])
+    place_in_block = place - tf.searchsorted(block, block)
+    starts = tf.where(place_in_block % tf.maximum(size, 1) == 0)[:, 0]
+    return tf.concat([[0], tf.cast(starts[1:], tf.int32)], axis=0)
+
+
+def _concat_pieces(
+    function: Any, count: tf.Tensor, shapes: Sequence[Any], dtype: tf.DType
+) -> list[tf.Tensor]:
+    """
+    Concatenate tensors of pieces that have different numbers of rows, one piece at a time.
+
+    :param function: Gives the tensors of a piece.
+    :param count: How many pieces there are.
+    :param shapes: Of a row of each tensor.
+    :param dtype: Their float.
+    """
+
+    def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+        values = function(k)
+        return (k + 1, *(a.write(k, v) for a, v in zip(arrays, values, strict=True)))
+
+    def run() -> list[tf.Tensor]:
+        arrays = [tf.TensorArray(dtype, size=count, infer_shape=False) for _ in shapes]
+        _, *arrays = tf.while_loop(
+            lambda k, *_: k < count, add, (tf.constant(0), *arrays), parallel_iterations=1
+        )
+        return [
+            tf.ensure_shape(array.concat(), [None, *shape])
+            for array, shape in zip(arrays, shapes, strict=True)
+        ]
+
+    if tf.executing_eagerly() and int(count) > _MANY_PIECES:
+        # Compiled for this once: a tf.function that is called would warn that it is traced often.
+        return tf.function(run, autograph=False).get_concrete_function()()
+    return run()
