@@ -192,6 +192,29 @@ def pep_predict(
     return Qsf @ np.linalg.solve(K_bar, R), Kss - Qsf @ np.linalg.solve(K_bar, Qsf.T)
 
 
+def loo_log_density(prior: Prior, R: Array, noise: Array, factors: Factors) -> Array:
+    """
+    log p(y_n | the others) with each row a factor, summed over outputs: f_n given the other rows
+    under K_bar, plus the residual variance and the noise of the row itself.
+
+    :return: [N].
+    """
+    K, D = approximate_covariance(prior, noise, factors), np.diag(_residual_covariance(prior))
+    Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
+    densities = []
+    for n in range(len(R)):
+        others = np.arange(len(R)) != n
+        weights = np.linalg.solve(K[np.ix_(others, others)], Q[others, n])
+        variance = Q[n, n] - Q[others, n] @ weights + D[n] + noise[n]
+        densities.append(
+            sum(
+                gaussian_log_density(part[:, None], variance[None, None])
+                for part in (R[n] - weights @ R[others])[:, None]
+            )
+        )
+    return np.array(densities)
+
+
 def exact_log_marginal_likelihood(Kff: Array, R: Array, noise: Array) -> float:
     """log p(Y) of exact Gaussian process regression."""
     return gaussian_log_density(R, Kff + np.diag(noise))

@@ -178,8 +178,13 @@ def single_row_sums(
     :param alpha: The power, of all rows or of each.
     :param r: Targets less the mean function.
     """
-    precision = 1.0 / (noise + alpha * d)  # C⁻² of a block of one row
-    return sums_by_precision(A, precision, r, tf.math.log(noise) + log1p_ratio(d / noise, alpha))
+    logdet = tf.math.log(noise) + log1p_ratio(d / noise, alpha)
+    return sums_by_precision(A, row_precision(d, noise, alpha), r, logdet)
+
+
+def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute the precision with which each row is observed: C⁻² of a block of one row, [N]."""
+    return 1.0 / (noise + alpha * d)
 
 
 @check_shapes(

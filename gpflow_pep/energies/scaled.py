@@ -52,8 +52,12 @@ def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
     :param W: Inverse Cholesky factor of Kuu.
     """
     A, d, noise, alpha, r = project_single_rows(prior, rows, W)
-    precision = (1.0 - alpha) / noise + alpha / (noise + d)
-    return sums_by_precision(A, precision, r, tf.math.log(noise + d))
+    return sums_by_precision(A, row_precision(d, noise, alpha), r, tf.math.log(noise + d))
+
+
+def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute the precision with which each row is observed, [N]."""
+    return (1.0 - alpha) / noise + alpha / (noise + d)
 
 
 def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:

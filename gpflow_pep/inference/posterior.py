@@ -124,7 +124,7 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     "q.W: [broadcast L, M, M]",
     "q.c: [L, M, 1]",
     "return.m: [N, L]",
-    "return.s: [N, L]",
+    "return.s: [N, broadcast L]  # one for all where they share A and W",
 )
 def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
     """

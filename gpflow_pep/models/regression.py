@@ -12,10 +12,10 @@ from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
 from ..covariances import project, whiten
-from ..energies import collapsed, scaled
+from ..energies import collapsed, left_out, scaled
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..energies.neighbours import rows_with_neighbours
-from ..inference.posterior import Natural
+from ..inference.posterior import Natural, posterior_factor
 from ..ops import chunks
 from .base import ADVICE
 from .conditional import require_bound
@@ -30,6 +30,7 @@ _BOUNDS: dict[str, tuple[Bound, Bound]] = {
     "prior": (collapsed.single_rows, collapsed.blocks_of_rows),
     "scaled": (scaled.single_rows, scaled.blocks_of_rows),
 }
+_PRECISIONS = {"prior": collapsed.row_precision, "scaled": scaled.row_precision}
 
 
 class PEPRegression(HeldRowsModel):
@@ -216,6 +217,30 @@ class PEPRegression(HeldRowsModel):
         """
         mean, covariances = super().compute_qu()
         return mean, covariances[0]
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: [N]",
+    )
+    def loo_log_density(self) -> tf.Tensor:
+        r"""
+        Compute :math:`\log p(y_n | y_{-n})` of each row: see :mod:`gpflow_pep.energies.left_out`.
+
+        :raises ValueError: If rows come in blocks or have neighbours: they are then no factors of
+            their own that could be left out.
+        """
+        if self.has_blocks or self.neighbours:
+            raise ValueError(
+                "loo_log_density: got a model with blocks or neighbours, expected one whose rows"
+                " are each a factor of their own. Hold rows out instead."
+            )
+        prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
+        q, precision = posterior_factor(self.natural_of_v()), _PRECISIONS[self.conditional]
+        value = chunks.map_over_chunks(
+            lambda rows: left_out.log_density(prior, rows, W, q, precision),
+            self._pieces(self._plan().chunk_size),
+        )
+        return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:

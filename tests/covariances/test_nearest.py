@@ -1,13 +1,11 @@
 """Groups of rows and the nearest predecessors in them."""
 
-import time
-from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 
-from gpflow_pep.covariances import largest_group, nearest_predecessors, scaled_inputs
+from gpflow_pep.covariances import largest_group, nearest_predecessors
 
 SE = gpflow.kernels.SquaredExponential
 
@@ -44,35 +42,3 @@ def test_rows_that_are_all_the_same() -> None:
 
 
 X = np.array([[0.0, 1.0, 10.0], [4.0, 3.0, 30.0]])  # standard deviations 2, 1, 10
-
-KERNELS: dict[str, tuple[Any, list[float]]] = {
-    "one lengthscale": (SE(lengthscales=2.0), [0.5, 0.5, 0.5]),
-    "one for each input": (gpflow.kernels.Matern32(lengthscales=[1.0, 2.0, 4.0]), [1, 0.5, 0.25]),
-    "some inputs": (SE(lengthscales=2.0, active_dims=[1]), [0, 0.5, 0]),
-    "a product": (
-        SE(lengthscales=0.5, active_dims=[0]) * SE(lengthscales=[2.0, 4.0], active_dims=[0, 2]),
-        [2.0, 0, 0.25],
-    ),
-    "a sum with noise": (SE(lengthscales=2.0) + gpflow.kernels.White(), [0.5, 0.5, 0.5]),
-    "no lengthscale": (gpflow.kernels.Linear(), [0.5, 1.0, 0.1]),
-    "inputs of their own": (
-        SE(lengthscales=4.0, active_dims=[0]) + gpflow.kernels.Linear(active_dims=[0, 1]),
-        [0.25, 1.0, 0],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_inputs_are_scaled_as_the_kernel_sees_them(name: str) -> None:
-    kernel, factors = KERNELS[name]
-    np.testing.assert_allclose(scaled_inputs(kernel, X), X * factors)
-
-
-def test_an_input_without_spread() -> None:
-    assert np.array_equal(scaled_inputs(gpflow.kernels.Linear(), np.ones([3, 1])), np.ones([3, 1]))
-
-
-def test_many_rows_take_seconds(rng: np.random.Generator) -> None:
-    began = time.perf_counter()
-    nearest_predecessors(rng.standard_normal((30_000, 8)), SE(), 10)
-    assert time.perf_counter() - began < 20.0  # 1 second, on a quiet core

@@ -431,3 +431,14 @@ def test_well_conditioned_model_gives_no_warning() -> None:
         model = CASES["alpha 0.5"].model()
         model.training_loss()
         model.predict_f(CASES["alpha 0.5"].problem.Xnew)
+
+
+LEFT_OUT_CASES = {name: case for name, case in CASES.items() if case.blocks is None}
+
+
+@pytest.mark.parametrize("case", LEFT_OUT_CASES.values(), ids=LEFT_OUT_CASES.keys())
+def test_leave_one_out(case: Case) -> None:
+    """Beside a dense conditional of the Gaussian that the energy integrates."""
+    expected = reference.loo_log_density(*case.reference_arguments())
+    assert_close(case.model().loo_log_density(), expected)
+    assert_close(case.model(chunk_size=4).loo_log_density(), expected)

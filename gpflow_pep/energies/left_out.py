@@ -1,0 +1,47 @@
+r"""Leave-one-out densities of regression, in closed form.
+
+A row that is observed with precision :math:`\beta_n` given u has the site
+:math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q it leaves the moments
+:math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and
+
+.. math::
+
+    \log p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2),
+
+which at :math:`\alpha = 1` is exact for FITC's model. It is what
+:func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..inference.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
+from .collapsed import RegressionPrior, project_single_rows
+
+#: ``(d, noise, alpha) -> precision``, all [N].
+Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+def log_density(
+    prior: RegressionPrior, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
+) -> tf.Tensor:
+    """
+    Compute the leave-one-out log density of each row, [N], summed over outputs.
+
+    :param prior: What the rows have in common.
+    :param rows: See :func:`~gpflow_pep.energies.collapsed.project_single_rows`.
+    :param W: Inverse Cholesky factor of Kuu.
+    :param q: q(v), with all rows.
+    :param precision: With which rows are observed.
+    """
+    A, d, noise, alpha, r = project_single_rows(prior, rows, W)
+    d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
+    tau = precision(d, noise, alpha) + tf.zeros_like(r)
+    m, s = marginals(A, q)
+    without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
+    variance = without.s + d + noise
+    terms = tf.square(r - without.m) / variance + tf.math.log(variance) + np.log(2.0 * np.pi)
+    return -0.5 * tf.reduce_sum(terms, axis=1)
