@@ -51,8 +51,9 @@ def build_regression(
     :param conditional: What f is given u, see :class:`~gpflow_pep.models.PEPRegression`.
     """
     kernel = initial_kernel(Z.shape[1])
-    options = {"alpha": alpha, "conditional": conditional}
-    return PEPRegression((X, Y), kernel, Z, noise_variance=0.1, **options)
+    return PEPRegression(
+        (X, Y), kernel, Z, alpha=alpha, noise_variance=0.1, conditional=conditional
+    )
 
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
@@ -79,7 +80,7 @@ def build_classifier(
     two, several = gpflow.likelihoods.Bernoulli, gpflow.likelihoods.MultiClass
     likelihood = two() if num_classes == 2 else several(num_classes)
     kernel = initial_kernel(Z.shape[1])
-    options = {"alpha": alpha, "conditional": conditional, "tolerance": TOLERANCE}
+    options = {"alpha": alpha, "tolerance": TOLERANCE, "conditional": conditional}
     return PEPClassification((X, Y), kernel, likelihood, Z, **options)
 
 
