@@ -156,8 +156,8 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
 
     see :mod:`gpflow_pep.inference.conditional`; in the energy it has :math:`g_n(w_n)` with
     :math:`\lambda_n = \max(\tau_n, 0)`. The shortfall is the second less the largest of the first
-    for the fractions 1, 3/4, 1/2, 1/4 and 0 of that :math:`\lambda_n`, with S on a grid: multiples of
-    1/16 of :math:`w_n`, or with several latent functions those of :func:`_grid`. A row is proved
+    for the fractions 1, 3/4, 1/2, 1/4 and 0 of that :math:`\lambda_n`, with S on a grid: multiples
+    of 1/16 of :math:`w_n`, or with several latent functions those of :func:`_grid`. A row is proved
     where it is at most the root of the float's epsilon times :math:`1 + |g_n(w_n)|`.
 
     :param problem: The rows.
