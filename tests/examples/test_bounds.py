@@ -9,7 +9,7 @@ from helpers import load_example
 def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     bounds = load_example("benchmarks/bounds.py")
     bounds.main(["poisson", "--rows", "20", "--inducing", "4", "--steps", "2", "--repeats", "1"])
-    heads, line = capsys.readouterr().out.splitlines()
+    _, line = capsys.readouterr().out.splitlines()
     name, rows, inducing, gpflow, prior, scaled, proved, *_ = line.split()
     assert (name, rows, inducing) == ("poisson", "20", "4")
     assert float(gpflow) == pytest.approx(float(prior), abs=0.011)
