@@ -8,8 +8,8 @@ rows. Hyperparameters are learnt by the bound of SGPR or SVGP (``prior``), by so
 L-BFGS, and are the same for all numbers of a data set. ``log p(y)`` is exact for regression,
 otherwise the estimate of EP with an inducing input at each row; ``closed`` is
 (bound - prior) / (log p(y) - prior). ``proved`` is ``certified_bound()``, for regression the bound
-itself. ``blocks`` are clusters of about 20 rows. ``time`` is the shortest of value and gradient,
-scaled over prior, both compiled, in turns, with converged sites.
+itself. ``blocks`` are clusters of about 20 rows. ``time`` is the median processor time of
+value and gradient, scaled over prior, both compiled, in turns, with converged sites.
 """
 
 import argparse
@@ -119,15 +119,15 @@ def value_and_gradient(model: Any) -> Callable[[], Any]:
 
 
 def time_ratio(one: Any, other: Any, repeats: int) -> float:
-    """Shortest time of one over that of the other, in turns."""
+    """Median processor time of one over that of the other, in turns."""
     functions = [value_and_gradient(model) for model in (one, other)]
     times = np.empty([repeats + 2, 2])
     for turn in range(len(times)):
         for which in (0, 1) if turn % 2 else (1, 0):
-            start = time.perf_counter()
+            start = time.process_time()
             functions[which]()[0].numpy()
-            times[turn, which] = time.perf_counter() - start
-    first, second = np.min(times[2:], axis=0)  # the first one compiles
+            times[turn, which] = time.process_time() - start
+    first, second = np.median(times[2:], axis=0)  # the first one compiles
     return float(first / second)
 
 
