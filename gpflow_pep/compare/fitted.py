@@ -78,7 +78,7 @@ def build_classifier(
     two, several = gpflow.likelihoods.Bernoulli, gpflow.likelihoods.MultiClass
     likelihood = two() if num_classes == 2 else several(num_classes)
     kernel = initial_kernel(Z.shape[1])
-    options = {"alpha": alpha, "conditional": conditional, "tolerance": TOLERANCE}
+    options = {"alpha": alpha, "tolerance": TOLERANCE, "conditional": conditional}
     return PEPClassification((X, Y), kernel, likelihood, Z, **options)
 
 

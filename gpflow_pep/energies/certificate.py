@@ -8,15 +8,17 @@ from gpflow.base import AnyNDArray
 from scipy.stats import qmc
 
 from ..covariances import evaluate
-from ..inference.conditional import conditional_scale
 from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
 from ..ops import chunks
 from ..tilted import log_power_expectation
 
+#: Of the precision in the scale of a row, for which it is looked what is proved.
+_PARTS = (1.0, 0.75, 0.5, 0.25, 0.0)
+
 
 class Certificate(NamedTuple):
-    r"""How far the energy at power 0 is proved to be a lower bound of the log evidence."""
+    """How far the energy at power 0 is proved to be a lower bound of the log evidence."""
 
     proved: tf.Tensor
     """[N], bool: the row's terms are part of one as they are, but for rounding."""
@@ -29,16 +31,19 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
     r"""
     Compare the energy at power 0 with what is proved of it.
 
-    Where the conditional is scaled, a row's shortfall is
+    For any :math:`\lambda_n \ge 0`, and :math:`w_n = d_n / (1 + \lambda_n d_n)`, a row may have in
+    a lower bound
 
     .. math::
 
-        g_n(w_n) - \min_{0 \le S_l \le w_{nl}} g_n(S), \qquad
-        g_n(S) = \phi_n(S) + \tfrac12 \sum_l \lambda_{nl} S_l,
+        \min_{0 \le S_l \le w_{nl}} g_n(S), \qquad g_n(S) = \phi_n(S)
+        + \tfrac12 \sum_l [\lambda_{nl} S_l - \log(1 + \lambda_{nl} d_{nl})],
 
-    see :mod:`gpflow_pep.inference.conditional`, with S on a grid: :func:`_grid` times :math:`w_n`.
-    The row is proved where that is below the root of the float's epsilon times
-    :math:`1 + |g_n(w_n)|`.
+    see :mod:`gpflow_pep.inference.conditional`; in the energy it has :math:`g_n(w_n)` with
+    :math:`\lambda_n = \max(\tau_n, 0)`. The shortfall is the second less the largest of the first
+    for the fractions 1, 3/4, 1/2, 1/4 and 0 of that :math:`\lambda_n`, with S on a grid: multiples
+    of 1/16 of :math:`w_n`, or with several latent functions those of :func:`_grid`. A row is proved
+    where it is at most the root of the float's epsilon times :math:`1 + |g_n(w_n)|`.
 
     :param problem: The rows.
     :param found: Their sites with what belongs to them.
@@ -51,22 +56,25 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
     rounding = float(np.finfo(dtype.as_numpy_dtype).eps) ** 0.5
 
     def of_chunk(piece: Any) -> Certificate:
-        (X, (sites, q, Y, alpha)), kept = piece
+        (X, (tau, q, Y, alpha)), kept = piece
         d = tf.transpose(problem.project(problem.W, X, kept).D)
         m = q.m + evaluate.mean(problem.mean_function, X)
-        w = d * conditional_scale(d, sites.tau, alpha[:, None])
-        slope = 0.5 * tf.nn.relu(sites.tau)
 
-        def g(fractions: tf.Tensor) -> tf.Tensor:
-            S = fractions * w
+        def g(part: tf.Tensor, fractions: tf.Tensor) -> tf.Tensor:
+            precision = part * tf.nn.relu(tau)
+            S = fractions * d / (1.0 + precision * d)
             ell = log_power_expectation(problem.likelihood, X, m, q.s + S, Y, alpha)
-            return ell + tf.reduce_sum(slope * S, axis=1)
+            return ell + 0.5 * tf.reduce_sum(precision * S - tf.math.log1p(precision * d), axis=1)
 
-        end = g(tf.ones_like(grid[0]))
-        shortfall = tf.nn.relu(end - tf.reduce_min(tf.map_fn(g, grid), axis=0))
+        def smallest(part: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_min(tf.map_fn(lambda fractions: g(part, fractions), grid), axis=0)
+
+        end = g(tf.ones([], dtype), tf.ones_like(grid[0]))
+        best = tf.reduce_max(tf.map_fn(smallest, tf.constant(_PARTS, dtype)), axis=0)
+        shortfall = tf.nn.relu(end - best)
         return Certificate(shortfall <= rounding * (1.0 + tf.abs(end)), shortfall)
 
-    rows = found.sites, found.marginals, problem.Y, problem.alpha
+    rows = found.sites.tau, found.marginals, problem.Y, problem.alpha
     return chunks.map_over_chunks(of_chunk, problem.pieces(rows))
 
 
@@ -76,7 +84,7 @@ def _grid(num_latent: int) -> AnyNDArray:
     there are several, 64 points of Halton's sequence, which starts at 0, and those multiples on the
     diagonal and along each axis down from its end.
     """
-    line = np.arange(16)[:, None] / 16.0
+    line = np.arange(17)[:, None] / 16.0
     if num_latent == 1:
         return line
     diagonal = np.repeat(line, num_latent, axis=1)

@@ -268,7 +268,7 @@ class PEP(InternalDataModel):
         "return: []",
     )
     def certified_bound(self) -> tf.Tensor:
-        """Compute log Z less what unproved rows lack: a bound. See :meth:`certified_rows`."""
+        """Compute log Z less what unproved rows lack, a bound: see :meth:`certified_rows`."""
         log_z, (_, shortfall) = self._certify("certified_bound")
         (lacking,) = self.reduction.total([tf.reduce_sum(shortfall)])
         return checks.require_finite(log_z - lacking, "certified bound", ADVICE)
@@ -277,7 +277,9 @@ class PEP(InternalDataModel):
         problem = self.site_problem()
         with tf.control_dependencies(require_bound(problem.alpha, what)):
             found = self._infer(problem)
-            return point.energy(problem, found), certificate.certify(problem, found)
+            # Hundreds of small steps, which take seconds outside a graph.
+            proved = tf.function(lambda: certificate.certify(problem, found), autograph=False)
+            return point.energy(problem, found), proved()
 
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
         """

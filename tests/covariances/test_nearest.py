@@ -1,6 +1,5 @@
 """Groups of rows and the nearest predecessors in them."""
 
-
 import gpflow
 import numpy as np
 import pytest
