@@ -1,7 +1,8 @@
 """What tests of models and examples take from inside the package, imported in one place."""
 
-from gpflow_pep.covariances import project, whiten
+from gpflow_pep.covariances import nearest, project, whiten
 from gpflow_pep.energies import tied as tied_energies
+from gpflow_pep.energies.collapsed import RowSums
 from gpflow_pep.inference.held_rows import (
     Basis,
     HeldRows,
@@ -19,10 +20,12 @@ __all__ = [
     "HeldRows",
     "Known",
     "Reduction",
+    "RowSums",
     "SharedPosterior",
     "WhitenedGaussian",
     "given_neighbours",
     "match_rows",
+    "nearest",
     "project",
     "tempered",
     "tied_energies",

@@ -104,6 +104,7 @@ def neighbour_sums(
     C = D + tf.linalg.diag(noise)
     G = neighbour_weights(C, neighbours)
     variance = tf.linalg.diag_part(C) - tf.reduce_sum(G * C, axis=-2)  # s̃
+    variance = tf.maximum(variance, noise)  # rounding can make it smaller
     T = tf.eye(tf.shape(C)[-1], dtype=C.dtype) - G
     near = tf.matmul(T * (alpha * weight / variance)[:, None, :], T, transpose_b=True)
     Omega = near + tf.linalg.diag((1.0 - alpha) * weight / noise)

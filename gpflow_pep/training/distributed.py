@@ -133,8 +133,8 @@ def sharded_training_loss(
     the same parameters. It is differentiable once, in the model's trainable variables.
 
     :param model: A ``PEPRegression``, ``PEP`` or ``PEPClassification`` with the rows of this
-        process. All processes must have the same parameters; ``alpha`` for each row and ``blocks``
-        are of their own rows, a block whole in one process.
+        process. All processes must have the same parameters; ``alpha`` for each row, ``blocks``
+        and neighbours are of their own rows, a block whole in one process.
     :param strategy: See :func:`sharded`.
     :raises ValueError: If an argument is not as said here.
     """

@@ -270,7 +270,7 @@ def test_choices_on_the_command_line() -> None:
 
 
 def test_inducing_points_that_are_asked_for_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(X: Any, Y: Any, Z: Any, alpha: float) -> PEPRegression:
+    def stop(X: Any, Y: Any, Z: Any, *options: Any) -> PEPRegression:
         assert Z.shape == (4, 1)
         assert np.all(np.isin(Z, X))
         raise InterruptedError

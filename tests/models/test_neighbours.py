@@ -17,11 +17,11 @@ from helpers import (
     gradients,
     regression_problem,
 )
+from internals import Reduction, RowSums, nearest
 from neighbour_reference import neighbours_in
 from regression_cases import Case
 
 import gpflow_pep as pep
-from gpflow_pep.covariances import nearest
 
 N = 17
 
@@ -244,6 +244,33 @@ def test_data_of_another_length_ask_for_a_refresh() -> None:
     )
     assert_close(loss(), model.training_loss(), rtol=1e-12)
     assert loss.experimental_get_tracing_count() == 1
+
+
+class OtherShard(Reduction):
+    """Adds what another process would send, which holds these rows."""
+
+    count = 2
+
+    def __init__(self, other: "pep.models.PEPRegression") -> None:
+        self.others = other._sums(), other._num_rows()
+
+    def total(self, tensors: Any) -> Any:
+        other = self.others[0 if isinstance(tensors, RowSums) else 1]
+        return tf.nest.map_structure(tf.add, tensors, other)
+
+
+def test_shards_have_neighbours_of_their_own() -> None:
+    problem = regression_problem(num_data=30)
+    shards = [
+        regression(problem._replace(X=problem.X[rows], Y=problem.Y[rows]))
+        for rows in (slice(12), slice(12, None))
+    ]
+    first, second = (neighbours_in(shard.neighbour_plan) for shard in shards)
+    sets = [*first, *([12 + place for place in near] for near in second)]
+    noise = np.full(30, problem.noise_variance)
+    value, *_ = neighbour_reference.log_z(problem.prior(), problem.Y, noise, 0.5, sets)
+    shards[0].reduction = OtherShard(shards[1])
+    assert_close(shards[0].pep_log_marginal_likelihood(), np.array(value))
 
 
 @pytest.mark.parametrize(
