@@ -63,14 +63,14 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
     It follows from :math:`G(q) - G(\text{prior}) + \sum_n [\ell_n + (G(q^c) - G(q)) / \alpha]`
     with the log-normaliser :math:`G = \tfrac12 \log|S| + \tfrac12 mᵀ S^{-1} m`.
 
-    :param q: The approximate posterior. Its factors are proper where :math:`I - S` is positive
-        semi-definite.
+    :param q: The approximate posterior. The cavity is proper for any; its factors are where
+        :math:`I - S` is positive semi-definite.
     :param alpha: The power, in [0, 1].
     :param num_data: N, the rows of the whole data set.
     """
     dtype = q.q_mu.dtype
     power = tf.convert_to_tensor(alpha, dtype) / tf.convert_to_tensor(num_data, dtype)
-    root, logdet = tempered(q.q_sqrt, power, 1.0)
+    root, logdet = tempered(q.q_sqrt, power)
     # c P⁻¹ = I - κ S P⁻¹
     m = tf.transpose(q.q_mu)[:, :, None]
     shrunk = m - power * tf.matmul(root, tf.matmul(root, m, transpose_a=True))

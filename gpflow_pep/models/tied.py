@@ -1,6 +1,5 @@
 """Models whose sites are tied: in the place of ``gpflow.models.SVGP``, for any number of rows."""
 
-import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
-from gpflow.base import AnyNDArray, InputData, MeanAndVariance, RegressionData, TensorData
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.config import default_float, default_jitter
 from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
@@ -27,20 +26,19 @@ from ..covariances.evaluate import lean, users_code
 from ..energies import tied
 from ..energies.tied import TiedEnergy
 from ..inference.prediction import WhitenedGaussian, f_under, gpflow_posterior, unwhitened
-from ..ops.tempered import tempered
 from ..tilted import check_num_latent, check_support, log_power_expectation
 from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE
 from .parameters import Power, never_trained
 
-#: Standard deviation of the factors' product to start from: S = 0.8 I. Nearer to the prior the
-#: gradient vanishes, and Adam takes longer to narrow q.
-_INITIAL_DEVIATION = 2.0
-
 
 class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     r"""
-    What APEP, ARPEP and RPAPEP have in common: everything but the energy and the form of q.
+    What APEP, ARPEP and RPAPEP have in common: everything but the energy.
+
+    ``q_mu`` and ``q_sqrt`` are parameters as those of ``gpflow.models.SVGP``, on which
+    ``gpflow.optimizers.NaturalGradient`` and ``gpflow_pep.training.fit(natural_gradient=...)``
+    take steps.
 
     :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP`` takes. Where q
         correlates the latent functions of a row, the tilted integral is over all of them at once:
@@ -64,6 +62,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     likelihood: Likelihood
     inducing_variable: InducingVariables
     q_mu: Parameter
+    q_sqrt: Parameter
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
     """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""
@@ -104,15 +103,9 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         self.num_data = checks.check_num_data(num_data)
         self.whiten = whiten
         self.q_mu = Parameter(mean)
-        self._create_root(root)
-
-    @abc.abstractmethod
-    def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
-        """Create the parameter of the covariance of q, [L, M, M]."""
-
-    @abc.abstractmethod
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        """q(v) for the parameters as they are."""
+        if root is None:
+            root = np.tile(np.eye(size, dtype=default_float()), [mean.shape[1], 1, 1])
+        self.q_sqrt = Parameter(root, transform=triangular())
 
     def pep_log_marginal_likelihood(self, data: RegressionData) -> tf.Tensor:
         """
@@ -216,11 +209,11 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
         return tf.linalg.cholesky(_prior_covariance(self.inducing_variable, self.kernel))
 
-    def _whitened(self, root: tf.Tensor) -> WhitenedGaussian:
-        """Put the mean of q and some square root into the coordinates of v."""
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        """q(v) for the parameters as they are."""
         mean, root = (
             checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
-            for part in (self.q_mu, root)
+            for part in (self.q_mu, self.q_sqrt)
         )
         if self.whiten:
             return WhitenedGaussian(mean, root)
@@ -235,30 +228,19 @@ class ARPEP(TiedModel):
 
     It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
     integral under q: :func:`gpflow_pep.energies.tied.arpep`. Source: Villacampa-Calvo &
-    Hernández-Lobato (2020), section 3.3. ``q_mu`` and ``q_sqrt`` are parameters that
-    ``gpflow.optimizers.NaturalGradient`` takes. For the arguments see :class:`TiedModel`.
+    Hernández-Lobato (2020), section 3.3. For the arguments see :class:`TiedModel`.
     """
 
-    q_sqrt: Parameter
     energy = staticmethod(tied.arpep)
 
-    def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
-        if q_sqrt is None:
-            size, num_latent = self.q_mu.shape
-            q_sqrt = np.tile(np.eye(size, dtype=default_float()), [num_latent, 1, 1])
-        self.q_sqrt = Parameter(q_sqrt, transform=triangular())
 
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        return self._whitened(self.q_sqrt)
-
-
-class RPAPEP(ARPEP):
+class RPAPEP(TiedModel):
     r"""
     Sparse GP model by refined prior approximate Power EP, for data in minibatches.
 
-    q is free as in :class:`ARPEP`; the prior is one of N + 1 tied factors:
-    :func:`gpflow_pep.energies.tied.rpapep`. Source: Villacampa-Calvo & Hernández-Lobato (2020),
-    section 3.4. For the arguments see :class:`TiedModel`.
+    The prior is one of N + 1 tied factors: :func:`gpflow_pep.energies.tied.rpapep`. Source:
+    Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
+    :class:`TiedModel`.
     """
 
     energy = staticmethod(tied.rpapep)
@@ -272,43 +254,13 @@ class APEP(TiedModel):
     :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &
     Hernández-Lobato (2020), section 3.2.
 
-    The product of the factors has the precision :math:`(G Gᵀ)^{-1}` in u or v, positive definite by
-    construction: G, ``site_sqrt``, is a parameter [L, M, M], lower triangular, and ``q_sqrt``
-    follows from it. A direction that the data say nothing about has an entry that grows, one that
-    they determine has one that shrinks, as that of ``q_sqrt`` in ``gpflow.models.SVGP`` does. The
-    mean of q is a parameter by itself, ``q_mu``: any mean is that of some factor.
-
-    For the arguments see :class:`TiedModel`.
-
-    :raises ValueError: If an argument is not as said there, or ``q_sqrt`` is not narrower than the
-        prior in every direction: no product of such factors with the prior gives it.
+    Each q is such a product: the factor is the N-th root of q over the prior. Its precision may be
+    negative in a direction, as that of a site of EP may; the cavity is a proper Gaussian for any
+    q. So the parameters are those of q, where the paper has those of the factor. For the arguments
+    see :class:`TiedModel`.
     """
 
-    site_sqrt: Parameter
     energy = staticmethod(tied.apep)
-
-    def _create_root(self, q_sqrt: AnyNDArray | None) -> None:
-        size, num_latent = self.q_mu.shape
-        if q_sqrt is None:
-            site = _INITIAL_DEVIATION * tf.eye(size, None, [num_latent], default_float())
-        else:
-            root = self._whitened(q_sqrt).q_sqrt
-            _check_narrower_than_prior(root)
-            # The precision of q less the prior's.
-            site = tempered(root, -1.0, 0.0).root
-        if not self.whiten:
-            site = tf.matmul(self._prior_root(), site)
-        self.site_sqrt = Parameter(site, transform=triangular())
-
-    @property
-    def q_sqrt(self) -> tf.Tensor:
-        """[L, M, M], lower triangular square roots of the covariances of q, of v or of u."""
-        root = self._posterior_of_v().q_sqrt
-        return root if self.whiten else tf.matmul(self._prior_root(), root)
-
-    def _posterior_of_v(self) -> WhitenedGaussian:
-        mean, site = self._whitened(self.site_sqrt)
-        return WhitenedGaussian(mean, tempered(site, 1.0, 0.0).root)
 
 
 def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
@@ -339,22 +291,6 @@ def _f_under(
     joint: bool,
 ) -> MeanAndVariance:
     return f_under(q, kernel, inducing_variable, mean_function, X, full_output_cov=joint)
-
-
-def _check_narrower_than_prior(root: tf.Tensor) -> None:
-    """
-    Check that factors of positive precision times the prior can give a Gaussian.
-
-    :param root: Square roots of its covariances where the prior is N(0, I), [L, M, M].
-    :raises ValueError: If it is as wide as the prior in some direction, or wider.
-    """
-    largest = float(tf.reduce_max(tf.linalg.svd(root, compute_uv=False))) ** 2
-    if not largest < 1.0 - np.sqrt(np.finfo(root.dtype.as_numpy_dtype).eps):
-        raise ValueError(
-            f"q_sqrt: got {largest:.6g} times the prior's variance in some direction, expected less"
-            " than 1: q is the prior times Gaussian factors, which only narrow it. Leave q_sqrt out"
-            " to start near the prior, or use ARPEP or RPAPEP, which take any q."
-        )
 
 
 def _check_batch(data: Any) -> tuple[tf.Tensor, tf.Tensor]:

@@ -127,13 +127,6 @@ def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
         model.pep_log_marginal_likelihood((X, LABELS))
 
 
-@pytest.mark.parametrize("scale", [1.0, 1.2])
-def test_apep_refuses_a_q_as_wide_as_the_prior(scale: float) -> None:
-    q_sqrt = np.diag([0.1, scale, 0.3])[None]
-    with pytest.raises(ValueError, match=r"q_sqrt: got 1.*expected less than 1.*Leave q_sqrt out"):
-        tied(pep.models.APEP)(q_sqrt=q_sqrt)
-
-
 ACCEPTED_BY_REGRESSION: dict[str, Changes] = {
     "more inducing points than rows": lambda: {
         "inducing_variable": np.random.default_rng(0).uniform(-1.0, 1.0, [N + 3, D])
