@@ -13,6 +13,8 @@ from gpflow.models.util import data_input_to_tensor
 
 #: The residual of the inner loop that rounding leaves, in units of the float's epsilon.
 _REACHABLE = 500.0
+#: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
+CONDITIONALS = ("prior", "scaled")
 
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
@@ -179,6 +181,21 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
         raise ValueError(message)
     with tf.control_dependencies(require(same, message)):
         return tf.identity(value)
+
+
+def check_conditional(conditional: Any) -> str:
+    """
+    Refuse what is no name of a conditional of f given u.
+
+    :param conditional: The name.
+    :raises ValueError: If it is none of them.
+    """
+    if not isinstance(conditional, str) or conditional not in CONDITIONALS:
+        raise ValueError(
+            f"conditional: got {conditional!r}, expected one of"
+            f" {', '.join(map(repr, CONDITIONALS))}. Pass one, or leave it out."
+        )
+    return conditional
 
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:

@@ -6,10 +6,10 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
 
-#: The least pivot of what multiplies the precision in a step.
+#: The least pivot of what multiplies the precision in a step of length 1.
 _LEAST_PIVOT = 0.1
-#: How far the mean goes in a step, in standard deviations of the Gaussian that it leaves, as the
-#: root of the mean square over its M dimensions.
+#: How far the mean goes in a step of length 1, in standard deviations of the Gaussian that it
+#: leaves, as the root of the mean square over its M dimensions.
 _LONGEST_MOVE = 1.0
 _MAX_HALVINGS = 40
 
@@ -57,17 +57,18 @@ def natural_step(
         S_+^{-1} = R^{-ᵀ} (I + \gamma E) R^{-1}, \qquad m_+ = m - \gamma S_+ \bar m.
 
     Two things go wrong with long steps. Where the loss is not convex in the variances,
-    :math:`K = I + \gamma E` may be indefinite; and the loss of a batch changes with the mean faster
-    than its first derivative tells. So a Gaussian for which a pivot of K is below a tenth, or whose
-    mean would go further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M`, takes half the step, or half
-    of that. Its covariance is always proper. A typical function under the prior is within one such
-    step of the prior, so that a step of length 1 can reach the optimum of a quadratic loss.
+    :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that stand for many
+    says little of how far to go. So a Gaussian takes half of its step, or half of that, until
+    no pivot of K is below :math:`1 - 0.9 \gamma`, with the length that was asked for, and the mean
+    goes no further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = \gamma^2 M`. So the covariance is
+    always proper. A typical function under the prior is so near to the prior that a step of
+    length 1 can reach the optimum of a quadratic loss.
 
     :param mean: m.
     :param root: R, lower triangular.
     :param by_mean: :math:`\bar m`, finite.
     :param by_root: :math:`\bar R`, finite; its upper triangle is ignored.
-    :param gamma: The length, at least 0.
+    :param gamma: The length, in [0, 1].
     """
     product = tf.linalg.band_part(tf.matmul(root, by_root, transpose_a=True), -1, 0)
     diagonal = tf.linalg.diag_part(product)
@@ -76,20 +77,22 @@ def natural_step(
     E, columns = tf.reverse(E, [-2, -1]), tf.reverse(root, [-1])
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
-    longest = _LONGEST_MOVE**2 * tf.cast(tf.shape(E)[-1], E.dtype)
+    gamma = tf.cast(gamma, root.dtype)
+    longest = tf.square(gamma * _LONGEST_MOVE) * tf.cast(tf.shape(E)[-1], E.dtype)
+    least = tf.sqrt(1.0 - (1.0 - _LEAST_PIVOT) * gamma)
 
-    def tried(gamma: tf.Tensor) -> _Tried:
-        length = gamma[:, None, None]
+    def tried(lengths: tf.Tensor) -> _Tried:
+        length = lengths[:, None, None]
         K = tf.linalg.cholesky(identity + length * E)
         move = -length * tf.linalg.cholesky_solve(K, slope)
         fine = tf.reduce_sum(tf.square(move), axis=[-2, -1]) <= longest
-        fine &= tf.reduce_min(tf.linalg.diag_part(K), axis=-1) >= _LEAST_PIVOT**0.5
-        return _Tried(gamma, K, move, fine)  # comparisons with NaN are false
+        fine &= tf.reduce_min(tf.linalg.diag_part(K), axis=-1) >= least
+        return _Tried(lengths, K, move, fine)  # comparisons with NaN are false
 
     step = tf.while_loop(
         lambda step: ~tf.reduce_all(step.fine),
         lambda step: [tried(tf.where(step.fine, step.gamma, 0.5 * step.gamma))],
-        [tried(tf.fill(tf.shape(root)[:1], tf.cast(gamma, root.dtype)))],
+        [tried(tf.fill(tf.shape(root)[:1], gamma))],
         maximum_iterations=_MAX_HALVINGS,
     )[0]
     half = tf.linalg.triangular_solve(step.K, tf.linalg.matrix_transpose(columns))
