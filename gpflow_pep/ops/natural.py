@@ -77,7 +77,7 @@ def natural_step(
     E, columns = tf.reverse(E, [-2, -1]), tf.reverse(root, [-1])
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
-    gamma = tf.cast(gamma, root.dtype)
+    gamma = tf.convert_to_tensor(gamma, root.dtype)
     longest = tf.square(gamma * _LONGEST_MOVE) * tf.cast(tf.shape(E)[-1], E.dtype)
     least = tf.sqrt(1.0 - (1.0 - _LEAST_PIVOT) * gamma)
 

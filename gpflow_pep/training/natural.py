@@ -37,9 +37,9 @@ class NaturalParameters(NamedTuple):
         by_mean, by_root = gradients
         if self.q_sqrt.transform is not None:
             by_root = self.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
-        gamma = length(step) if callable(length) else length
         mean, root = map(tf.convert_to_tensor, self)
-        found = natural_step(mean, root, by_mean, by_root, tf.cast(gamma, mean.dtype))
+        gamma = tf.cast(length(step), mean.dtype) if callable(length) else length
+        found = natural_step(mean, root, by_mean, by_root, gamma)
         self.q_mu.assign(found.mean)
         self.q_sqrt.assign(found.root)
 
