@@ -12,12 +12,12 @@ or on time, of which 10 000 rows chosen at random are held out. All latent funct
 exponential with additive noise and the inducing inputs; these start from k-means centres of 5000
 rows, and all of it is trained. Each run takes the same steps, with batches of the same rows in the
 same order, and a learning rate that falls to 0. RobustMax's rate of wrong labels stays at GPflow's
-0.001; ``--train-epsilon`` trains it. ``parity`` and ``late`` are two classes of the same data with a
-probit: even and odd digits; flights that came late, and the others.
+0.001; ``--train-epsilon`` trains it. ``parity`` and ``late`` are two classes of the same data with
+a probit: even and odd digits; flights that came late, and the others.
 
-``--natural`` trains each run twice: by Adam alone, and by natural gradients for q beside Adam for
-all else. For VB these are steps of GPflow's optimiser as well ("gpflow"). With ``--target NLPD`` the
-table says how many steps and seconds a run needed to get there, on the 2000 rows.
+``--natural`` trains each run by Adam alone and, as "natural", by natural gradients for q beside
+Adam for all else; "VB gpflow" is with GPflow's optimiser. With ``--target NLPD`` the table says how
+many steps and seconds a run needed to get there, on the 2000 rows.
 
 Prints for each run the steps, the seconds, and the error and mean negative log density (NLPD) of
 all test rows. Seconds are processor time of training, all threads together and evaluations left
@@ -77,7 +77,14 @@ class Training(NamedTuple):
     steps: int
     batch_size: int
     rate: float
+    """Of Adam, in the beginning."""
+
     natural: float
+    """Length of natural steps."""
+
+    natural_rate: float
+    """Of Adam beside them."""
+
     evaluations: int
 
 
@@ -195,9 +202,7 @@ def create(
     return getattr(models, method)(**options, alpha=float(alpha))
 
 
-def scorer(
-    model: Any, num_classes: int
-) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
+def scorer(model: Any, num_classes: int) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
     """Error rate and mean negative log density of rows, by the exact integral of each class."""
 
     @tf.function(autograph=False)
@@ -229,7 +234,9 @@ def natural_gradient(way: str, length: float) -> Any:
 def train(run: str, model: Any, problem: Labelled, training: Training) -> list[Evaluated]:
     """Scores along the run on some test rows, and at its end on all of them."""
     scores = scorer(model, problem.num_classes)
-    steps, schedule = training.steps, tf_keras.optimizers.schedules.CosineDecay
+    steps, way = training.steps, run.partition(" ")[2]
+    rate = training.natural_rate if way else training.rate
+    schedule = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
     spent_on_scores = 0.0
     start = time.process_time()
 
@@ -245,8 +252,8 @@ def train(run: str, model: Any, problem: Labelled, training: Training) -> list[E
         model,
         shuffled_batches((problem.X, problem.Y), training.batch_size, seed=SEED),
         num_steps=steps,
-        optimizer=tf_keras.optimizers.Adam(schedule(training.rate, steps)),
-        natural_gradient=natural_gradient(run.partition(" ")[2], training.natural),
+        optimizer=tf_keras.optimizers.Adam(schedule),
+        natural_gradient=natural_gradient(way, training.natural),
         evaluate=evaluate,
         evaluate_every=max(1, steps // training.evaluations),
     )
@@ -331,6 +338,7 @@ def main() -> None:
         metavar="LENGTH",
         help="each run with natural gradients too",
     )
+    parser.add_argument("--natural-rate", type=float, help="of Adam beside natural gradients")
     parser.add_argument("--target", type=float, metavar="NLPD", help="when was it reached?")
     parser.add_argument("--evaluations", type=int, default=EVALUATIONS, help="along each run")
     parser.add_argument("--train-epsilon", action="store_true", help="RobustMax's error rate too")
@@ -345,10 +353,11 @@ def main() -> None:
         options.batch_size,
         options.rate or subject.rate,
         options.natural or NATURAL,
+        options.natural_rate or options.rate or subject.rate,
         options.evaluations,
     )
     runs = list(options.runs)
-    if options.natural:
+    if options.natural and not any(" " in run for run in runs):
         ways = {run: ("gpflow", "natural") if run == VB else ("natural",) for run in runs}
         runs = [each for run in runs for each in (run, *(f"{run} {way}" for way in ways[run]))]
     problem = load(options.name, options.data)

@@ -30,7 +30,6 @@ from ..ops import chunks
 from ..ops.power import log1p_ratio
 from ..ops.tempered import normaliser, tempered
 
-
 _SCALE_STEPS = 3
 
 

@@ -8,9 +8,6 @@ from gpflow.base import TensorType
 
 #: The least pivot of what multiplies the precision in a step of length 1.
 _LEAST_PIVOT = 0.1
-#: How far the mean goes in a step of length 1, in standard deviations of the Gaussian that it
-#: leaves, as the root of the mean square over its M dimensions.
-_LONGEST_MOVE = 1.0
 _MAX_HALVINGS = 40
 
 
@@ -60,9 +57,9 @@ def natural_step(
     :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that stand for many
     says little of how far to go. So a Gaussian takes half of its step, or half of that, until
     no pivot of K is below :math:`1 - 0.9 \gamma`, with the length that was asked for, and the mean
-    goes no further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = \gamma^2 M`. So the covariance is
-    always proper. A typical function under the prior is so near to the prior that a step of
-    length 1 can reach the optimum of a quadratic loss.
+    goes no further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M \gamma^2 / (1 - \gamma)^2`. So the
+    covariance is always proper, short steps stay short, and a step of length 1 reaches the optimum
+    of a quadratic loss however far it is, unless it lets the covariance grow tenfold.
 
     :param mean: m.
     :param root: R, lower triangular.
@@ -78,7 +75,7 @@ def natural_step(
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
     gamma = tf.convert_to_tensor(gamma, root.dtype)
-    longest = tf.square(gamma * _LONGEST_MOVE) * tf.cast(tf.shape(E)[-1], E.dtype)
+    longest = tf.square(gamma / (1.0 - gamma)) * tf.cast(tf.shape(E)[-1], E.dtype)
     least = tf.sqrt(1.0 - (1.0 - _LEAST_PIVOT) * gamma)
 
     def tried(lengths: tf.Tensor) -> _Tried:

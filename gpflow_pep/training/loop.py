@@ -97,11 +97,11 @@ def fit(
         skips the batches it had: the numbers are the same where the batches are.
     :param num_steps: How many steps in all, those before resuming counted.
     :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a schedule.
-    :param natural_gradient: For models with parameters ``q_mu`` and ``q_sqrt``, which it trains; the
+    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such parameters; the
         optimiser gets the others. A number in (0, 1], or a schedule of it, is the length of a step
         along the natural gradient, shortened where q would become improper or go too far
-        (:func:`gpflow_pep.ops.natural.natural_step`); it is taken at the same time as the
-        optimiser's, and costs little. True is 0.1. GPflow's takes a step before each of the
+        (:func:`gpflow_pep.ops.natural.natural_step`). It is taken along with the optimiser's, by
+        the same gradient, and costs little. True is 0.1. GPflow's takes a step before each of the
         optimiser's, with a gradient of its own; where q would become improper, training stops.
     :param evaluate: Computes held-out metrics. What it does to the model is undone.
     :param evaluate_every: Steps between evaluations.

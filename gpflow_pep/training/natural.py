@@ -1,7 +1,7 @@
 """Natural gradients: steps on the Gaussian q of a model, beside an optimiser's on all else."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tf_keras
@@ -12,7 +12,7 @@ from ..ops.natural import natural_step
 
 #: Of each step where none is given.
 DEFAULT_LENGTH = 0.1
-Length = float | tf_keras.optimizers.schedules.LearningRateSchedule
+Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
 
 
 class NaturalParameters(NamedTuple):
@@ -63,7 +63,7 @@ class Natural(NamedTuple):
     def before(self, loss: Callable[[], tf.Tensor]) -> None:
         """Take GPflow's step, if it is GPflow's."""
         if self.gpflow is not None and self.q is not None:
-            self.gpflow.minimize(loss, [tuple(self.q)])
+            self.gpflow.minimize(loss, [(self.q.q_mu, self.q.q_sqrt)])
 
     def beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
         """Take a step by the gradients in :attr:`variables`."""

@@ -32,8 +32,6 @@ from refusal_cases import (
 )
 from tied_cases import MODELS
 
-import gpflow_pep as pep
-
 
 def _check_message(message: str, refused: Refused) -> None:
     for part, patterns in (("got", refused.got), ("expected", refused.expected)):

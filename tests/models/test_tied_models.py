@@ -85,6 +85,8 @@ def test_tempered_gradient(power: float) -> None:
     [
         (pep.models.ARPEP, True),
         (pep.models.RPAPEP, False),
+        (pep.models.APEP, True),
+        pytest.param(pep.models.APEP, False, marks=pytest.mark.slow),
         pytest.param(pep.models.ARPEP, False, marks=pytest.mark.slow),
         pytest.param(pep.models.RPAPEP, True, marks=pytest.mark.slow),
     ],

@@ -105,7 +105,7 @@ def test_reference(model_name: str, name: str) -> None:
 
 
 def test_gaussian_is_a_bound_and_titsias_at_its_optimum() -> None:
-    """Titsias (2025): N(y; 0, A'A + noise) and half of log(1 + d / noise) a row, in dense matrices."""
+    """Titsias (2025): log N(y; 0, A'A + noise I), less half of log(1 + d / noise) of each row."""
     data = PROBLEM.X, PROBLEM.Y
     exact = gpflow.models.GPR(data, PROBLEM.kernel(), noise_variance=NOISE)
     A, d = rows_of_prior()
