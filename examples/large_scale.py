@@ -3,6 +3,7 @@
     python examples/large_scale.py                                    # generated data, a minute
     python examples/large_scale.py --data DIRECTORY mnist --out mnist.png
     python examples/large_scale.py --data DIRECTORY airline --out airline.png
+    python examples/large_scale.py --data DIRECTORY parity --natural
 
 The experiments of Villacampa-Calvo & Hernández-Lobato (2020), sections 5.4 and 5.5: several classes
 with RobustMax, M = 200 inducing inputs, batches of 200 rows, Adam. ``mnist`` is mnist.npz of the
@@ -11,7 +12,12 @@ or on time, of which 10 000 rows chosen at random are held out. All latent funct
 exponential with additive noise and the inducing inputs; these start from k-means centres of 5000
 rows, and all of it is trained. Each run takes the same steps, with batches of the same rows in the
 same order, and a learning rate that falls to 0. RobustMax's rate of wrong labels stays at GPflow's
-0.001; ``--train-epsilon`` trains it.
+0.001; ``--train-epsilon`` trains it. ``parity`` and ``late`` are two classes of the same data with
+a probit: even and odd digits; flights that came late, and the others.
+
+``--natural`` trains each run by Adam alone and, as "natural", by natural gradients for q beside
+Adam for all else; "VB gpflow" is with GPflow's optimiser. With ``--target NLPD`` the table says how
+many steps and seconds a run needed to get there, on the 2000 rows.
 
 Prints for each run the steps, the seconds, and the error and mean negative log density (NLPD) of
 all test rows. Seconds are processor time of training, all threads together and evaluations left
@@ -47,7 +53,9 @@ SEED = 0
 NUM_FOR_CENTRES = 5000
 NUM_ALONG_THE_RUN = 2000
 FLIGHTS_HELD_OUT = 10_000
+LATE = 1
 EVALUATIONS = 20
+NATURAL = 0.1
 VB = "VB"
 RUNS = (VB, "ARPEP:0.5", "ARPEP:1", "RPAPEP:0.5", "RPAPEP:1", "APEP:0.5", "APEP:1", "APEP:0")
 
@@ -61,6 +69,23 @@ class Evaluated(NamedTuple):
     error: float
     nlpd: float
     rows: int
+
+
+class Training(NamedTuple):
+    """How a run is trained."""
+
+    steps: int
+    batch_size: int
+    rate: float
+    """Of Adam, in the beginning."""
+
+    natural: float
+    """Length of natural steps."""
+
+    natural_rate: float
+    """Of Adam beside them."""
+
+    evaluations: int
 
 
 class Subject(NamedTuple):
@@ -100,6 +125,18 @@ def airline(directory: Path) -> Labelled:
     return split(X, labels, FLIGHTS_HELD_OUT / len(X))
 
 
+def parity(directory: Path) -> Labelled:
+    """Pixels, and whether the digit is odd."""
+    problem = mnist(directory)
+    return problem._replace(Y=problem.Y % 2, Y_test=problem.Y_test % 2)
+
+
+def late(directory: Path) -> Labelled:
+    """Flights, and whether they came late."""
+    problem = airline(directory)
+    return problem._replace(Y=1 * (problem.Y == LATE), Y_test=1 * (problem.Y_test == LATE))
+
+
 def generated(directory: Path) -> Labelled:
     """Three classes in the plane that overlap."""
     rng = np.random.default_rng(SEED)
@@ -112,6 +149,8 @@ SUBJECTS = {
     "generated": Subject(generated, 300, 0.02, True, 0.1),
     "mnist": Subject(mnist, 2000, 0.03, False, 0.01),
     "airline": Subject(airline, 3000, 0.02, True, 0.1),
+    "parity": Subject(parity, 1000, 0.03, False, 0.01),
+    "late": Subject(late, 1000, 0.02, True, 0.1),
 }
 
 
@@ -135,20 +174,26 @@ def centres(problem: Labelled, num_inducing: int) -> AnyNDArray:
 def create(
     run: str, problem: Labelled, Z: AnyNDArray, subject: Subject, train_epsilon: bool = False
 ) -> Any:
-    """The model of a run, "VB" or "METHOD:ALPHA"."""
+    """The model of a run, "VB" or "METHOD:ALPHA", without how it is trained."""
     D = problem.X.shape[1]
     # Two rows are about as far apart as the lengthscale.
     scale = np.sqrt(2.0 * problem.X.var(axis=0).sum())
     smooth = gpflow.kernels.SquaredExponential(
         lengthscales=np.full(D, scale) if subject.each_input else scale
     )
-    likelihood = gpflow.likelihoods.MultiClass(problem.num_classes)
-    gpflow.set_trainable(likelihood.invlink.epsilon, train_epsilon)
+    several = problem.num_classes > 2
+    likelihood = (
+        gpflow.likelihoods.MultiClass(problem.num_classes)
+        if several
+        else gpflow.likelihoods.Bernoulli()
+    )
+    if several:
+        gpflow.set_trainable(likelihood.invlink.epsilon, train_epsilon)
     options = {
         "kernel": smooth + gpflow.kernels.White(subject.noise_variance),
         "likelihood": likelihood,
         "inducing_variable": Z.copy(),
-        "num_latent_gps": problem.num_classes,
+        "num_latent_gps": problem.num_classes if several else 1,
         "num_data": len(problem.X),
     }
     if run == VB:
@@ -157,8 +202,8 @@ def create(
     return getattr(models, method)(**options, alpha=float(alpha))
 
 
-def scorer(model: Any) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
-    """Error rate and mean negative log density of rows, by the exact integral of RobustMax."""
+def scorer(model: Any, num_classes: int) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]]:
+    """Error rate and mean negative log density of rows, by the exact integral of each class."""
 
     @tf.function(autograph=False)
     def log_probabilities(X: tf.Tensor) -> tf.Tensor:
@@ -166,7 +211,7 @@ def scorer(model: Any) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]
         one = tf.ones_like(mean[:, :1])
         classes = [
             log_power_expectation(model.likelihood, X, mean, variance, label * one, 1.0)
-            for label in range(mean.shape[1])
+            for label in range(num_classes)
         ]
         return tf.stack(classes, axis=1)
 
@@ -180,11 +225,18 @@ def scorer(model: Any) -> Callable[[AnyNDArray, AnyNDArray], tuple[float, float]
     return scores
 
 
-def train(
-    run: str, model: Any, problem: Labelled, steps: int, batch_size: int, rate: float
-) -> list[Evaluated]:
+def natural_gradient(way: str, length: float) -> Any:
+    """What trains q of a run: "natural", "gpflow", or Adam too."""
+    ways = {"natural": length, "gpflow": gpflow.optimizers.NaturalGradient(length)}
+    return ways.get(way)
+
+
+def train(run: str, model: Any, problem: Labelled, training: Training) -> list[Evaluated]:
     """Scores along the run on some test rows, and at its end on all of them."""
-    scores = scorer(model)
+    scores = scorer(model, problem.num_classes)
+    steps, way = training.steps, run.partition(" ")[2]
+    rate = training.natural_rate if way else training.rate
+    schedule = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
     spent_on_scores = 0.0
     start = time.process_time()
 
@@ -198,17 +250,26 @@ def train(
 
     record = fit(
         model,
-        shuffled_batches((problem.X, problem.Y), batch_size, seed=SEED),
+        shuffled_batches((problem.X, problem.Y), training.batch_size, seed=SEED),
         num_steps=steps,
-        optimizer=tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, steps)),
+        optimizer=tf_keras.optimizers.Adam(schedule),
+        natural_gradient=natural_gradient(way, training.natural),
         evaluate=evaluate,
-        evaluate_every=max(1, steps // EVALUATIONS),
+        evaluate_every=max(1, steps // training.evaluations),
     )
     seconds = time.process_time() - start - spent_on_scores
     along = min(NUM_ALONG_THE_RUN, len(problem.X_test))
     found = [Evaluated(run, e.step, **e.metrics, rows=along) for e in record.evaluations]
     final = scores(problem.X_test, problem.Y_test)
     return [*found, Evaluated(run, steps, seconds, *final, rows=len(problem.X_test))]
+
+
+def reached(found: Sequence[Evaluated], target: float) -> str:
+    """After how many steps and seconds a run had this NLPD."""
+    for e in found[:-1]:  # the last is of other test rows
+        if e.nlpd <= target:
+            return f"{e.step:9}{e.seconds:9.1f}"
+    return f"{'-':>9}{'-':>9}"
 
 
 def write(found: Sequence[Evaluated], path: Path) -> None:
@@ -231,7 +292,8 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
     colours = {VB: "black", "ARPEP": "#1f5a99", "RPAPEP": "#c8442e", "APEP": "#3a8f4d"}
     styles = {"": "-", "0": ":", "0.5": "--", "1": "-"}
     for run in dict.fromkeys(e.run for e in found):
-        method, _, alpha = run.partition(":")
+        name, _, way = run.partition(" ")
+        method, _, alpha = name.partition(":")
         curve = [e for e in found if e.run == run][:-1]  # the last is of other test rows
         for row, score in enumerate(("error", "nlpd")):
             for column, elapsed in enumerate(("seconds", "step")):
@@ -240,6 +302,7 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
                     [getattr(e, score) for e in curve],
                     color=colours[method],
                     linestyle=styles.get(alpha, "-."),
+                    marker={"": "", "natural": "o", "gpflow": "x"}[way],
                     label=run.replace(":", ", α = "),
                 )
     for axes in panels.flat:
@@ -267,6 +330,17 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="of Adam, in the beginning")
     parser.add_argument("--inducing", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=200)
+    parser.add_argument(
+        "--natural",
+        nargs="?",
+        type=float,
+        const=NATURAL,
+        metavar="LENGTH",
+        help="each run with natural gradients too",
+    )
+    parser.add_argument("--natural-rate", type=float, help="of Adam beside natural gradients")
+    parser.add_argument("--target", type=float, metavar="NLPD", help="when was it reached?")
+    parser.add_argument("--evaluations", type=int, default=EVALUATIONS, help="along each run")
     parser.add_argument("--train-epsilon", action="store_true", help="RobustMax's error rate too")
     parser.add_argument("--float32", action="store_true", help="single precision")
     parser.add_argument("--out", type=Path, help="the figure; a .csv is written beside it")
@@ -274,7 +348,18 @@ def main() -> None:
     if options.float32:
         gpflow.config.set_default_float(np.float32)
     subject = SUBJECTS[options.name]
-    steps, rate = options.steps or subject.steps, options.rate or subject.rate
+    training = Training(
+        options.steps or subject.steps,
+        options.batch_size,
+        options.rate or subject.rate,
+        options.natural or NATURAL,
+        options.natural_rate or options.rate or subject.rate,
+        options.evaluations,
+    )
+    runs = list(options.runs)
+    if options.natural and not any(" " in run for run in runs):
+        ways = {run: ("gpflow", "natural") if run == VB else ("natural",) for run in runs}
+        runs = [each for run in runs for each in (run, *(f"{run} {way}" for way in ways[run]))]
     problem = load(options.name, options.data)
     Z = centres(problem, options.inducing)
     title = (
@@ -282,13 +367,23 @@ def main() -> None:
         f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {options.inducing},"
         f" batches of {options.batch_size}"
     )
-    print(f"{title}\n{'':12}{'steps':>7}{'seconds':>9}{'error':>9}{'NLPD':>9}", flush=True)
+    width = max(12, *(len(run) + 2 for run in runs))
+    heading = f"{'':{width}}{'steps':>7}{'seconds':>9}{'error':>9}{'NLPD':>9}"
+    if options.target:
+        heading += f"   to {options.target:g} in steps, seconds"
+    print(f"{title}\n{heading}", flush=True)
     found: list[Evaluated] = []
-    for run in options.runs:
-        model = create(run, problem, Z, subject, options.train_epsilon)
-        found += train(run, model, problem, steps, options.batch_size, rate)
-        end = found[-1]
-        print(f"{run:12}{end.step:7}{end.seconds:9.1f}{end.error:9.4f}{end.nlpd:9.4f}", flush=True)
+    for run in runs:
+        model = create(run.partition(" ")[0], problem, Z, subject, options.train_epsilon)
+        try:
+            along = train(run, model, problem, training)
+        except ValueError as error:  # GPflow's natural gradients, where q became improper
+            print(f"{run:{width}}{str(error).partition('. ')[0]}", flush=True)
+            continue
+        found += along
+        end = along[-1]
+        line = f"{run:{width}}{end.step:7}{end.seconds:9.1f}{end.error:9.4f}{end.nlpd:9.4f}"
+        print(line + (reached(along, options.target) if options.target else ""), flush=True)
         if options.out:
             write(found, options.out.with_suffix(".csv"))
             draw(found, options.name, options.out)

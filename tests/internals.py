@@ -13,6 +13,7 @@ from gpflow_pep.inference.held_rows import (
 from gpflow_pep.inference.prediction import WhitenedGaussian
 from gpflow_pep.models.rows import match_rows
 from gpflow_pep.ops.chunks import Reduction
+from gpflow_pep.ops.natural import natural_step
 from gpflow_pep.ops.tempered import tempered
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "WhitenedGaussian",
     "given_neighbours",
     "match_rows",
+    "natural_step",
     "nearest",
     "project",
     "tempered",

@@ -18,7 +18,7 @@ from gpflow.posteriors import (
 )
 
 from ..covariances import well_conditioned
-from .posterior import Natural, posterior_factor
+from .posterior import Marginals, Natural, posterior_factor
 
 
 class WhitenedGaussian(NamedTuple):
@@ -70,6 +70,25 @@ def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]
     root = tf.matmul(L, q.q_sqrt)
     mean = tf.matmul(L, tf.transpose(q.q_mu)[..., None])
     return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
+
+
+@check_shapes(
+    "q.q_mu: [M, L]",
+    "q.q_sqrt: [L, M, M]",
+    "A: [broadcast L, M, N]",
+    "return.m: [N, L]",
+    "return.s: [N, L]",
+)
+def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
+    """
+    Compute the moments under q of :math:`h_n = A_nᵀ v`, what rows see of v.
+
+    :param q: q(v).
+    :param A: The rows, projected on the whitened inducing variables.
+    """
+    m = tf.matmul(A, tf.transpose(q.q_mu)[:, :, None], transpose_a=True)[..., 0]
+    s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
+    return Marginals(tf.transpose(m), tf.transpose(s))
 
 
 def f_under(

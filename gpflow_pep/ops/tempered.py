@@ -17,7 +17,7 @@ class Tempered(NamedTuple):
     """[L, M, M], lower triangular square roots of the covariances."""
 
     logdet: tf.Tensor
-    r"""[L], :math:`\tfrac{1}{b} \log|(1 - bs) I + b S|`: its limit :math:`\mathrm{tr}(S - sI)` at
+    r"""[L], :math:`\tfrac{1}{b} \log|(1 - b) I + b S|`: its limit :math:`\mathrm{tr}(S - I)` at
     :math:`b = 0`."""
 
 
@@ -27,16 +27,16 @@ class Tempered(NamedTuple):
     "return.root: [L, M, M]",
     "return.logdet: [L]",
 )
-def tempered(root: tf.Tensor, power: TensorType, shift: float) -> Tempered:
+def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
     r"""
-    Compute :math:`N(0, S)^{1 - bs} N(0, I)^b`, whose precision is
-    :math:`(1 - bs) S^{-1} + b I`, from :math:`S = R Rᵀ`.
+    Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is
+    :math:`(1 - b) S^{-1} + b I`, from :math:`S = R Rᵀ`.
 
-    With :math:`P = (1 - bs) I + b Rᵀ R = U Uᵀ`, U upper triangular (it is a Cholesky factor with
+    With :math:`P = (1 - b) I + b Rᵀ R = U Uᵀ`, U upper triangular (it is a Cholesky factor with
     rows and columns in reverse order), the new covariance is
     :math:`R P^{-1} Rᵀ` and its square root :math:`R U^{-T}`. Everything keeps its digits as
     :math:`b \to 0`: with the Cholesky factor K of P, :math:`K_{jj}^2 = 1 + b y_j` with
-    :math:`y_j = (Rᵀ R)_{jj} - s - \tfrac{1}{b} \sum_{k<j} K_{jk}^2`, where :math:`K_{jk}` is of the
+    :math:`y_j = (Rᵀ R)_{jj} - 1 - \tfrac{1}{b} \sum_{k<j} K_{jk}^2`, where :math:`K_{jk}` is of the
     order of b.
 
     The derivative is in ``root`` alone: powers are constants here. With
@@ -50,7 +50,6 @@ def tempered(root: tf.Tensor, power: TensorType, shift: float) -> Tempered:
 
     :param root: R, lower triangular.
     :param power: b, of either sign. NaN comes out where P is not positive definite.
-    :param shift: s.
     """
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
 
@@ -58,7 +57,7 @@ def tempered(root: tf.Tensor, power: TensorType, shift: float) -> Tempered:
     def product(
         root: tf.Tensor,
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tf.Tensor]]:
-        reverse, K, logdet = _factor(root, power, shift)
+        reverse, K, logdet = _factor(root, power, 1.0)
         half = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(reverse))
         result = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
 

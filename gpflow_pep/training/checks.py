@@ -16,6 +16,7 @@ from ..models.minibatch import MinibatchLoss
 from ..models.pep import PEP
 from ..ops.batches import Epochs
 from .history import EarlyStopping
+from .natural import DEFAULT_LENGTH, Natural, NaturalParameters
 
 
 def check_stopping(
@@ -97,8 +98,8 @@ def check_strategy(
         )
     if natural_gradient is not None:
         raise ValueError(
-            "natural_gradient: got one under a strategy, expected none: GPflow assigns q_mu and"
-            " q_sqrt in each replica, which variables of a strategy refuse. Leave it out."
+            "natural_gradient: got one under a strategy, expected none: q_mu and q_sqrt would be"
+            " assigned in each replica, which variables of a strategy refuse. Leave it out."
         )
     if getattr(model, "num_data", 0) is None:
         raise ValueError(
@@ -123,26 +124,41 @@ def check_strategy(
             )
 
 
-def natural_parameters(
-    model: GPModel, natural_gradient: Any
-) -> list[tuple[gpflow.Parameter, gpflow.Parameter]]:
-    """Find the pair of q_mu and q_sqrt where natural gradients are to train them; else none."""
-    if natural_gradient is None:
-        return []
+def natural_training(model: GPModel, natural_gradient: Any) -> Natural:
+    """Find q where natural gradients are to train it, and how."""
+    if natural_gradient is None or natural_gradient is False:
+        return Natural()
     mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
     if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
         raise ValueError(
             f"natural_gradient: got one for {type(model).__name__}, whose q_mu and q_sqrt are no"
-            " parameters, expected SVGP, ARPEP or RPAPEP. Leave it out."
+            " parameters, expected SVGP, APEP, ARPEP or RPAPEP. Leave it out."
         )
-    return [(mean, root)]
+    if root.shape.rank != 3:
+        raise ValueError(
+            f"natural_gradient: got one for q_sqrt of shape {tuple(root.shape)}, expected"
+            " [L, M, M]: natural gradients are of full covariances. Use q_diag=False, or leave it"
+            " out."
+        )
+    q = NaturalParameters(mean, root)
+    if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
+        return Natural(q, gpflow=natural_gradient)
+    if natural_gradient is True:
+        return Natural(q, DEFAULT_LENGTH)
+    schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
+    number = isinstance(natural_gradient, (int, float, np.number))
+    if not (schedule or (number and 0.0 < natural_gradient <= 1.0)):
+        raise ValueError(
+            f"natural_gradient: got {natural_gradient!r}, expected a step length in (0, 1], a"
+            " schedule of it, True, or gpflow.optimizers.NaturalGradient. Pass"
+            f" {DEFAULT_LENGTH}, for example."
+        )
+    return Natural(q, natural_gradient)
 
 
-def variables_of_optimizer(
-    model: GPModel, by_nature: Sequence[tuple[gpflow.Parameter, gpflow.Parameter]]
-) -> list[tf.Variable]:
+def variables_of_optimizer(model: GPModel, q: NaturalParameters | None) -> list[tf.Variable]:
     """Find all trainable variables that natural gradients leave."""
-    taken = {id(part.unconstrained_variable) for pair in by_nature for part in pair}
+    taken = {id(variable) for variable in (q.variables if q else [])}
     variables = [v for v in model.trainable_variables if id(v) not in taken]
     if not variables:
         raise ValueError(
@@ -165,7 +181,7 @@ def check_holds_data(model: Any) -> list[tf.Variable]:
         check_not_sharded(
             model.reduction.count, "maximise", "Use gpflow_pep.training.sharded_training_loss."
         )
-    return variables_of_optimizer(model, [])
+    return variables_of_optimizer(model, None)
 
 
 def check_limits(tolerance: float, window: int, max_iterations: int, seconds: float | None) -> None:

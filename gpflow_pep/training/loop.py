@@ -25,6 +25,7 @@ from ..ops.batches import Epochs, shuffled_rows
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .model_state import assign, reason, state_of
+from .natural import Length, Natural
 from .outputs import bar, resumed, scalars
 from .replicas import Replicas
 
@@ -69,7 +70,7 @@ def fit(
     *,
     num_steps: int,
     optimizer: tf_keras.optimizers.Optimizer,
-    natural_gradient: gpflow.optimizers.NaturalGradient | None = None,
+    natural_gradient: bool | Length | gpflow.optimizers.NaturalGradient | None = None,
     evaluate: Callable[[GPModel], Mapping[str, float]] | None = None,
     evaluate_every: int = 100,
     early_stopping: EarlyStopping | None = None,
@@ -96,8 +97,12 @@ def fit(
         skips the batches it had: the numbers are the same where the batches are.
     :param num_steps: How many steps in all, those before resuming counted.
     :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a schedule.
-    :param natural_gradient: For models with parameters ``q_mu`` and ``q_sqrt``: it takes a step on
-        them before each of the optimiser's, which gets the others.
+    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such parameters; the
+        optimiser gets the others. A number in (0, 1], or a schedule of it, is the length of a step
+        along the natural gradient, shortened where q would become improper or go too far
+        (:func:`gpflow_pep.ops.natural.natural_step`). It is taken along with the optimiser's, by
+        the same gradient, and costs little. True is 0.1. GPflow's takes a step before each of the
+        optimiser's, with a gradient of its own; where q would become improper, training stops.
     :param evaluate: Computes held-out metrics. What it does to the model is undone.
     :param evaluate_every: Steps between evaluations.
     :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's parameters in
@@ -127,8 +132,8 @@ def fit(
     checks.check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
     checks.check_optimizer(optimizer)
     loss, epochs = checks.loss_and_epochs(model, batches)
-    by_nature = checks.natural_parameters(model, natural_gradient)
-    variables = checks.variables_of_optimizer(model, by_nature)
+    natural = checks.natural_training(model, natural_gradient)
+    variables = checks.variables_of_optimizer(model, natural.q)
     if strategy is not None:
         checks.check_strategy(strategy, model, optimizer, batches, natural_gradient)
     replicas = Replicas(strategy)
@@ -152,7 +157,7 @@ def fit(
     spec = epochs(history.epoch).element_spec
     take_step = tf.function(
         lambda batch: replicas.run(
-            lambda: _step(loss, batch, optimizer, variables, natural_gradient, by_nature, replicas)
+            lambda: _step(loss, batch, optimizer, variables, natural, replicas)
         ),
         input_signature=[spec],
         autograph=not is_plain(model),
@@ -216,30 +221,28 @@ def _step(
     batch: Any,
     optimizer: tf_keras.optimizers.Optimizer,
     variables: Sequence[tf.Variable],
-    natural_gradient: gpflow.optimizers.NaturalGradient | None,
-    by_nature: Sequence[tuple[gpflow.Parameter, gpflow.Parameter]],
+    natural: Natural,
     replicas: Replicas,
 ) -> tf.Tensor:
     """One step on one batch; the loss before the optimiser's."""
-    if natural_gradient is not None:
-        natural_gradient.minimize(
-            lambda: require_finite(loss(batch), "training loss", ADVICE), list(by_nature)
-        )
+    natural.before(lambda: require_finite(loss(batch), "training loss", ADVICE))
+    trained = [*variables, *natural.variables]
     share, weight = replicas.share(batch)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(variables)
+        tape.watch(trained)
         value = loss(share)
         value *= tf.cast(weight, value.dtype)
-    gradients = tape.gradient(value, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = tape.gradient(value, trained, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     # All replicas check the sums, and agree.
     value, *gradients = replicas.total([value, *map(tf.convert_to_tensor, gradients)])
     value = require_finite(value, "training loss", ADVICE)
     finite = [
         require_finite(gradient, f"gradient of {variable.name}", ADVICE)
-        for gradient, variable in zip(gradients, variables)
+        for gradient, variable in zip(gradients, trained)
     ]
     # All of them are checked before any variable changes.
     with tf.control_dependencies([value, *finite]):
+        natural.beside(finite[len(variables) :], optimizer.iterations)
         optimizer.apply_gradients(
             [(tf.identity(g), v) for g, v in zip(finite, variables)],
             skip_gradients_aggregation=True,

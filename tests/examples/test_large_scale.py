@@ -25,7 +25,10 @@ def test_a_run(large_scale: ModuleType, small: Any, tmp_path: Path) -> None:
     run = "ARPEP:0.5"
     model = large_scale.create(run, small, small.X[:5], large_scale.SUBJECTS["generated"])
     before = model.inducing_variable.Z.numpy()
-    found = large_scale.train(run, model, small, steps=3, batch_size=20, rate=0.1)
+    training = large_scale.Training(
+        3, batch_size=20, rate=0.1, natural=0.1, natural_rate=0.1, evaluations=20
+    )
+    found = large_scale.train(run, model, small, training)
     assert [(e.step, e.rows) for e in found] == [(1, 60), (2, 60), (3, 60), (3, 60)]
     assert 0.0 < found[0].seconds < found[1].seconds < found[2].seconds
     # All test rows are those along the run here.
@@ -36,6 +39,11 @@ def test_a_run(large_scale: ModuleType, small: Any, tmp_path: Path) -> None:
     with (tmp_path / "scores.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [float(line["nlpd"]) for line in lines] == [round(e.nlpd, 4) for e in found]
+    assert large_scale.reached(found, found[1].nlpd).split()[0] in ("1", "2")
+    assert large_scale.reached(found, -1.0).split() == ["-", "-"]
+    model = large_scale.create(run, small, small.X[:5], large_scale.SUBJECTS["generated"])
+    found += large_scale.train(f"{run} natural", model, small, training)
+    assert found[4].nlpd != found[0].nlpd
     pytest.importorskip("matplotlib")
     large_scale.draw(found, "generated", tmp_path / "scores.png")
     assert (tmp_path / "scores.png").stat().st_size > 0
@@ -44,7 +52,7 @@ def test_a_run(large_scale: ModuleType, small: Any, tmp_path: Path) -> None:
 def test_scores_are_those_of_gpflow(large_scale: ModuleType, small: Any) -> None:
     model = large_scale.create("VB", small, small.X[:5], large_scale.SUBJECTS["generated"])
     model.q_mu.assign(np.random.default_rng(0).standard_normal(model.q_mu.shape))
-    error, nlpd = large_scale.scorer(model)(small.X_test, small.Y_test)
+    error, nlpd = large_scale.scorer(model, 3)(small.X_test, small.Y_test)
     probability = model.predict_y(small.X_test)[0].numpy()
     labels = small.Y_test[:, 0].astype(int)
     assert error == np.mean(probability.argmax(axis=1) != labels)
@@ -80,6 +88,11 @@ def test_data_of_the_papers(
     problem = large_scale.load("airline", str(tmp_path))
     assert problem.X.shape == (24, 8) and problem.Y_test.shape == (6, 1)
     np.testing.assert_allclose(problem.X.mean(axis=0), 0.0, atol=1e-12)
+    late = large_scale.load("late", str(tmp_path))
+    np.testing.assert_array_equal(late.Y == 1.0, problem.Y == 1.0)
+    assert late.num_classes == large_scale.load("parity", str(tmp_path)).num_classes == 2
+    model = large_scale.create("VB", late, late.X[:3], large_scale.SUBJECTS["late"])
+    assert isinstance(model.likelihood, gpflow.likelihoods.Bernoulli)
     with pytest.raises(SystemExit, match="expected the one that holds it"):
         large_scale.load("mnist", None)
 

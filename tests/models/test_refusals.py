@@ -32,8 +32,6 @@ from refusal_cases import (
 )
 from tied_cases import MODELS
 
-import gpflow_pep as pep
-
 
 def _check_message(message: str, refused: Refused) -> None:
     for part, patterns in (("got", refused.got), ("expected", refused.expected)):
@@ -125,13 +123,6 @@ def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
     model.kernel.variance.unconstrained_variable.assign(np.nan)
     with pytest.raises(ValueError, match="log marginal likelihood: got NaN"):
         model.pep_log_marginal_likelihood((X, LABELS))
-
-
-@pytest.mark.parametrize("scale", [1.0, 1.2])
-def test_apep_refuses_a_q_as_wide_as_the_prior(scale: float) -> None:
-    q_sqrt = np.diag([0.1, scale, 0.3])[None]
-    with pytest.raises(ValueError, match=r"q_sqrt: got 1.*expected less than 1.*Leave q_sqrt out"):
-        tied(pep.models.APEP)(q_sqrt=q_sqrt)
 
 
 ACCEPTED_BY_REGRESSION: dict[str, Changes] = {

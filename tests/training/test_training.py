@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from helpers import Array, assert_close
+from internals import natural_step
 
 import gpflow_pep as pep
 from gpflow_pep.training import EarlyStopping, Evaluation, best_evaluation, fit, shuffled_batches
@@ -97,19 +98,66 @@ def test_a_step_is_the_optimisers() -> None:
         assert_close(actual, expected, rtol=1e-9)
 
 
-def test_natural_gradients_and_optimiser_take_turns() -> None:
-    model = svgp()
-    exact = gpflow.models.SGPR((X, Y), model.kernel, X[:4].copy(), noise_variance=0.3)
-    rows = tf.data.Dataset.from_tensors((X, Y))
-    run(
-        model,
-        1,
-        batches=rows,
-        optimizer=tf_keras.optimizers.SGD(0.0),
-        natural_gradient=gpflow.optimizers.NaturalGradient(1.0),
-    )
-    # One natural step of length 1 on all rows is the optimum where the likelihood is Gaussian.
-    assert_close(model.elbo((X, Y)), exact.elbo(), rtol=1e-6)
+def tied(name: str, likelihood: Any = None, alpha: float = 0.0) -> Any:
+    likelihood = likelihood or gpflow.likelihoods.Gaussian(0.3)
+    kernel = gpflow.kernels.SquaredExponential()
+    return getattr(pep.models, name)(kernel, likelihood, X[:4].copy(), num_data=N, alpha=alpha)
+
+
+@pytest.mark.parametrize("way", [1.0, True, gpflow.optimizers.NaturalGradient(1.0)])
+@pytest.mark.parametrize("create", [svgp, *(lambda n=n: tied(n) for n in ("ARPEP", "APEP"))])
+def test_natural_gradients_and_optimiser(create: Callable[[], Any], way: Any) -> None:
+    """One step of length 1 on all rows is the optimum where the likelihood is Gaussian."""
+    model = create()
+    data = X, Y
+    exact = gpflow.models.SGPR(data, model.kernel, X[:4].copy(), noise_variance=0.3)
+    rows, still = tf.data.Dataset.from_tensors(data), tf_keras.optimizers.SGD(0.0)
+    before = float(model.training_loss(data))
+    run(model, 1, batches=rows, optimizer=still, natural_gradient=way)
+    if way is True:  # steps of 0.1
+        assert -exact.elbo() + 1.0 < model.training_loss(data) < before - 1.0
+    else:
+        assert_close(model.training_loss(data), -exact.elbo(), rtol=1e-6)
+
+
+def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
+    model, by_hand = arpep(), arpep()
+    schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.3, 0.05])
+    run(model, 2, optimizer=adam(), natural_gradient=schedule)
+    optimizer, q = adam(), (by_hand.q_mu, by_hand.q_sqrt)
+    taken = {id(part.unconstrained_variable) for part in q}
+    others = [v for v in by_hand.trainable_variables if id(v) not in taken]
+    for gamma, batch in zip((0.3, 0.05), batches()(0)):
+        with tf.GradientTape() as tape:
+            loss = by_hand.training_loss(batch)
+        *gradients, by_mean, by_root = tape.gradient(
+            loss, [*others, *(part.unconstrained_variable for part in q)]
+        )
+        by_root = by_hand.q_sqrt.transform.forward(by_root)
+        step = natural_step(*map(tf.convert_to_tensor, q), by_mean, by_root, gamma)
+        optimizer.apply_gradients(zip(gradients, others))
+        by_hand.q_mu.assign(step.mean)
+        by_hand.q_sqrt.assign(step.root)
+    for actual, expected in zip(variables(model), variables(by_hand), strict=True):
+        assert_close(actual, expected, rtol=1e-6)  # schedules are in single precision
+
+
+@pytest.mark.parametrize("name", ["APEP", "ARPEP", "RPAPEP"])
+def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
+    """Long steps with a power above 0 on a wrong label that stands for many rows."""
+    labels = np.where(np.arange(N)[:, None] == 7, 1.0 - (Y > 0.0), Y > 0.0).astype(float)
+    rows = tf.data.Dataset.from_tensors((X[5:8], labels[5:8]))
+
+    def trained(way: Any) -> "pep.training.FitRecord":
+        model = tied(name, gpflow.likelihoods.Bernoulli(), alpha=1.0)
+        model.num_data = 5000
+        still = tf_keras.optimizers.SGD(0.0)
+        return run(model, 20, batches=rows, optimizer=still, natural_gradient=way)
+
+    with pytest.raises(ValueError, match=r"Training stopped at step \d+"):
+        trained(gpflow.optimizers.NaturalGradient(0.5))
+    record = trained(0.5)
+    assert np.all(np.isfinite(record.losses)) and record.losses[-1] < 0.1 * record.losses[0]
 
 
 def test_every_row_once_an_epoch_in_an_order_of_the_seed() -> None:
@@ -136,6 +184,7 @@ def _natural_options(model: Any) -> dict[str, Any]:
     "create, options",
     [
         (svgp, _natural_options),
+        (arpep, lambda model: {"natural_gradient": 0.1}),
         pytest.param(point_pep, _pep_options, marks=pytest.mark.slow),
     ],
 )
@@ -340,19 +389,32 @@ def test_bar_shows_loss_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             {
-                "model": lambda: pep.models.APEP(
-                    gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[:3], num_data=N
-                ),
+                "model": point_pep,
+                "batches": None,
                 "natural_gradient": gpflow.optimizers.NaturalGradient(0.1),
             },
-            ["natural_gradient", "APEP", "Leave"],
+            ["natural_gradient", "PEP", "Leave"],
         ),
+        (
+            {
+                "model": lambda: gpflow.models.SVGP(
+                    gpflow.kernels.RBF(), gpflow.likelihoods.Gaussian(), X[:3], q_diag=True
+                ),
+                "natural_gradient": 0.1,
+            },
+            ["natural_gradient", r"(3, 1)", "q_diag=False"],
+        ),
+        ({"natural_gradient": 1.5}, ["natural_gradient", "1.5", "(0, 1]"]),
+        ({"natural_gradient": "yes"}, ["natural_gradient", "yes", "0.1"]),
     ],
 )
 def test_refused(options: dict[str, Any], parts: list[str]) -> None:
     create = options.pop("model", svgp)
+    model = create()
+    if options.get("batches", ()) is None:
+        options["batches"] = model.minibatch_training_loss_closure(4, seed=0)
     with pytest.raises(ValueError) as error:
-        run(create(), **{"num_steps": 5, **options})
+        run(model, **{"num_steps": 5, **options})
     for part in parts:
         assert part in str(error.value)
 

@@ -1,0 +1,113 @@
+"""Steps along the natural gradient of Gaussians that are held as means and square roots."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+
+#: The least pivot of what multiplies the precision in a step of length 1.
+_LEAST_PIVOT = 0.1
+_MAX_HALVINGS = 40
+
+
+class NaturalStep(NamedTuple):
+    """Gaussians after a step, and how long it was."""
+
+    mean: tf.Tensor
+    """[M, L]."""
+
+    root: tf.Tensor
+    """[L, M, M], lower triangular square roots of the covariances."""
+
+    gamma: tf.Tensor
+    """[L], the length of the step of each, at most the one asked for."""
+
+
+@check_shapes(
+    "mean: [M, L]",
+    "root: [L, M, M]",
+    "by_mean: [M, L]",
+    "by_root: [L, M, M]",
+    "gamma: []",
+    "return.mean: [M, L]",
+    "return.root: [L, M, M]",
+    "return.gamma: [L]",
+)
+def natural_step(
+    mean: tf.Tensor,
+    root: tf.Tensor,
+    by_mean: tf.Tensor,
+    by_root: tf.Tensor,
+    gamma: TensorType,
+) -> NaturalStep:
+    r"""
+    Take a step of length :math:`\gamma` against the natural gradient of a loss, which is its
+    gradient in the expectation parameters, in natural parameters (Salimbeni, Eleftheriadis &
+    Hensman 2018, equation 10).
+
+    With :math:`S = R Rᵀ`, bars for the loss's gradients, and the symmetric matrix E whose lower
+    triangle is that of :math:`Rᵀ \bar R`, it is
+
+    .. math::
+
+        S_+^{-1} = R^{-ᵀ} (I + \gamma E) R^{-1}, \qquad m_+ = m - \gamma S_+ \bar m.
+
+    Two things go wrong with long steps. Where the loss is not convex in the variances,
+    :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that stand for many
+    says little of how far to go. So a Gaussian takes half of its step, or half of that, until
+    no pivot of K is below :math:`1 - 0.9 \gamma`, with the length that was asked for, and the mean
+    goes no further than :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M \gamma^2 / (1 - \gamma)^2`. So the
+    covariance is always proper, short steps stay short, and a step of length 1 reaches the optimum
+    of a quadratic loss however far it is, unless it lets the covariance grow tenfold.
+
+    :param mean: m.
+    :param root: R, lower triangular.
+    :param by_mean: :math:`\bar m`, finite.
+    :param by_root: :math:`\bar R`, finite; its upper triangle is ignored.
+    :param gamma: The length, in [0, 1].
+    """
+    product = tf.linalg.band_part(tf.matmul(root, by_root, transpose_a=True), -1, 0)
+    diagonal = tf.linalg.diag_part(product)
+    # Rows and columns are in reverse order: so R K⁻ᵀ of the Cholesky factor of K is triangular.
+    E = tf.linalg.set_diag(product + tf.linalg.matrix_transpose(product), diagonal)
+    E, columns = tf.reverse(E, [-2, -1]), tf.reverse(root, [-1])
+    slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
+    identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
+    gamma = tf.convert_to_tensor(gamma, root.dtype)
+    longest = tf.square(gamma / (1.0 - gamma)) * tf.cast(tf.shape(E)[-1], E.dtype)
+    least = tf.sqrt(1.0 - (1.0 - _LEAST_PIVOT) * gamma)
+
+    def tried(lengths: tf.Tensor) -> _Tried:
+        length = lengths[:, None, None]
+        K = tf.linalg.cholesky(identity + length * E)
+        move = -length * tf.linalg.cholesky_solve(K, slope)
+        fine = tf.reduce_sum(tf.square(move), axis=[-2, -1]) <= longest
+        fine &= tf.reduce_min(tf.linalg.diag_part(K), axis=-1) >= least
+        return _Tried(lengths, K, move, fine)  # comparisons with NaN are false
+
+    step = tf.while_loop(
+        lambda step: ~tf.reduce_all(step.fine),
+        lambda step: [tried(tf.where(step.fine, step.gamma, 0.5 * step.gamma))],
+        [tried(tf.fill(tf.shape(root)[:1], gamma))],
+        maximum_iterations=_MAX_HALVINGS,
+    )[0]
+    half = tf.linalg.triangular_solve(step.K, tf.linalg.matrix_transpose(columns))
+    new_root = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
+    new_mean = mean + tf.transpose(tf.matmul(columns, step.move)[:, :, 0])
+    return NaturalStep(new_mean, tf.linalg.band_part(new_root, -1, 0), step.gamma)
+
+
+class _Tried(NamedTuple):
+    """Steps of some length: L of each."""
+
+    gamma: tf.Tensor
+
+    K: tf.Tensor
+    """[L, M, M], Cholesky factors."""
+
+    move: tf.Tensor
+    """[L, M, 1], :math:`R^{-1} (m_+ - m)`."""
+
+    fine: tf.Tensor
+    """[L], whether the step may be taken."""

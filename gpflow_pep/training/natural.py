@@ -1,0 +1,71 @@
+"""Natural gradients: steps on the Gaussian q of a model, beside an optimiser's on all else."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
+import tf_keras
+from gpflow import Parameter
+from gpflow.optimizers import NaturalGradient
+
+from ..ops.natural import natural_step
+
+#: Of each step where none is given.
+DEFAULT_LENGTH = 0.1
+Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
+
+
+class NaturalParameters(NamedTuple):
+    """q of a model: mean [M, L], and lower triangular square roots [L, M, M]."""
+
+    q_mu: Parameter
+    q_sqrt: Parameter
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What is differentiated."""
+        return [part.unconstrained_variable for part in self]
+
+    def take_step(self, gradients: Sequence[tf.Tensor], length: Length, step: tf.Variable) -> None:
+        """
+        Take a step, see :func:`gpflow_pep.ops.natural.natural_step`.
+
+        :param gradients: Of the loss in :attr:`variables`, finite.
+        :param length: Of the step: a number, or a schedule of it.
+        :param step: How many there were.
+        """
+        by_mean, by_root = gradients
+        if self.q_sqrt.transform is not None:
+            by_root = self.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
+        mean, root = map(tf.convert_to_tensor, self)
+        gamma = tf.cast(length(step), mean.dtype) if callable(length) else length
+        found = natural_step(mean, root, by_mean, by_root, gamma)
+        self.q_mu.assign(found.mean)
+        self.q_sqrt.assign(found.root)
+
+
+class Natural(NamedTuple):
+    """How q is trained in :func:`~gpflow_pep.training.loop.fit`: by one of two, or by neither."""
+
+    q: NaturalParameters | None = None
+
+    length: Length | None = None
+    """Of steps by the gradient that the optimiser gets too."""
+
+    gpflow: NaturalGradient | None = None
+    """Takes steps of its own before the optimiser's."""
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What the gradient of a step is needed in, for q."""
+        return [] if self.q is None or self.length is None else self.q.variables
+
+    def before(self, loss: Callable[[], tf.Tensor]) -> None:
+        """Take GPflow's step, if it is GPflow's."""
+        if self.gpflow is not None and self.q is not None:
+            self.gpflow.minimize(loss, [(self.q.q_mu, self.q.q_sqrt)])
+
+    def beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
+        """Take a step by the gradients in :attr:`variables`."""
+        if self.q is not None and self.length is not None:
+            self.q.take_step(gradients, self.length, step)
