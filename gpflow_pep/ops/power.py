@@ -110,6 +110,24 @@ def expm1_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
 
 
 @check_shapes(
+    "x: [broadcast any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
+)
+def log1p_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
+    r"""
+    Compute what :func:`log1p_ratio` does with fewer operations, the inverse of
+    :func:`expm1_quotient`, and accurate where that is.
+
+    :param x: Any values with :math:`\alpha x > -1`.
+    :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
+    """
+    x = tf.convert_to_tensor(x)
+    power = tf.maximum(tf.convert_to_tensor(alpha, x.dtype), _SMALLEST_POWER)
+    return tf.math.log1p(power * x) / power
+
+
+@check_shapes(
     "values: [Q, any...]",
     "weights: [Q, any...]",
     "alpha: [broadcast any...]",
