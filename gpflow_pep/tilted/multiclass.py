@@ -12,8 +12,8 @@ from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
 from .bernoulli import two_valued
 from .dispatch import implementations
 
-#: Even nodes: they start where less of the Gaussian is left than the accuracy of the rule, relative
-#: to the probability, which grows with t. Where it is tiny, the other end may matter.
+#: Even nodes. As the product grows with t, the part of P left of them is at most Phi(-7.5), 3e-14;
+#: the right end is further off, because a tiny P may come from there.
 _EVEN_START, _EVEN_END, _NUM_EVEN = -7.5, REACH, 48
 #: They are used up to this sum of the rates' cubes. The error of the trapezoid rule of step h is
 #: bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus
@@ -84,7 +84,7 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
     Where all rates of all rows are moderate nodes are even, and the same for all rows; otherwise
-    they are stretched. The error is relative to P, and so is that of 1 - P.
+    they are stretched. Beside rounding errors are relative to P, and those of 1 - P to 1 - P.
 
     :param margin: The :math:`a_k`.
     :param rate: The :math:`b_k > 0`.

@@ -1,6 +1,5 @@
 """The power mean and its parts, for every power."""
 
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +9,6 @@ from helpers import assert_close
 
 from gpflow_pep.ops.power import (
     expm1_quotient,
-    expm1_ratio,
     log1p_quotient,
     log1p_ratio,
     log_power_mean,
@@ -30,13 +28,12 @@ def _expm1_ratio(x: float, alpha: float) -> float:
     return float(total)
 
 
-@pytest.mark.parametrize("function", [expm1_ratio, expm1_quotient])
 @pytest.mark.parametrize("alpha", POWERS)
-def test_expm1_ratio_and_its_derivative(function: Callable[..., tf.Tensor], alpha: float) -> None:
+def test_expm1_quotient_and_its_derivative(alpha: float) -> None:
     x = tf.constant([-2.0, -1e-9, 0.0, 0.3, 2.5], tf.float64)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        value = function(x, alpha)
+        value = expm1_quotient(x, alpha)
     assert_close(value, [_expm1_ratio(float(one), alpha) for one in x], rtol=2e-16 * 8)
     assert_close(tape.gradient(value, x), np.exp(alpha * x.numpy()), rtol=1e-14)
 
