@@ -12,9 +12,6 @@ from gpflow.base import TensorType
 #: ``(t / (2 + t)) ** 2``: with 6 terms the first one left out is below 0.026 ** 12, which is 1e-19.
 _SERIES_RADIUS = 0.05
 _LOG1P_TERMS = 6
-#: With so many terms of ``(exp(t) - 1) / t`` the first one left out is below 0.05 ** 10 / 11!,
-#: which is 2e-21.
-_EXPM1_TERMS = 10
 #: Stands for a power of 0 where a quotient by the power has all digits for every other one.
 _SMALLEST_POWER = 1e-30
 
@@ -65,38 +62,9 @@ def log1p_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
     "alpha: [broadcast any...]",
     "return: [any...]",
 )
-def expm1_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
-    r"""
-    Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
-
-    The inverse of :func:`log1p_ratio` in :math:`x`. Value and derivatives (of any order) are
-    accurate for every :math:`\alpha`, 0 included.
-
-    :param x: Any finite values.
-    :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
-    """
-    x = tf.convert_to_tensor(x)
-    alpha = tf.convert_to_tensor(alpha, x.dtype)
-    t = alpha * x
-    near = tf.abs(t) < _SERIES_RADIUS
-    # As in _log1p_over: each branch sees a harmless argument where the other one is chosen.
-    t_near = tf.where(near, t, tf.zeros_like(t))
-    series = tf.ones_like(t)
-    for k in range(_EXPM1_TERMS, 1, -1):
-        series = 1.0 + series * t_near / k
-    alpha_far = tf.where(near, tf.ones_like(t), alpha + tf.zeros_like(t))
-    t_far = tf.where(near, tf.ones_like(t), t)
-    return tf.where(near, x * series, tf.math.expm1(t_far) / alpha_far)
-
-
-@check_shapes(
-    "x: [broadcast any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
-)
 def expm1_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
-    Compute what :func:`expm1_ratio` does with fewer operations, where many values are summed.
+    Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
 
     The value and its first derivative in ``x`` are accurate for every :math:`\alpha`; the
     derivative in :math:`\alpha`, and second ones, are not where it is close to 0.
@@ -107,6 +75,24 @@ def expm1_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
     x = tf.convert_to_tensor(x)
     power = tf.maximum(tf.convert_to_tensor(alpha, x.dtype), _SMALLEST_POWER)
     return tf.math.expm1(power * x) / power
+
+
+@check_shapes(
+    "x: [broadcast any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
+)
+def log1p_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
+    r"""
+    Compute what :func:`log1p_ratio` does with fewer operations, the inverse of
+    :func:`expm1_quotient`, and accurate where that is.
+
+    :param x: Any values with :math:`\alpha x > -1`.
+    :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
+    """
+    x = tf.convert_to_tensor(x)
+    power = tf.maximum(tf.convert_to_tensor(alpha, x.dtype), _SMALLEST_POWER)
+    return tf.math.log1p(power * x) / power
 
 
 @check_shapes(

@@ -94,12 +94,12 @@ class _Stretch(NamedTuple):
     def inverse(self, x: tf.Tensor) -> tf.Tensor:
         """t, nearly: a few Newton steps from above, from where they converge monotonically."""
         y = self.step / self.resolution * tf.sinh((x - self.centre) / self.step)
-        size = tf.abs(y)
+        size, linear = tf.abs(y), 1.0 - self.mu
         t = tf.asinh(size / self.mu)
-        t = tf.where(size < t * (1.0 - self.mu), size / (1.0 - 0.999 * self.mu), t)
+        t = tf.where(size < t * linear, size / (1.0 - 0.999 * self.mu), t)
         for _ in range(_NEWTON_STEPS):
-            excess = (1.0 - self.mu) * t + self.mu * tf.sinh(t) - size
-            t = t - excess / (1.0 - self.mu + self.mu * tf.cosh(t))
+            excess = linear * t + self.mu * tf.sinh(t) - size
+            t = t - excess / (linear + self.mu * tf.cosh(t))
         return tf.sign(y) * t
 
 
@@ -111,17 +111,25 @@ def _stretch(centre: tf.Tensor, resolution: tf.Tensor, extent: tf.Tensor, step: 
     return _Stretch(centre, resolution, mu, step)
 
 
-def _compose(cores: Sequence[Core], low: tf.Tensor, high: tf.Tensor) -> "list[_Stretch]":
-    """Stretches, the first one outermost, that resolve all cores (in standard deviations)."""
+def _compose(
+    cores: Sequence[Core], low: tf.Tensor, high: tf.Tensor
+) -> "tuple[list[_Stretch], tf.Tensor]":
+    """
+    Stretches, the first one outermost, that resolve all cores (in standard deviations).
+
+    :return: And both ends in the innermost variable, [2, N, L].
+    """
+    # The ends, and the cores that are left, go through all stretches together.
+    points = tf.stack([low, high, *(tf.clip_by_value(core.centre, low, high) for core in cores)])
+    slopes = tf.ones_like(points[2:])
     stretches: list[_Stretch] = []
     for core in cores:
-        place, slope = tf.clip_by_value(core.centre, low, high), tf.ones_like(low)
-        for stretch in stretches:
-            place = stretch.inverse(place)
-            slope = slope * stretch.forward(place)[1]
         step = 1.0 if stretches else _GAUSSIAN_STEP
-        stretches.append(_stretch(place, core.resolution / slope, core.extent / slope, step))
-    return stretches
+        resolution, extent = core.resolution / slopes[0], core.extent / slopes[0]
+        stretches.append(_stretch(points[2], resolution, extent, step))
+        points = stretches[-1].inverse(tf.concat([points[:2], points[3:]], axis=0))
+        slopes = slopes[1:] * stretches[-1].forward(points[2:])[1]
+    return stretches, points
 
 
 @check_shapes(
@@ -172,10 +180,7 @@ def stretched_nodes(
         )
         for core in cores
     ]
-    stretches = _compose(standard, low, high)
-    ends = tf.stack([low, high])
-    for stretch in stretches:
-        ends = stretch.inverse(ends)
+    stretches, ends = _compose(standard, low, high)
     fraction = tf.reshape(tf.linspace(tf.zeros([], mean.dtype), 1.0, num_nodes), [-1, 1, 1])
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli
 
-from ..ops.power import expm1_ratio, log1p_ratio
+from ..ops.power import expm1_quotient, log1p_quotient
 from ..ops.quadrature import Core
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
@@ -40,14 +40,14 @@ def two_valued(
     """
     # Relative to the more probable value, so that nothing cancels.
     high_first = prob_high > prob_low
-    log_ratio = tf.math.log(high) - tf.math.log(low)
-    origin = tf.where(high_first, tf.math.log(high), tf.math.log(low))
+    log_high, log_low = tf.math.log(high), tf.math.log(low)
+    origin = tf.where(high_first, log_high, log_low)
     other = tf.where(
         high_first,
-        prob_low * expm1_ratio(-log_ratio, alpha),
-        prob_high * expm1_ratio(log_ratio, alpha),
+        prob_low * expm1_quotient(log_low - log_high, alpha),
+        prob_high * expm1_quotient(log_high - log_low, alpha),
     )
-    return origin + log1p_ratio(other, alpha)
+    return origin + log1p_quotient(other, alpha)
 
 
 def _stable_log(p: tf.Tensor) -> tf.Tensor:

@@ -1,6 +1,7 @@
 r"""Several classes of which the largest latent function decides: RobustMax, of two values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,17 +11,25 @@ from gpflow.likelihoods import MultiClass
 from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
 from .bernoulli import two_valued
 from .dispatch import implementations
-from .probit import normal_cdf
 
+#: Even nodes. As the product grows with t, the part of P left of them is at most Phi(-7.5), 3e-14;
+#: the right end is further off, because a tiny P may come from there.
+_EVEN_START, _EVEN_END, _NUM_EVEN = -7.5, REACH, 48
+#: They are used up to this sum of the rates' cubes. The error of the trapezoid rule of step h is
+#: bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus
+#: 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where
+#: h^2 (1 + sum of cubes)^(2/3) is below 0.65.
+_MOST_CUBES = 12.0
+_NUM_STRETCHED = 144
 #: A normal distribution function ends so many of its standard deviations from its middle.
 _CDF_EXTENT = 6.0
 _CDF_RESOLUTION = 0.7
 _MORE_CORES = 2
-_NUM_NODES = 144
 #: Of the label's variance, which is added to the others'. That changes the integral as little, and
 #: nodes need not be spread over more orders of magnitude than they resolve.
 _SMALLEST_RATIO = 1e-12
-_LOG_SQRT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
+#: Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of labels.
+_SMALLEST_CDF = 1e-30
 
 
 @check_shapes(
@@ -46,66 +55,134 @@ def prob_is_largest(
     :param mean: Means of independent latent functions.
     :param variance: Their variances, positive.
     """
-    own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
-    own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
-    own_variance = tf.reduce_sum(own * variance, axis=1, keepdims=True)
-    variance += (1.0 - own) * _SMALLEST_RATIO * tf.stop_gradient(own_variance)
-    cores = _cores(own, mean, tf.sqrt(variance), tf.sqrt(own_variance))
-    nodes = stretched_nodes(
-        own_mean,
-        own_variance,
-        tf.ones_like(own_mean),
-        cores,
-        no_tilt(own_mean, own_variance),
-        _NUM_NODES,
-    )
     # Classes first: sums over them then run along memory.
-    others = _others(label, tf.shape(mean)[1])
-    centre = tf.transpose(tf.gather(mean, others, batch_dims=1))[:, None, :]
-    rate = tf.transpose(tf.math.rsqrt(tf.gather(variance, others, batch_dims=1)))[:, None, :]
-    log_product = tf.reduce_sum(_log_normal_cdf((nodes.f[None, :, :, 0] - centre) * rate), axis=0)
-    weights = nodes.weights[:, :, 0]
-    largest = tf.reduce_sum(weights * tf.exp(log_product), axis=0)
-    return largest, tf.reduce_sum(weights * -tf.math.expm1(log_product), axis=0)
+    m, v = tf.transpose(mean), tf.transpose(variance)
+    own = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
+
+    def of_label(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.where(own, x, tf.zeros_like(x)), axis=0)
+
+    def of_others(x: tf.Tensor) -> tf.Tensor:
+        # In any order: the first class takes the place of the label.
+        return tf.where(own[1:], x[:1], x[1:])
+
+    own_variance = of_label(v)
+    smallest = _SMALLEST_RATIO * tf.stop_gradient(own_variance)
+    precision = tf.math.rsqrt(of_others(v) + smallest)
+    margin = (of_label(m) - of_others(m)) * precision
+    largest = prob_above_all(margin, tf.sqrt(own_variance) * precision)
+    return largest, 1.0 - largest
 
 
-def _others(label: tf.Tensor, num_classes: tf.Tensor) -> tf.Tensor:
-    """Find the classes that are not the label, [N, C - 1]."""
-    classes = tf.range(num_classes - 1, dtype=label.dtype)
-    return classes + tf.cast(classes >= label[:, None], label.dtype)
+@check_shapes(
+    "margin: [K, N]",
+    "rate: [K, N]",
+    "return: [N]",
+)
+def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
+
+    Where all rates of all rows are moderate nodes are even, and the same for all rows; otherwise
+    they are stretched. Beside rounding errors are relative to P, and those of 1 - P to 1 - P.
+
+    :param margin: The :math:`a_k`.
+    :param rate: The :math:`b_k > 0`.
+    """
+
+    @tf.custom_gradient
+    def probability(
+        margin: tf.Tensor, rate: tf.Tensor
+    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
+        value, *derivatives = _by_rule(margin, rate)
+        return value, lambda upstream: tuple(upstream * by for by in derivatives)
+
+    return probability(margin, rate)
 
 
 @tf.custom_gradient
-def _log_normal_cdf(x: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
-    # Beyond, the probability is 0 or 1 beside any error rate of labels; float32 still holds it.
-    x = tf.clip_by_value(x, -12.0, 12.0)
-    value = tf.math.log(normal_cdf(x))
+def _by_rule(
+    margin: tf.Tensor, rate: tf.Tensor
+) -> "tuple[tuple[tf.Tensor, ...], Callable[..., Sequence[tf.Tensor]]]":
+    """Compute what :func:`_integrals` does by the rule that is accurate."""
+    a, b = _unwatched(margin), _unwatched(rate)
+    values = tf.cond(
+        tf.reduce_all(tf.reduce_sum(b * b * b, axis=0) <= _MOST_CUBES),
+        lambda: _integrals(a, b, _even_nodes(a.dtype)),
+        lambda: _integrals(a, b, _stretched_nodes(a, b)),
+    )
 
-    def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        return upstream * tf.exp(-0.5 * x * x - value - _LOG_SQRT_TWO_PI)
+    def gradient(*upstream: tf.Tensor) -> Sequence[tf.Tensor]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch((margin, rate))
+            again = _integrals(margin, rate, _stretched_nodes(margin, rate))
+        return tape.gradient(again, (margin, rate), upstream)
 
-    return value, gradient
+    return values, gradient
 
 
-def _cores(
-    own: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor, own_deviation: tf.Tensor
-) -> "list[Core]":
+def _unwatched(x: tf.Tensor) -> tf.Tensor:
     """
-    Find the rises of the other classes' distribution functions that matter: the narrowest, and the
-    one that it leaves least resolved.
+    Hide a tensor from tapes, which ``tf.stop_gradient`` does not.
 
-    A rise does not matter where the product is 0, left of another class's rise.
+    Inside of two of them ``tf.cond`` would build the derivatives of both branches at once.
     """
-    far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
-    other = own == 0.0
-    start = tf.where(other, mean - _CDF_EXTENT * deviation, -far)
-    end = mean + _CDF_EXTENT * deviation
-    alive = other & (end >= tf.reduce_max(start, axis=1, keepdims=True))
-    # Beyond its own class's reach a rise is not seen.
-    own_mean = tf.reduce_sum(own * mean, axis=1, keepdims=True)
-    reach = REACH * own_deviation
-    alive = alive & (tf.abs(mean - own_mean) < reach + _CDF_EXTENT * deviation)
-    return least_resolved(alive, mean, deviation)
+    integer = tf.int64 if x.dtype == tf.float64 else tf.int32
+    return tf.bitcast(tf.bitcast(x, integer), x.dtype)
+
+
+class _Nodes(NamedTuple):
+    """A rule for expectations under the standard normal distribution."""
+
+    t: tf.Tensor
+    """[Q, broadcast N]"""
+
+    weights: tf.Tensor
+    """[Q, broadcast N], of sum 1."""
+
+
+def _even_nodes(dtype: tf.DType) -> _Nodes:
+    t = np.linspace(_EVEN_START, _EVEN_END, _NUM_EVEN)
+    weights = np.exp(-0.5 * t * t)
+    weights /= weights.sum()
+    # Exact for the first two moments, as stretched nodes are.
+    t -= weights @ t
+    t /= np.sqrt(weights @ (t * t))
+    return _Nodes(tf.constant(t[:, None], dtype), tf.constant(weights[:, None], dtype))
+
+
+def _integrals(
+    margin: tf.Tensor, rate: tf.Tensor, nodes: _Nodes
+) -> "tuple[tf.Tensor, tf.Tensor, tf.Tensor]":
+    """Compute P [N] and its derivatives in the margins and rates [K, N]."""
+    x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[:, None, :] * nodes.t
+    cdf = tf.maximum(tf.math.erfc(x), _SMALLEST_CDF)  # twice it
+    weighted = tf.reduce_prod(0.5 * cdf, axis=0) * nodes.weights
+    derivative = tf.exp(-x * x) / cdf * (np.sqrt(2.0 / np.pi) * weighted)
+    by_rate = tf.reduce_sum(derivative * nodes.t, axis=1)
+    return tf.reduce_sum(weighted, axis=0), tf.reduce_sum(derivative, axis=1), by_rate
+
+
+def _stretched_nodes(margin: tf.Tensor, rate: tf.Tensor) -> _Nodes:
+    """Nodes for distribution functions that rise over very different widths."""
+    width = tf.transpose(1.0 / tf.stop_gradient(rate))
+    cores = _cores(tf.transpose(-tf.stop_gradient(margin)) * width, width)
+    zero = tf.zeros_like(width[:, :1])
+    one = zero + 1.0
+    nodes = stretched_nodes(zero, one, one, cores, no_tilt(zero, one), _NUM_STRETCHED)
+    return _Nodes(nodes.f[..., 0], nodes.weights[..., 0])
+
+
+def _cores(place: tf.Tensor, width: tf.Tensor) -> "list[Core]":
+    """
+    Find the rises of distribution functions that matter: the narrowest, and those that it leaves
+    least resolved.
+
+    A rise does not matter where the product is 0, left of another one, or beyond the nodes.
+    """
+    extent = _CDF_EXTENT * width
+    alive = place + extent >= tf.reduce_max(place - extent, axis=1, keepdims=True)
+    return least_resolved(alive & (tf.abs(place) < REACH + extent), place, width)
 
 
 def least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Core]":
