@@ -30,6 +30,7 @@ from check_shapes import check_shapes
 
 from .. import checks
 from ..covariances import evaluate
+from ..inference.memory import and_memory
 from ..inference.posterior import Marginals, Natural, Sites, cavity, posterior_factor
 from ..inference.problem import SiteProblem, sites_of_rows
 from ..inference.record import FixedPoint
@@ -56,7 +57,7 @@ def energy(
 
     :param problem: The rows.
     :param found: Their sites with what belongs to them, constant for differentiation.
-    :param totals: What all rows add to the prior; None: these are all.
+    :param totals: What all rows add to the prior, but for a memory; None: these are all.
     :param scale: How many rows each of these stands for.
     """
     ell, delta1, delta2 = found.extra
@@ -91,9 +92,11 @@ def energy(
         natural = Natural(
             *(all_rows + scale * _zero(part) for all_rows, part in zip(totals, natural))
         )
+    natural = and_memory(natural, problem.memory)
+    of_memory = 0.0 if problem.memory is None else problem.memory.log_scale
     terms = tf.reduce_sum(ell) + site_terms(found.marginals, found.sites, left.e, power)
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
-    return prior_terms(natural) + scale * (terms + _zero(change))
+    return prior_terms(natural) + of_memory + scale * (terms + _zero(change))
 
 
 def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:

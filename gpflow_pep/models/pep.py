@@ -15,6 +15,7 @@ from .. import checks
 from ..covariances import check_independent, whiten
 from ..energies import point
 from ..inference.fixed_point import FALLBACKS
+from ..inference.memory import Memory, and_memory
 from ..inference.posterior import Natural, Sites, no_sites
 from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
@@ -23,6 +24,7 @@ from ..ops import chunks
 from ..ops.linalg import report_once
 from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
+from .memory import hold
 from .minibatch import MinibatchLoss
 from .parameters import ConvergenceWarning, SiteParameters, never_trained
 from .rows import replace_rows
@@ -58,6 +60,7 @@ class PEP(InternalDataModel):
         non-trainable parameter.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; by default what the likelihood needs.
+    :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
@@ -86,6 +89,7 @@ class PEP(InternalDataModel):
         alpha: TensorData = 0.5,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
+        memory: Memory | None = None,
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
@@ -106,6 +110,7 @@ class PEP(InternalDataModel):
         )
         check_independent(kernel, self.inducing_variable, num_latent_gps)
         checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        self.memory = hold(memory, self)
         self._training_gap = _TRAINING_GAP if tolerance is None else 0.0
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
@@ -272,24 +277,26 @@ class PEP(InternalDataModel):
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem = self.site_problem()
-        return natural_sums(problem, self._infer(problem).sites)
+        return and_memory(natural_sums(problem, self._infer(problem).sites), problem.memory)
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
         X = checks.require_same_rows(X, self.data, self._rows_version)
         alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
+        W = whiten(self.inducing_variable, self.kernel).W
         return SiteProblem(
             self.likelihood,
             self.kernel,
             self.inducing_variable,
             self.mean_function,
-            whiten(self.inducing_variable, self.kernel).W,
+            W,
             X,
             Y,
             alpha,
             self.chunk_size,
             self.reduction,
+            memory=self._memory_terms(W),
         )
 
     def read_sites(self) -> Sites:

@@ -14,9 +14,11 @@ from .. import checks
 from ..covariances import project, whiten
 from ..energies import collapsed
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
+from ..inference.memory import Memory
 from ..inference.posterior import Natural
 from ..ops import chunks
 from .base import ADVICE, InternalDataModel
+from .memory import hold
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
@@ -62,6 +64,7 @@ class PEPRegression(InternalDataModel):
     :param blocks: An integer label [N] for each row: rows with the same label are one factor, with
         their residual covariance in full (PITC). It costs the cube of a block's size. XLA cannot
         compile blocks that come in several chunks.
+    :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; memory is then as small as that
         allows. None: chosen for speed, and where all rows fit
         ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
@@ -81,6 +84,7 @@ class PEPRegression(InternalDataModel):
         noise_variance: TensorData | None = None,
         likelihood: Gaussian | None = None,
         blocks: Any | None = None,
+        memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
@@ -100,6 +104,7 @@ class PEPRegression(InternalDataModel):
             labels = checks.check_blocks(blocks, self.num_data)
             self._blocks = chunks.plan_blocks(labels, self._plan().chunk_size)
         self._powers()
+        self.memory = hold(memory, self, shared=True)
 
     @property
     def has_blocks(self) -> bool:
@@ -126,7 +131,14 @@ class PEPRegression(InternalDataModel):
 
         As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several outputs each
         log-determinant counts once for each of them, so that it is a bound then too.
+
+        :raises ValueError: If the model has a memory: of rows that are gone no bound is known.
         """
+        if self.memory is not None:
+            raise ValueError(
+                "upper_bound: got a model with a memory, expected one that has all rows: of those"
+                " that are gone no upper bound is known. Make a model without the memory."
+            )
         rows = map(tf.convert_to_tensor, self.data)
         prior = self._prior()
 
@@ -183,13 +195,14 @@ class PEPRegression(InternalDataModel):
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
         bound: Bound = collapsed.blocks_of_rows if self._blocks else collapsed.single_rows
         chunk_size, keep = self._plan()
-        return chunks.sum_over_chunks(
+        sums = chunks.sum_over_chunks(
             lambda rows, W: bound(prior, rows, W),
             self._pieces(chunk_size),
             (W,),
             keep=keep,
             reduction=self.reduction,
         )
+        return collapsed.sums_and_memory(sums, self._memory_terms(W))
 
     def _pieces(self, chunk_size: int) -> chunks.Chunks:
         """Cut the rows, as the bound takes them."""
