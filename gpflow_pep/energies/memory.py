@@ -24,7 +24,7 @@ the old log Z. Where neither prior nor inducing points change, C = 0 and nothing
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..covariances import Projection, at_latent
+from ..covariances import Projection
 from ..inference.memory import Memory, MemoryTerms
 from ..inference.posterior import Natural
 from ..inference.surrogate import informed_directions

@@ -36,7 +36,7 @@ class Memory(NamedTuple):
     """[K, M, D], the inducing points; K is 1 where all latent functions share them, else L."""
 
     weights: TensorType
-    """[K, R, M], W; K is 1 or L, and may be another one than that of Z. ``remember`` gives R = M."""
+    """[K, R, M], W; K is 1 or L, perhaps another one than of Z. ``remember`` gives R = M."""
 
     first: TensorType
     """[L, M], h."""

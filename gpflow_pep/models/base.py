@@ -188,8 +188,9 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``; alpha is none of them, whatever ``set_trainable`` says."""
-        return never_trained(super().trainable_variables, self.alpha)
+        """See ``tf.Module``; neither alpha nor a memory is, whatever ``set_trainable`` says."""
+        fixed = [self.alpha] if self.memory is None else [self.alpha, self.memory]
+        return never_trained(super().trainable_variables, *fixed)
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:

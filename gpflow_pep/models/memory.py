@@ -61,6 +61,15 @@ class HeldMemory(Module):
     :raises ValueError: If they do not fit together.
     """
 
+    Z: FixedParameter
+    weights: FixedParameter
+    first: FixedParameter
+    mean: FixedParameter
+    log_constant: FixedParameter
+
+    kept: FixedParameter
+    """[K, M, R], 1 where an inducing point of the model is one of the memory."""
+
     def __init__(self, memory: Memory, model: Any) -> None:
         super().__init__()
         dtype = model.data[0].dtype
@@ -79,8 +88,8 @@ class HeldMemory(Module):
 
     def read(self) -> Memory:
         """Give the memory as tensors."""
-        parts = (tf.convert_to_tensor(getattr(self, name)) for name in Memory._fields[:-1])
-        return Memory(*parts, self.alpha)
+        parts = self.Z, self.weights, self.first, self.mean, self.log_constant
+        return Memory(*map(tf.convert_to_tensor, parts), alpha=self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
         """
@@ -177,8 +186,8 @@ def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, An
     if not same or len(Z) not in sizes or len(weights) not in sizes:
         raise ValueError(
             f"memory: got Z, weights, first and mean of shapes {Z.shape}, {weights.shape},"
-            f" {first.shape} and {mean.shape}, expected [K, M, D], [K, R, M], [L, M] and [L, M] with"
-            " K of 1 or L. Pass what the remember() of another model returned."
+            f" {first.shape} and {mean.shape}, expected [K, M, D], [K, R, M], [L, M] and [L, M]"
+            " with K of 1 or L. Pass what the remember() of another model returned."
         )
     return arrays
 
