@@ -89,7 +89,8 @@ class HeldMemory(Module):
     def read(self) -> Memory:
         """Give the memory as tensors."""
         parts = self.Z, self.weights, self.first, self.mean, self.log_constant
-        return Memory(*map(tf.convert_to_tensor, parts), alpha=self.alpha)
+        Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, parts)
+        return Memory(Z, weights, first, mean, log_constant, self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
         """
