@@ -25,6 +25,7 @@ import gpflow
 import numpy as np
 from data_sets import Data, read
 from gpflow.base import AnyNDArray
+from sklearn.preprocessing import StandardScaler
 
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPRegression
@@ -60,8 +61,8 @@ def power_plant(directory: Path, num_rows: int) -> Data:
     """Some rows of the power plant data, standardised."""
     data = read(directory, "ccpp")
     some = np.random.default_rng(SEED).permutation(len(data.X))[:num_rows]
-    X, Y = (part[some].reshape(len(some), -1) for part in (data.X, data.y))
-    return tuple((part - part.mean(axis=0)) / part.std(axis=0) for part in (X, Y))
+    X, Y = (StandardScaler().fit_transform(part[some]) for part in (data.X, data.Y))
+    return X, Y
 
 
 def batches_of(data: Data) -> tuple[list[Data], list[Data]]:
