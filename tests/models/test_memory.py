@@ -93,8 +93,12 @@ def _gaussian(batch: slice, prior: Prior, Z: Array, memory: Any = None, **option
     return _pep(batch, prior, Z, memory, likelihood=likelihood, targets=Y, **options)
 
 
+def _slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 REGRESSION = [(_regression, alpha) for alpha in POWERS]
-REGRESSION += [(_gaussian, alpha) for alpha in (0.0, 0.3, 1.0)]
+REGRESSION += [(_gaussian, 0.3), _slow(_gaussian, 0.0), _slow(_gaussian, 1.0)]
 
 
 def _rows(batch: slice) -> Rows:
@@ -219,8 +223,17 @@ def _probit_factors(batch: slice) -> list[Factor]:
     return [scalar_factor(lambda f, y=float(y): probit_log_density(f, y)) for y in LABELS[batch, 0]]
 
 
-@pytest.mark.parametrize("points", [Z, MOVED], ids=["fixed", "moved"])
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "alpha, points",
+    [
+        (0.0, MOVED),
+        (0.5, Z),
+        (1.0, MOVED),
+        _slow(0.0, Z),
+        _slow(0.5, MOVED),
+        _slow(1.0, Z),
+    ],
+)
 def test_probit(alpha: float, points: Array) -> None:
     """The new rows see what the old ones left as a prior."""
     before = _pep(BATCHES[0], FIRST, Z, alpha=alpha)
@@ -246,7 +259,7 @@ def test_probit(alpha: float, points: Array) -> None:
         assert_close(actual, expected, rtol=1e-7)  # what the reference's sites reach
 
 
-@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
+@pytest.mark.parametrize("separate", [True, _slow(False)], ids=["separate", "shared"])
 def test_several_latent_functions(separate: bool) -> None:
     alpha, epsilon = 0.5, 0.01
     priors = [FIRST, SECOND, THIRD] if separate else [FIRST] * 3
