@@ -9,7 +9,14 @@ from .distance import (
 )
 from .evaluate import Prior, Projection, project, project_blocks, whiten
 from .nearest import NearestPredecessors, largest_group, nearest_predecessors
-from .priors import check_columns, check_independent, check_inducing_variable, mixes_outputs
+from .points import at_latent, inducing_inputs, project_points
+from .priors import (
+    check_columns,
+    check_independent,
+    check_inducing_variable,
+    mixes_outputs,
+    of_one_output,
+)
 from .well_conditioned import WellConditioned, well_conditioned
 
 __all__ = [
@@ -17,17 +24,21 @@ __all__ = [
     "Prior",
     "Projection",
     "WellConditioned",
+    "at_latent",
     "check_columns",
     "check_independent",
     "check_inducing_variable",
+    "inducing_inputs",
     "input_scales",
     "largest_group",
     "mixes_outputs",
     "nearest_by_products",
     "nearest_by_tree",
     "nearest_predecessors",
+    "of_one_output",
     "project",
     "project_blocks",
+    "project_points",
     "scaled_inputs",
     "search_tree",
     "well_conditioned",

@@ -143,12 +143,18 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
     :param kernel: The kernel, of one output, or of several that are independent.
     """
-    K = _by_latent(kuu(inducing_variable, kernel), 3)
+    K = by_latent(kuu(inducing_variable, kernel), 3)
     eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
     return Prior(*factorise(K + jitter_needed(K)[:, None, None] * eye))
 
 
-def _by_latent(covariances: tf.Tensor, rank: int) -> tf.Tensor:
+def by_latent(covariances: tf.Tensor, rank: int) -> tf.Tensor:
+    """
+    Give what all latent functions share an axis for them.
+
+    :param covariances: With or without that axis.
+    :param rank: How many axes there are with it.
+    """
     return covariances[None] if covariances.shape.rank < rank else covariances
 
 
@@ -168,8 +174,8 @@ def project(
     :param kernel: The kernel, of one output, or of several that are independent.
     :param X: Inputs of the rows.
     """
-    A = lower_matmul(W, _by_latent(kuf(inducing_variable, kernel, X), 3))
-    d = _by_latent(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
+    A = lower_matmul(W, by_latent(kuf(inducing_variable, kernel, X), 3))
+    d = by_latent(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
 
 

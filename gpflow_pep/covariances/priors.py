@@ -39,7 +39,7 @@ def check_inducing_variable(
             " Give a matrix with one row for each inducing input."
         )
     inducing_variable = inducingpoint_wrapper(inducing_variable)
-    numbers = {int(one.num_inducing) for one in _of_one_output(inducing_variable)}
+    numbers = {int(one.num_inducing) for one in of_one_output(inducing_variable)}
     if len(numbers) > 1:
         raise ValueError(
             f"inducing_variable: got {', '.join(map(str, sorted(numbers)))} inducing variables for"
@@ -60,7 +60,7 @@ def check_inducing_variable(
             " pair that GPflow knows. Use inducing points: they know every kernel."
         )
     parts = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
-    for one, part in itertools.product(_of_one_output(inducing_variable), parts):
+    for one, part in itertools.product(of_one_output(inducing_variable), parts):
         if isinstance(one, NoisyInducingVariables):
             check_inducing_variable(one.inducing_variable, part, X)
         if isinstance(one, BlurredInducingPoints):
@@ -68,7 +68,12 @@ def check_inducing_variable(
     return inducing_variable
 
 
-def _of_one_output(inducing_variable: InducingVariables) -> list[InducingVariables]:
+def of_one_output(inducing_variable: InducingVariables) -> list[InducingVariables]:
+    """
+    Take apart inducing variables of several latent functions: those of each, or one for all.
+
+    :param inducing_variable: Of one output or of several.
+    """
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return list(inducing_variable.inducing_variable_list)
     if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):

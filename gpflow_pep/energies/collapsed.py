@@ -29,6 +29,7 @@ from gpflow.mean_functions import MeanFunction
 
 from ..covariances import evaluate, project, project_blocks
 from ..covariances.evaluate import users_code
+from ..inference.memory import MemoryTerms, and_memory
 from ..inference.posterior import Natural, posterior_factor
 from ..ops.linalg import gram
 from ..ops.power import log1p_ratio
@@ -284,6 +285,20 @@ def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
         ),
         tf.reduce_sum(tf.square(r)),
         tf.reduce_sum(logdet),
+    )
+
+
+def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
+    """
+    Add what a memory adds to the prior and to log Z, where half of the squares is taken off.
+
+    :param sums: Sums over all rows.
+    :param terms: Of the memory; None: there is none.
+    """
+    if terms is None:
+        return sums
+    return sums._replace(
+        natural=and_memory(sums.natural, terms), squares=sums.squares - 2.0 * terms.log_scale
     )
 
 

@@ -97,7 +97,11 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
     )
     terms = tf.reduce_sum(ell) + site_terms(found.marginals, found.sites, left.e, power)
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
-    return prior_terms(q) + scale * (terms + change - tf.stop_gradient(change))
+    value = prior_terms(q) + scale * (terms + _zero(change))
+    if problem.memory is None:
+        return value
+    (G, b), log_scale = problem.memory
+    return value + log_scale + _zero(tf.reduce_sum(w * b) - 0.5 * tf.reduce_sum(H * G))
 
 
 def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
@@ -126,9 +130,14 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
     return chunks.map_over_chunks(log_density, problem.pieces(rows))
 
 
+def _zero(value: tf.Tensor) -> tf.Tensor:
+    """0 with the derivatives of the value."""
+    return value - tf.stop_gradient(value)
+
+
 @check_shapes(
     "q.c: [L, M, 1]",
-    "q.half_logdet: [L]",
+    "q.half_logdet: [broadcast L]",
     "return: []",
 )
 def prior_terms(q: PosteriorFactor) -> tf.Tensor:
@@ -137,7 +146,8 @@ def prior_terms(q: PosteriorFactor) -> tf.Tensor:
 
     :param q: q(v).
     """
-    return 0.5 * tf.reduce_sum(tf.square(q.c)) - tf.reduce_sum(q.half_logdet)
+    logdets = q.half_logdet + tf.zeros_like(q.c[:, 0, 0])
+    return 0.5 * tf.reduce_sum(tf.square(q.c)) - tf.reduce_sum(logdets)
 
 
 @check_shapes(

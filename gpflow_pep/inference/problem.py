@@ -22,6 +22,7 @@ from . import coupling
 from .conditional import conditional_scale, scale_terms
 from .coupling import Curvature, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
+from .memory import MemoryTerms, and_memory
 from .posterior import (
     Cavity,
     Marginals,
@@ -73,6 +74,9 @@ class SiteProblem(NamedTuple):
 
     kept: Projection | None = None
     """The rows projected, where there is memory for it."""
+
+    memory: MemoryTerms | None = None
+    """What is known of v beside the rows of this model."""
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
@@ -220,6 +224,7 @@ def sweep(
     natural = natural_sums(problem, sites)
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
+    natural = and_memory(natural, problem.memory)
     if others is not None:
         natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)
@@ -312,7 +317,8 @@ def infer(
     zeros = tf.zeros_like(initial.nu)
     mean = zeros + evaluate.mean(problem.mean_function, problem.X)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
-    coupled = others is None and isinstance(problem.likelihood, coupling.WITHOUT_LEVEL)
+    alone = others is None and problem.memory is None
+    coupled = alone and isinstance(problem.likelihood, coupling.WITHOUT_LEVEL)
     coupled &= problem.kept is not None or size <= coupling.MOST_FACTORISED
     climb = None
     if coupled and fall_back:

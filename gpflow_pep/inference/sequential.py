@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..covariances import Projection, evaluate
+from .memory import and_memory
 from .posterior import Marginals, Natural, Sites, posterior_factor
 from .problem import SiteProblem, match_moments, sites_of_rows, sweep
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
@@ -41,7 +42,7 @@ def sequential_pass(
     :return: The sites, and how many rows were refused, because their cavity or the posterior would
         have been improper; these keep their sites.
     """
-    natural = sites_of_rows(projection.A, sites)
+    natural = and_memory(sites_of_rows(projection.A, sites), problem.memory)
     if others is not None:
         natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)

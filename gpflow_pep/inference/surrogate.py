@@ -39,6 +39,33 @@ class SurrogateRegression(NamedTuple):
 
 
 @check_shapes(
+    "G: [L, M, M]",
+    "return[0]: [L, M]",
+    "return[1]: [L, M, M]",
+)
+def informed_directions(G: tf.Tensor, what: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Compute how precisely v is known in which directions, beyond the prior.
+
+    :param G: What all sites add to the prior's precision.
+    :param what: What needs them.
+    :return: Eigenvalues, not below 0 but for rounding; eigenvectors.
+    :raises ValueError: If G is no sum of observations: no observation with noise leaves a direction
+        with less precision than the prior has.
+    """
+    values, vectors = tf.linalg.eigh(G)
+    largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
+    said = checks.require(
+        tf.reduce_all(values > -1e-6 * tf.maximum(largest, tf.ones_like(largest))),
+        f"{what}: got sites of negative precision that leave some direction less certain than"
+        " the prior, expected a likelihood whose sites all say something. Use a log-concave"
+        " likelihood.",
+    )
+    with tf.control_dependencies(said):
+        return tf.identity(values), vectors
+
+
+@check_shapes(
     "W: [broadcast L, M, M]",
     "natural.G: [broadcast L, M, M]",
     "natural.b: [L, M, 1]",
@@ -51,17 +78,10 @@ def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> Su
     :param W: Inverse Cholesky factors of Kuu.
     :param natural: What all sites add: G positive semi-definite, and b in its range.
     :param log_z: The model's log Z.
-    :raises ValueError: If G is no sum of observations: no observation with noise leaves a direction
-        with less precision than the prior has.
+    :raises ValueError: See :func:`informed_directions`.
     """
-    values, vectors = tf.linalg.eigh(natural.G)
+    values, vectors = informed_directions(natural.G, "surrogate")
     largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
-    checks.require(
-        tf.reduce_all(values > -1e-6 * tf.maximum(largest, tf.ones_like(largest))),
-        "surrogate: got sites of negative precision that leave some direction less certain than"
-        " the prior, expected a likelihood whose sites all say something. Use a log-concave"
-        " likelihood.",
-    )
     rounding = np.finfo(values.dtype.as_numpy_dtype).eps * values.shape[-1]
     known = values > rounding * largest
     zeros = tf.zeros_like(values)

@@ -1,5 +1,6 @@
 """GPflow models trained by Power Expectation Propagation."""
 
+from ..inference.memory import Memory
 from .classification import PEPClassification
 from .parameters import ConvergenceWarning
 from .pep import PEP
@@ -12,6 +13,7 @@ __all__ = [
     "PEP",
     "RPAPEP",
     "ConvergenceWarning",
+    "Memory",
     "PEPClassification",
     "PEPRegression",
 ]

@@ -17,6 +17,7 @@ from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 from .. import checks
 from ..covariances import check_inducing_variable, whiten
 from ..covariances.evaluate import lean
+from ..inference.memory import Memory, MemoryTerms
 from ..inference.posterior import Natural
 from ..inference.prediction import (
     WhitenedGaussian,
@@ -27,6 +28,7 @@ from ..inference.prediction import (
 )
 from ..inference.surrogate import SurrogateRegression, surrogate_regression
 from ..ops.chunks import LOCAL, Reduction
+from .memory import HeldMemory, remember
 from .parameters import Power, never_trained
 
 #: What to do where numbers are not finite or sites do not converge.
@@ -60,6 +62,8 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     """Over processes, where each holds a shard of the rows: see
     :mod:`gpflow_pep.training.distributed`."""
     _conditional: str
+    memory: HeldMemory | None = None
+    """What is known of rows that the model does not have."""
 
     def __init__(
         self,
@@ -152,6 +156,25 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         return surrogate_regression(W, self.natural_of_v(), log_z)
 
     @tf.autograph.experimental.do_not_convert
+    def remember(self, *, alpha: TensorData | None = None) -> Memory:
+        """
+        Summarise all that the rows told, of this model's own memory too, so that they can go.
+
+        Give it to a model of other rows as ``memory``; this one stays as it is. Kernel, likelihood,
+        mean function and inducing variables may be others there: see
+        :mod:`gpflow_pep.inference.memory`.
+
+        :param alpha: The power of the memory as a factor, in [0, 1]; None: that of the model that
+            it is given to, which must then have one power for all rows.
+        :raises ValueError: If the inducing variables are no points, or sites of negative precision
+            leave a direction of u with less precision than the prior has.
+        """
+        return remember(self, alpha)
+
+    def _memory_terms(self, W: tf.Tensor) -> MemoryTerms | None:
+        return None if self.memory is None else self.memory.terms(self, W)
+
+    @tf.autograph.experimental.do_not_convert
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
@@ -172,8 +195,9 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``; alpha is none of them, whatever ``set_trainable`` says."""
-        return never_trained(super().trainable_variables, self.alpha)
+        """See ``tf.Module``; neither alpha nor a memory is, whatever ``set_trainable`` says."""
+        fixed = [self.alpha] if self.memory is None else [self.alpha, self.memory]
+        return never_trained(super().trainable_variables, *fixed)
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:

@@ -14,6 +14,7 @@ from .. import checks
 from ..covariances import check_independent, whiten
 from ..energies import certificate, point
 from ..inference.fixed_point import FALLBACKS
+from ..inference.memory import Memory, and_memory
 from ..inference.posterior import Natural, Sites, no_sites
 from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
@@ -22,6 +23,7 @@ from ..ops import chunks
 from ..tilted import check_num_latent, check_support
 from .base import ADVICE, InternalDataModel
 from .conditional import check_powers, require_bound
+from .memory import hold
 from .minibatch import MinibatchLoss
 from .parameters import SiteParameters, never_trained, warn_unless_converged
 from .rows import replace_rows
@@ -61,6 +63,7 @@ class PEP(InternalDataModel):
         ``"scaled"`` (:mod:`gpflow_pep.inference.conditional`), for a tighter bound than SVGP's at
         :math:`\alpha = 0`; no difference at 1. Powers between are refused: no scale is known there
         for every likelihood, and one left out in silence would make log Z jump next to 0.
+    :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
@@ -90,6 +93,7 @@ class PEP(InternalDataModel):
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         conditional: str = "prior",
+        memory: Memory | None = None,
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
@@ -111,6 +115,7 @@ class PEP(InternalDataModel):
         check_independent(kernel, self.inducing_variable, num_latent_gps)
         self._conditional = checks.check_conditional(conditional)
         self._powers()
+        self.memory = hold(memory, self)
         self._training_gap = _TRAINING_GAP if tolerance is None else 0.0
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
@@ -309,24 +314,26 @@ class PEP(InternalDataModel):
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem = self.site_problem()
-        return natural_sums(problem, self._infer(problem).sites)
+        return and_memory(natural_sums(problem, self._infer(problem).sites), problem.memory)
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
         X, Y = map(tf.convert_to_tensor, self.data)
         X = checks.require_same_rows(X, self.data, self._rows_version)
+        W = whiten(self.inducing_variable, self.kernel).W
         return SiteProblem(
             self.likelihood,
             self.kernel,
             self.inducing_variable,
             self.mean_function,
-            whiten(self.inducing_variable, self.kernel).W,
+            W,
             X,
             Y,
             self._powers(),
             self.chunk_size,
             self.reduction,
             self.conditional == "scaled",
+            memory=self._memory_terms(W),
         )
 
     def _powers(self) -> tf.Tensor:

@@ -15,11 +15,13 @@ from ..covariances import project, whiten
 from ..energies import collapsed, left_out, scaled
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..energies.neighbours import rows_with_neighbours
+from ..inference.memory import Memory
 from ..inference.posterior import Natural, posterior_factor
 from ..ops import chunks
 from .base import ADVICE
 from .conditional import require_bound
 from .held_rows import HeldRowsModel
+from .memory import hold
 from .neighbours import NeighbourPlan, check_neighbours, check_single_power
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
@@ -80,6 +82,7 @@ class PEPRegression(HeldRowsModel):
         are found among near rows by the distances of the kernel and stay as they are until
         :meth:`refresh_neighbours`. 0: none. The objective is then that of :doc:`/neighbours`, a
         lower bound at :math:`\alpha = 0` too, whatever the conditional; alpha is a number.
+    :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; memory is then as small as that
         allows. None: chosen for speed, and where all rows fit
         ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
@@ -101,6 +104,7 @@ class PEPRegression(HeldRowsModel):
         blocks: Any | None = None,
         conditional: str = "prior",
         neighbours: int = 0,
+        memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
@@ -123,6 +127,7 @@ class PEPRegression(HeldRowsModel):
         if check_neighbours(neighbours, X, self.has_blocks):
             self.neighbour_plan = NeighbourPlan(X, kernel, neighbours)
         self._powers()
+        self.memory = hold(memory, self, shared=True)
 
     @property
     def has_blocks(self) -> bool:
@@ -168,7 +173,14 @@ class PEPRegression(HeldRowsModel):
 
         As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several outputs each
         log-determinant counts once for each of them, so that it is a bound then too.
+
+        :raises ValueError: If the model has a memory: of rows that are gone no bound is known.
         """
+        if self.memory is not None:
+            raise ValueError(
+                "upper_bound: got a model with a memory, expected one that has all rows: of those"
+                " that are gone no upper bound is known. Make a model without the memory."
+            )
         rows = map(tf.convert_to_tensor, self.data)
         prior = self._prior()
 
@@ -268,13 +280,14 @@ class PEPRegression(HeldRowsModel):
         if self.neighbour_plan is not None:
             bound = rows_with_neighbours
         chunk_size, keep = self._plan()
-        return chunks.sum_over_chunks(
+        sums = chunks.sum_over_chunks(
             lambda rows, W: bound(prior, rows, W),
             self._pieces(chunk_size),
             (W,),
             keep=keep,
             reduction=self.reduction,
         )
+        return collapsed.sums_and_memory(sums, self._memory_terms(W))
 
     def _pieces(self, chunk_size: int) -> chunks.Chunks:
         """Cut the rows, as the bound takes them."""

@@ -1,0 +1,86 @@
+"""Inducing points of another model, seen through the inducing variables of this one."""
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.config import default_jitter
+from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
+
+from ..ops.linalg import lower_matmul
+from .evaluate import Projection, by_latent, covariance, kuf
+from .priors import of_one_output
+
+
+def inducing_inputs(inducing_variable: InducingVariables, what: str) -> tf.Tensor:
+    """
+    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them.
+
+    :param inducing_variable: Inducing points, of one output or of several that are independent.
+    :param what: What needs them.
+    :raises ValueError: If they are something else.
+    """
+    parts = of_one_output(inducing_variable)
+    for part in parts:
+        if not isinstance(part, InducingPoints):
+            raise ValueError(
+                f"{what}: got inducing variables of type {type(part).__name__}, expected inducing"
+                " points: only their covariance with those of a later model is known for every"
+                " kernel. Use gpflow.inducing_variables.InducingPoints."
+            )
+    return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
+
+
+def at_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
+    """
+    Take what belongs to a latent function, of one for all or one for each.
+
+    :param values: [1 or L, ...].
+    :param latent: Its number.
+    """
+    return values[latent if values.shape[0] > 1 else 0]
+
+
+@check_shapes(
+    "W: [broadcast K, M, M]",
+    "Z: [broadcast K, R, D]",
+    "kept: [broadcast K, M, R]",
+    "return.A: [K, M, R]",
+    "return.D: [K, R, R]",
+)
+def project_points(
+    W: tf.Tensor,
+    inducing_variable: InducingVariables,
+    kernel: Kernel,
+    Z: TensorType,
+    kept: TensorType,
+) -> Projection:
+    r"""
+    Project inducing points of another model on the whitened inducing variables of this one.
+
+    Inducing variables are :math:`u_i = f(z_i) + \epsilon_i`, where :math:`\epsilon` has GPflow's
+    default jitter for its variance. A point that is kept takes its own :math:`\epsilon_i` along,
+    wherever it moves: so points that are all kept and have not moved are projected exactly, and
+    everything is smooth in where they are.
+
+    :param W: Inverse Cholesky factors of ``Kuu``, see
+        :func:`~gpflow_pep.covariances.evaluate.whiten`.
+    :param inducing_variable: The inducing variables of this model.
+    :param kernel: Its kernel, of one output, or of several that are independent.
+    :param Z: The points of the other one.
+    :param kept: 1 where an inducing variable of this model continues a point of the other one; no
+        more than one 1 in a row or column.
+    :return: D in full for each latent function, [K, R, R].
+    """
+    kernels = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
+    jitter = tf.constant(default_jitter(), W.dtype)
+    A, D = [], []
+    for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, kept)))):
+        own_Z = at_latent(Z, latent)
+        Kuf = at_latent(by_latent(kuf(inducing_variable, kernel, own_Z), 3), latent)
+        Kuf += jitter * at_latent(kept, latent)
+        A.append(lower_matmul(at_latent(W, latent)[None], Kuf[None])[0])
+        K = covariance(kernels[min(latent, len(kernels) - 1)], own_Z)
+        K += jitter * tf.eye(tf.shape(own_Z)[0], dtype=K.dtype)
+        D.append(K - tf.matmul(A[-1], A[-1], transpose_a=True))
+    return Projection(tf.stack(A), tf.stack(D))

@@ -1,0 +1,176 @@
+"""
+A naive dense NumPy computation of batches of rows that are forgotten one after another.
+
+What a batch leaves is q(f(Z)) under the prior of its time. The ratio of the two is written as
+pseudo-observations of f(Z) with a full noise covariance, which join the next batch's rows as one
+more block (Bui, Nguyen & Turner 2017, section 3, for the ratio; Bui, Yan & Turner 2017, section
+3.7, for blocks). It shares no code with the package.
+
+Letters: N rows, M inducing points now, R before, D inputs.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from pep_reference import Factor, Problem, fixed_point, posterior
+from pep_reference import log_z as log_z_of_sites
+from reference import Array, Prior, gaussian_log_density
+
+Covariance = Callable[[Array, Array], Array]
+Mean = Callable[[Array], Array]  # [N, D] -> [N]
+
+
+class Process(NamedTuple):
+    """A Gaussian process prior with its inducing points."""
+
+    covariance: Covariance
+    mean: Mean
+    Z: Array  # [M, D]
+    jitter: float
+
+    def of_points(self) -> Array:
+        """[M, M]."""
+        return self.covariance(self.Z, self.Z) + self.jitter * np.eye(len(self.Z))
+
+
+class Past(NamedTuple):
+    """What is left of the batches before."""
+
+    Z: Array  # [R, D]
+    prior_mean: Array  # [R], of f(Z), and so on
+    prior_covariance: Array  # [R, R]
+    mean: Array  # [R]
+    covariance: Array  # [R, R]
+    log_z: float
+
+    def observations(self) -> tuple[Array, Array]:
+        """Targets [R] and noise covariance [R, R] whose likelihood is posterior over prior."""
+        S, K = np.linalg.inv(self.covariance), np.linalg.inv(self.prior_covariance)
+        noise = np.linalg.inv(S - K)
+        return noise @ (S @ self.mean - K @ self.prior_mean), noise
+
+
+class Rows(NamedTuple):
+    """Rows with Gaussian noise."""
+
+    X: Array  # [N, D]
+    y: Array  # [N]
+    noise: Array  # [N]
+
+
+def no_rows(num_columns: int) -> Rows:
+    return Rows(np.zeros([0, num_columns]), np.zeros(0), np.zeros(0))
+
+
+def _log_det_ratio(D: Array, noise: Array, alpha: float) -> float:
+    """log|I + alpha noise^-1 D| / alpha, or its limit."""
+    root = np.linalg.inv(np.linalg.cholesky(noise))
+    values = np.linalg.eigvalsh(root @ D @ root.T)
+    return float(np.sum(values) if alpha == 0.0 else np.sum(np.log1p(alpha * values)) / alpha)
+
+
+def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
+    """log Z of all rows so far by Power EP, and q(f(Z)) of the present inducing points."""
+    X, y, blocks = rows.X, rows.y, [np.array([n]) for n in range(len(rows.y))]
+    noise, log_z = np.diag(rows.noise), 0.0
+    if past is not None:
+        target, covariance = past.observations()
+        blocks.append(np.arange(len(y), len(y) + len(target)))
+        X, y = np.vstack([X, past.Z]), np.concatenate([y, target])
+        zeros = np.zeros([len(rows.y), len(target)])
+        noise = np.block([[noise, zeros], [zeros.T, covariance]])
+        alone = gaussian_log_density(
+            (target - past.prior_mean)[:, None], past.prior_covariance + covariance
+        )
+        log_z = past.log_z - alone
+    Kuu, Kuf, Kff = now.of_points(), now.covariance(now.Z, X), now.covariance(X, X)
+    if past is not None:  # inducing variables have the jitter, and those that stay the same one
+        kept = np.all(now.Z[:, None] == past.Z[None], axis=-1)
+        Kuf[:, len(rows.y) :] += now.jitter * kept
+        Kff[len(rows.y) :, len(rows.y) :] += now.jitter * np.eye(len(past.Z))
+    Q = Kuf.T @ np.linalg.solve(Kuu, Kuf)
+    K_bar = Q + noise
+    for block in blocks:
+        own = np.ix_(block, block)
+        D = (Kff - Q)[own]
+        K_bar[own] += alpha * D
+        log_z -= 0.5 * (1.0 - alpha) * _log_det_ratio(D, noise[own], alpha)
+    r = y - now.mean(X)
+    solved = np.linalg.solve(K_bar, Kuf.T)
+    return Past(
+        now.Z,
+        now.mean(now.Z),
+        Kuu,
+        now.mean(now.Z) + solved.T @ r,
+        Kuu - Kuf @ solved,
+        log_z + gaussian_log_density(r[:, None], K_bar),
+    )
+
+
+def variational_bound(now: Process, rows: Rows, past: Past) -> float:
+    """
+    The collapsed bound of Bui, Nguyen & Turner (2017), one noise for all rows and zero mean: their
+    estimate of log p(new rows | old rows), with b for the new points and a for the old ones.
+    """
+    noise = rows.noise[0]
+    S, K_old = past.covariance, past.prior_covariance
+    D = np.linalg.inv(np.linalg.inv(S) - np.linalg.inv(K_old))
+    S_inverse_m = np.linalg.solve(S, past.mean)
+    target = np.concatenate([rows.y, D @ S_inverse_m])
+    Kbb = now.of_points()
+    Kba = now.covariance(now.Z, past.Z)
+    Kbf = now.covariance(now.Z, rows.X)
+    both = np.hstack([Kbf, Kba])
+    sigma = np.zeros([len(target)] * 2)
+    sigma[: len(rows.y), : len(rows.y)] = noise * np.eye(len(rows.y))
+    sigma[len(rows.y) :, len(rows.y) :] = D
+    density = gaussian_log_density(target[:, None], both.T @ np.linalg.solve(Kbb, both) + sigma)
+    missed_f = now.covariance(rows.X, rows.X) - Kbf.T @ np.linalg.solve(Kbb, Kbf)
+    Kaa = now.covariance(past.Z, past.Z) + now.jitter * np.eye(len(past.Z))
+    missed_a = Kaa - Kba.T @ np.linalg.solve(Kbb, Kba)
+    logdets = [np.linalg.slogdet(matrix)[1] for matrix in (S, K_old, D)]
+    delta_a = 0.5 * (
+        -logdets[0]
+        + logdets[1]
+        + logdets[2]
+        + S_inverse_m @ D @ S_inverse_m
+        - past.mean @ S_inverse_m
+        - np.trace(np.linalg.solve(D, missed_a))
+        + len(past.Z) * np.log(2 * np.pi)
+    )
+    return float(density + delta_a - 0.5 * np.trace(missed_f) / noise)
+
+
+def streamed_by_sites(
+    processes: list[Process],
+    X: Array,
+    factors: list[Factor],
+    pasts: list[Past],
+    log_z: float,
+    alpha: float,
+) -> tuple[float, list[tuple[Array, Array]]]:
+    """
+    log Z of all rows so far where the new ones have any likelihood, and q(f(Z)) of each latent
+    function: Power EP of the new rows, where the prior is what the past says of the new points.
+
+    :param log_z: Of all rows before; those of the pasts do not count.
+    """
+    priors, means = [], []
+    for now, past in zip(processes, pasts):
+        known = streamed(now, no_rows(X.shape[1]), past._replace(log_z=0.0), alpha)
+        log_z += known.log_z
+        Kuf = now.covariance(now.Z, X)
+        w = np.linalg.solve(now.of_points(), Kuf)  # f = w' u + residual, whatever is known of u
+        residual = now.covariance(X, X) - Kuf.T @ w
+        priors.append(
+            Prior(known.covariance, known.covariance @ w, residual + w.T @ known.covariance @ w)
+        )
+        means.append((now.mean(X) + w.T @ (known.mean - now.mean(now.Z)), known.mean))
+    problem = Problem(
+        priors, np.stack([mean for mean, _ in means], axis=1), factors, np.full(len(X), alpha)
+    )
+    sites = fixed_point(problem)
+    moments = [natural.moments() for natural in posterior(problem, sites)]
+    q = [(centre + mean, S) for (_, centre), (mean, S) in zip(means, moments)]
+    return log_z + log_z_of_sites(problem, sites), q
