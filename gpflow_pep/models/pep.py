@@ -61,8 +61,8 @@ class PEP(InternalDataModel):
     :param num_latent_gps: L; by default what the likelihood needs.
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
         ``"scaled"`` (:mod:`gpflow_pep.inference.conditional`), for a tighter bound than SVGP's at
-        :math:`\alpha = 0`; no difference at 1. Powers between are refused: no scale is known there
-        for every likelihood, and one left out in silence would make log Z jump next to 0.
+        :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
+        likelihood, and powers are refused.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
@@ -169,7 +169,6 @@ class PEP(InternalDataModel):
         Bring the sites towards their fixed point for the parameters as they are.
 
         There is no need to call it; it serves to look, or to try other settings.
-
         :param max_sweeps: The most updates of all sites, after a first sweep that looks at those
             that are there, and no fallbacks; by default the model's limit, with fallbacks.
         :param tolerance: See the model; the model's by default.
@@ -209,7 +208,7 @@ class PEP(InternalDataModel):
                 self.reduction.count, "update_sites(sequential=True)", "Leave out sequential."
             )
             tf.function(run, autograph=False)()
-            self._warn_unless_converged()
+            warn_unless_converged(self.last_inference, self.tolerance, ADVICE)
         else:
             run()
         return self.last_inference
@@ -226,8 +225,8 @@ class PEP(InternalDataModel):
         Create the loss for stochastic optimisers, see :mod:`gpflow_pep.models.minibatch`.
 
         Each call takes the next batch, updates its sites and returns the batch's estimate of the
-        training loss, in time that does not depend on N. It serves GPflow's and Keras's optimisers,
-        and :func:`fit <gpflow_pep.training.loop.fit>`.
+        training loss, in time that does not depend on N, for GPflow's and Keras's optimisers and
+        :func:`fit <gpflow_pep.training.loop.fit>`.
 
         :param batch_size: Rows in a batch.
         :param seed: The same seed gives the same batches.
@@ -260,9 +259,7 @@ class PEP(InternalDataModel):
     )
     def certified_rows(self) -> tf.Tensor:
         """
-        Check for which rows log Z is proved to be a lower bound, as it is where all of them are.
-
-        See :func:`gpflow_pep.energies.certificate.certify`. With the prior's conditional all are.
+        Check for which rows log Z is proved a bound, see :mod:`gpflow_pep.energies.certificate`.
 
         :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
         """
@@ -380,13 +377,9 @@ class PEP(InternalDataModel):
         self.write_sites(found.sites)
         dtype = found.sites.nu.dtype
         self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in found.info]))
-        self._warn_unless_converged(found.info)
+        info = self.last_inference if tf.executing_eagerly() else found.info
+        warn_unless_converged(info, self.tolerance, ADVICE)
         return found
-
-    def _warn_unless_converged(self, info: SiteUpdateInfo | None = None) -> None:
-        info = self.last_inference if tf.executing_eagerly() else info
-        if info is not None:
-            warn_unless_converged(info, self.tolerance, ADVICE)
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
         given = tuple(map(tf.convert_to_tensor, checks.check_data(data)))
