@@ -169,6 +169,7 @@ class PEP(InternalDataModel):
         Bring the sites towards their fixed point for the parameters as they are.
 
         There is no need to call it; it serves to look, or to try other settings.
+
         :param max_sweeps: The most updates of all sites, after a first sweep that looks at those
             that are there, and no fallbacks; by default the model's limit, with fallbacks.
         :param tolerance: See the model; the model's by default.
@@ -199,9 +200,8 @@ class PEP(InternalDataModel):
             if sequential:
                 self._run(problem, fresh, infer_sequentially, **limits)
             else:
-                extra = 0 if max_sweeps is None else 1
-                limits["max_sweeps"] += extra
-                self._run(problem, fresh, infer, fall_back=not extra, **limits)
+                limits["max_sweeps"] += max_sweeps is not None  # the look
+                self._run(problem, fresh, infer, fall_back=max_sweeps is None, **limits)
 
         if sequential:  # row after row is too slow outside a graph
             checks.check_not_sharded(
