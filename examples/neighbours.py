@@ -28,15 +28,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 from data_sets import Problem, read, standardised
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
-from sklearn.neighbors import NearestNeighbors
 
 from gpflow_pep import plotting, selection
 from gpflow_pep.compare import Dataset
-from gpflow_pep.covariances import project, scaled_inputs, whiten
 from gpflow_pep.metrics import mean_nlpd, smse
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import maximise
@@ -44,7 +41,6 @@ from gpflow_pep.training import maximise
 SEED = 0
 MOST_HELD_OUT = 5000
 ROWS_OF_EXACT = 1000
-PREDICTED_AT_ONCE = 1000
 DATA_SETS = ("generated", "kin8nm", "kin40k", "ccpp", "abalone")
 SGPR = "SGPR"
 METHODS = (SGPR, "PEP:0.5", "PEP:1", "near:0", "near:0.5", "near:1")
@@ -119,60 +115,11 @@ def create(method: str, problem: Problem, Z: AnyNDArray, start: Start, neighbour
     return PEPRegression(problem.train, kernel(start), **options, alpha=float(alpha), neighbours=m)
 
 
-def predict_f(model: Any, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Mean and variance of f at new rows, [N, 1] each; given neighbours too, if the model knows."""
-    if not getattr(model, "neighbours", 0):
-        return tuple(part.numpy() for part in model.predict_f(X))
-    return predict_f_by_neighbours(model, X)
-
-
-def predict_f_by_neighbours(model: PEPRegression, Xnew: AnyNDArray) -> Any:
-    """
-    Each new row after all training rows, given q(u) and its nearest neighbours among these.
-
-    With D the covariances of the residuals, C = D + noise, and g = C_NN^-1 D_N*: the mean is
-    A*' m + g' (r_N - A_N' m), the variance d* - g' D_N* + |S' (A* - A_N g)|^2, where m and S S' are
-    mean and covariance of q(v).
-    """
-    X, Y = map(np.asarray, model.data)
-    scaled = scaled_inputs(model.kernel, np.concatenate([X, Xnew]))
-    search = NearestNeighbors(n_neighbors=model.neighbours).fit(scaled[: len(X)])
-    near = search.kneighbors(scaled[len(X) :], return_distance=False)
-    parts = model.inducing_variable, model.kernel
-    W, q_mu, q_sqrt = whiten(*parts).W, model.q_mu, model.q_sqrt[0]
-    A = tf.transpose(project(W, *parts, X).A[0])  # [N, M]
-    r = Y - model.mean_function(X)
-
-    @tf.function(autograph=False)
-    def some(Xnew: tf.Tensor, near: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        A_new = tf.transpose(project(W, *parts, Xnew).A[0])
-        X_all = tf.concat([tf.gather(X, near), Xnew[:, None]], axis=1)  # [N, m + 1, D]
-        A_N = tf.gather(A, near)
-        A_all = tf.concat([A_N, A_new[:, None]], axis=1)
-        D = model.kernel(X_all) - tf.matmul(A_all, A_all, transpose_b=True)
-        D_NN, D_Nn, d = D[:, :-1, :-1], D[:, :-1, -1:], D[:, -1, -1]
-        noise = model.likelihood.variance_at(tf.reshape(X_all[:, :-1], [-1, X.shape[1]]))
-        C = tf.linalg.cholesky(D_NN + tf.linalg.diag(tf.reshape(noise, tf.shape(near))))
-        g = tf.linalg.cholesky_solve(C, D_Nn)  # [N, m, 1]
-        residual = tf.gather(r, near) - tf.tensordot(A_N, q_mu, 1)
-        mean = tf.matmul(A_new, q_mu) + tf.reduce_sum(g * residual, axis=1)
-        left = A_new - tf.reduce_sum(g * A_N, axis=1)
-        of_u = tf.reduce_sum(tf.square(tf.matmul(left, q_sqrt)), axis=1)
-        return mean, tf.maximum(d - tf.reduce_sum(g * D_Nn, axis=[1, 2]), 0.0) + of_u
-
-    pieces = [
-        some(Xnew[first : first + PREDICTED_AT_ONCE], near[first : first + PREDICTED_AT_ONCE])
-        for first in range(0, len(Xnew), PREDICTED_AT_ONCE)
-    ]
-    mean, variance = (np.concatenate(part) for part in zip(*pieces, strict=True))
-    return mean + model.mean_function(Xnew), variance[:, None]
-
-
 def evaluate(method: str, model: Any, problem: Problem, train: Callable[[Any], Any]) -> Run:
     """Train a model, unless its parameters are fixed, and score it."""
     record = train(model)
     X, Y = problem.test
-    mean, variance = predict_f(model, X)
+    mean, variance = (part.numpy() for part in model.predict_f(X))
     noise = float(model.likelihood.variance.numpy())
     log_density = norm.logpdf(Y, mean, np.sqrt(variance + noise))
     objective = -float(model.training_loss()) / len(problem.train[0])

@@ -43,6 +43,12 @@ def hold(memory: Memory | None, model: Any, *, shared: bool = False) -> "HeldMem
     """
     if memory is None:
         return None
+    if model.conditional == "scaled" or getattr(model, "neighbours", 0):
+        raise ValueError(
+            "memory: got one with conditional='scaled' or neighbours, expected neither beside it:"
+            " what the memory knows of f between the inducing points is not counted there. Leave"
+            " them out."
+        )
     held = HeldMemory(memory, model)
     if shared and (held.Z.shape[0] > 1 or held.weights.shape[0] > 1):
         raise ValueError(

@@ -4,36 +4,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import gpflow
-import numpy as np
 import pytest
 from helpers import load_example
-
-import gpflow_pep as pep
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
     return load_example("neighbours.py")
-
-
-def test_prediction_by_all_rows_is_the_exact_process(example: ModuleType) -> None:
-    """Whatever the inducing inputs are, where all rows are neighbours and alpha is 1."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, (20, 2))
-    Y = np.sin(3.0 * X[:, :1]) + 0.1 * rng.standard_normal((20, 1))
-    kernel = gpflow.kernels.Matern32(lengthscales=[0.5, 1.0])
-    options = {"noise_variance": 0.05, "mean_function": gpflow.functions.Constant(0.3)}
-    model = pep.models.PEPRegression(
-        (X, Y), kernel, X[:3].copy(), alpha=1.0, neighbours=19, **options
-    )
-    model_of_all = gpflow.models.GPR((X, Y), kernel, **options)
-    Xnew = rng.uniform(-1.0, 1.0, (7, 2))
-    # 19 of 20 rows: the one that is left out is the farthest.
-    mean, variance = example.predict_f(model, Xnew)
-    expected_mean, expected_variance = model_of_all.predict_f(Xnew)
-    np.testing.assert_allclose(mean, expected_mean, atol=2e-2)
-    np.testing.assert_allclose(variance, expected_variance, atol=2e-2)
 
 
 def test_the_table(

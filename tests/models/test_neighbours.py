@@ -306,3 +306,22 @@ def test_refused(what: str) -> None:
 
 def test_numpy_numbers_are_numbers() -> None:
     assert regression(regression_problem(num_data=N), np.int64(3)).neighbours == 3
+
+
+def test_prediction_by_all_rows_is_the_exact_process() -> None:
+    """Whatever the inducing inputs are, where all rows are neighbours and alpha is 1."""
+    rng = np.random.default_rng(0)
+    X, Xnew = rng.uniform(-1.0, 1.0, (20, 2)), rng.uniform(-1.0, 1.0, (7, 2))
+    Y = np.sin(3.0 * X[:, :1]) + 0.1 * rng.standard_normal((20, 1))
+    kernel = gpflow.kernels.Matern32(lengthscales=[0.5, 1.0])
+    options = {"noise_variance": 0.05, "mean_function": gpflow.functions.Constant(0.3)}
+    model = pep.models.PEPRegression(
+        (X, Y), kernel, X[:3].copy(), alpha=1.0, neighbours=19, **options
+    )
+    expected = gpflow.models.GPR((X, Y), kernel, **options).predict_f(Xnew)
+    # Jitter of the inducing inputs is all that differs.
+    for got, wanted in zip(model.predict_f(Xnew, neighbours=20), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4)
+    by_default = model.predict_f(Xnew)
+    np.testing.assert_allclose(by_default[0], model.predict_f(Xnew, neighbours=19)[0], rtol=1e-10)
+    assert np.all(by_default[1] < model.predict_f(Xnew, neighbours=0)[1])
