@@ -49,6 +49,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         GPflow likelihood of one latent function, which is copied.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
         [M, D] or GPflow's inducing variables, for inputs as the model takes them.
+    :param neighbours: How many near rows the conditional of each row knows, in training and in
+        prediction (:doc:`/neighbours`); for a Gaussian likelihood without minibatches. 0: none.
     :param standardize: Whether the model takes inputs, and targets other than counts, standardised.
         Everything that goes in and comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
@@ -71,6 +73,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         alpha: float | str = 0.5,
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
+        neighbours: int = 0,
         standardize: bool = True,
         max_iterations: int = 1000,
         batch_size: int | str | None = "auto",
@@ -91,6 +94,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             warm_start=warm_start,
             verbose=verbose,
         )
+        self.neighbours = neighbours
 
     def fit(self, X: Any, y: Any, **refused: Any) -> "PEPRegressor":
         """
@@ -103,6 +107,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         """
         refuse_weights(refused)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        if self.neighbours:
+            self._check_neighbours(len(X))
         y = np.asarray(y, dtype=np.float64)
         scaled = self.standardize and not isinstance(self._make_likelihood(), Poisson)
         self._target = StandardScaler(with_mean=scaled, with_std=scaled).fit(y[:, None])
@@ -217,8 +223,18 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     ) -> GPModel:
         kernel, likelihood, points = parts
         if isinstance(likelihood, Gaussian):
-            return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood)
+            options: dict[str, Any] = {"alpha": alpha, "neighbours": self.neighbours}
+            return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
+
+    def _check_neighbours(self, num_rows: int) -> None:
+        gaussian = isinstance(self._make_likelihood(), Gaussian)
+        if self.alpha == "auto" or self._batch_size(num_rows) or not gaussian:
+            raise ValueError(
+                f"neighbours: got {self.neighbours!r} with alpha='auto', minibatches or another"
+                " likelihood than a Gaussian one, expected 0 there. Pass alpha as a number,"
+                " batch_size=None and likelihood='gaussian', or leave neighbours out."
+            )
 
     def _units(self) -> tuple[float, float]:
         """Scale and offset from the model's targets to the original ones."""
