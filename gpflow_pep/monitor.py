@@ -30,7 +30,7 @@ from gpflow.models import GPModel
 from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
-from .compare.fitted import class_probabilities
+from .estimators.classifier import class_probabilities
 from .inference.fixed_point import FALLBACKS
 from .likelihoods import NoisyLabelBernoulli
 from .models import PEP

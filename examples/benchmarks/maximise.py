@@ -26,7 +26,7 @@ from data_sets import DIRECTORY, Problem, random_split, read
 
 from gpflow_pep.compare import Dataset
 from gpflow_pep.compare.fitted import build_classifier, build_regression
-from gpflow_pep.compare.run import TOLERANCE, WINDOW
+from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.selection import kmeans
 from gpflow_pep.training import maximise
 

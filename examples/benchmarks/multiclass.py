@@ -28,7 +28,7 @@ import tensorflow as tf
 from classification import kernel, lbfgs, read
 from sklearn.model_selection import train_test_split
 
-from gpflow_pep.compare.run import TOLERANCE, WINDOW
+from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.selection import kmeans
 from gpflow_pep.tilted import log_power_expectation

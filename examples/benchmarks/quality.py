@@ -23,7 +23,7 @@ import tensorflow as tf
 from classification import DATA_SETS, kernel, lbfgs, read
 from multiclass import Problem, scores, split
 
-from gpflow_pep.compare.run import TOLERANCE, WINDOW
+from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.selection import kmeans
 from gpflow_pep.training import maximise

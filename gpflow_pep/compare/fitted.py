@@ -6,35 +6,22 @@ from typing import Any, ClassVar, NamedTuple
 
 import gpflow
 import numpy as np
-import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
 from scipy.stats import norm
 from sklearn.preprocessing import StandardScaler
 
 from .. import metrics
+from ..estimators.base import PREDICTION_CHUNK
+from ..estimators.classifier import class_probabilities
+from ..estimators.parts import make_kernel
 from ..models import PEPClassification, PEPRegression
 from ..models.base import InternalDataModel
-from ..tilted import log_power_expectation
 from .datasets import Dataset, check_finite
 
-# Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
-PREDICTION_CHUNK = 10_000
 # Of the sites: a ten-thousandth of a standard deviation of each latent value, in about half the
 # sweeps of the model's own. log Z is stationary in the sites, and far more accurate.
 TOLERANCE = 1e-4
-
-
-def initial_kernel(num_inputs: int) -> gpflow.kernels.SquaredExponential:
-    """
-    Make a squared exponential kernel for standardised inputs, with a lengthscale for each.
-
-    It starts at unit variance and lengthscales √D, because squared distances between standardised
-    rows grow in proportion to D.
-
-    :param num_inputs: D.
-    """
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, np.sqrt(num_inputs)))
 
 
 @check_shapes("X: [N, D]", "Y: [N, 1]", "Z: [M, D]")
@@ -42,7 +29,7 @@ def build_regression(
     X: TensorType, Y: TensorType, Z: AnyNDArray, alpha: TensorType, **options: Any
 ) -> PEPRegression:
     """
-    Build the model of a number; a tenth of :func:`initial_kernel`'s variance as noise.
+    Build the model of a number; a tenth of :func:`make_kernel`'s variance as noise.
 
     :param X: Standardised inputs.
     :param Y: Standardised targets.
@@ -50,7 +37,7 @@ def build_regression(
     :param alpha: The power, in [0, 1].
     :param options: All other arguments of :class:`~gpflow_pep.models.PEPRegression`.
     """
-    kernel = initial_kernel(Z.shape[1])
+    kernel = make_kernel("rbf", Z.shape[1])
     return PEPRegression((X, Y), kernel, Z, alpha=alpha, noise_variance=0.1, **options)
 
 
@@ -64,7 +51,7 @@ def build_classifier(
     conditional: str = "prior",
 ) -> PEPClassification:
     """
-    Build the model of a class; all latent functions share :func:`initial_kernel` and Z.
+    Build the model of a class; all latent functions share :func:`make_kernel` and Z.
 
     Those of their own would take as many times the work, and be learnt from fewer rows.
 
@@ -77,34 +64,9 @@ def build_classifier(
     """
     two, several = gpflow.likelihoods.Bernoulli, gpflow.likelihoods.MultiClass
     likelihood = two() if num_classes == 2 else several(num_classes)
-    kernel = initial_kernel(Z.shape[1])
+    kernel = make_kernel("rbf", Z.shape[1])
     options = {"alpha": alpha, "tolerance": TOLERANCE, "conditional": conditional}
     return PEPClassification((X, Y), kernel, likelihood, Z, **options)
-
-
-@check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
-def class_probabilities(
-    likelihood: gpflow.likelihoods.Likelihood,
-    X: TensorType,
-    Fmu: TensorType,
-    Fvar: TensorType,
-    num_classes: int,
-) -> tf.Tensor:
-    """
-    Compute the probability of each class: its tilted integral at power 1.
-
-    :param likelihood: Of classes 0 to C - 1.
-    :param X: Inputs, as the model takes them.
-    :param Fmu: The mean of the latent functions there.
-    :param Fvar: Their variance.
-    :param num_classes: C.
-    """
-    ones = tf.ones_like(Fmu[:, :1])
-    columns = [
-        log_power_expectation(likelihood, X, Fmu, Fvar, label * ones, ones[:, 0])
-        for label in range(num_classes)
-    ]
-    return tf.exp(tf.stack(columns, axis=1))
 
 
 class Metric(NamedTuple):

@@ -14,17 +14,13 @@ from gpflow.inducing_variables import InducingPoints
 from sklearn.preprocessing import StandardScaler
 
 from .. import selection
+from ..estimators.base import TOLERANCE, WINDOW
+from ..estimators.parts import make_kernel
 from ..models import ConvergenceWarning
 from ..training import Step, maximise
 from ..training.model_state import reason
 from .datasets import Dataset, Split, split_rows
-from .fitted import FittedClassifier, FittedModel, FittedRegression, Metric, initial_kernel, start
-
-# Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
-# the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
-# points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
-TOLERANCE = 1e-4
-WINDOW = 10
+from .fitted import FittedClassifier, FittedModel, FittedRegression, Metric, start
 
 
 class FitResult(NamedTuple):
@@ -120,7 +116,7 @@ class Comparison:
 
 
 def _by_variance(X: AnyNDArray, num_inducing: int, *, seed: int) -> InducingPoints:
-    kernel = initial_kernel(X.shape[1])
+    kernel = make_kernel("rbf", X.shape[1])
     return selection.greedy_variance(X, num_inducing, kernel=kernel, seed=seed)
 
 

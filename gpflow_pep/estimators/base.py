@@ -26,8 +26,9 @@ from .parts import make_inducing_variable, make_kernel
 
 #: Powers that ``alpha="auto"`` tries.
 ALPHAS = (0.0, 0.5, 1.0)
-#: Training stops where this many steps raise log Z by less than so many nats a row, on average:
-#: docs/figures/benchmark_maximise.txt has what that gains and costs.
+#: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
+#: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
+#: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
 TOLERANCE, WINDOW = 1e-4, 10
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
 PREDICTION_CHUNK = 10_000

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
@@ -156,24 +157,22 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
 
 
+@check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
 def class_probabilities(
-    likelihood: Likelihood, X: Any, Fmu: tf.Tensor, Fvar: tf.Tensor, num_classes: int
-) -> AnyNDArray:
+    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType, num_classes: int
+) -> tf.Tensor:
     """
-    Compute the probability of each class, [N, C]: its tilted integral at power 1.
+    Compute the probability of each class: its tilted integral at power 1.
 
     :param likelihood: Of classes 0 to C - 1.
     :param X: Inputs, as the model takes them.
-    :param Fmu: The mean of the latent functions there, [N, L].
-    :param Fvar: Their variance, [N, L].
+    :param Fmu: The mean of the latent functions there.
+    :param Fvar: Their variance.
     :param num_classes: C.
     """
-    one = tf.ones([1], Fmu.dtype)
+    ones = tf.ones_like(Fmu[:, :1])
     columns = [
-        log_power_expectation(
-            likelihood, tf.constant(X), Fmu, Fvar, label * tf.ones_like(Fmu[:, :1]), one
-        )
+        log_power_expectation(likelihood, X, Fmu, Fvar, label * ones, ones[0])
         for label in range(num_classes)
     ]
-    probability: AnyNDArray = tf.exp(tf.stack(columns, axis=1)).numpy()
-    return probability
+    return tf.exp(tf.stack(columns, axis=1))

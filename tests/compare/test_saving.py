@@ -20,9 +20,9 @@ from gpflow_pep.compare.fitted import (
     FittedClassifier,
     FittedModel,
     FittedRegression,
-    initial_kernel,
 )
 from gpflow_pep.compare.saving import load_model, save_model
+from gpflow_pep.estimators.parts import make_kernel
 from gpflow_pep.models import PEPClassification, PEPRegression
 
 X_NEW = np.linspace(98.0, 108.0, 25)[:, None]
@@ -188,7 +188,7 @@ def regression(change: Any = lambda model: None, **options: Any) -> FittedModel:
     """Like those that are trained, but for the noise that the options describe and one change."""
     data, Z = fitted().model.data, fitted().model.inducing_variable
     likelihood = gpflow.likelihoods.Gaussian(**options)
-    model = PEPRegression(data, initial_kernel(1), Z, likelihood=likelihood)
+    model = PEPRegression(data, make_kernel("rbf", 1), Z, likelihood=likelihood)
     change(model)
     return replace(fitted(), model=model)
 
@@ -197,7 +197,7 @@ def classifier(likelihood: gpflow.likelihoods.Likelihood, num_classes: int) -> F
     before = small_classification(num_classes)
     (fitted, *_) = before.models.values()
     data, Z = fitted.model.data, fitted.model.inducing_variable
-    model = PEPClassification(data, initial_kernel(2), likelihood, Z)
+    model = PEPClassification(data, make_kernel("rbf", 2), likelihood, Z)
     return replace(fitted, model=model)
 
 
