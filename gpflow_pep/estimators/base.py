@@ -57,7 +57,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         *,
         num_inducing: int = 100,
         alpha: float | str = 0.5,
-        likelihood: str | Likelihood,
+        likelihood: str | Likelihood = "auto",
         inducing: Any = "kmeans",
         standardize: bool = True,
         max_iterations: int = 1000,

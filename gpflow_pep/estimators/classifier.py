@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorType
-from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
@@ -41,35 +40,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     """
 
     classes_: AnyNDArray
-
-    def __init__(
-        self,
-        kernel: str | Kernel = "rbf",
-        *,
-        num_inducing: int = 100,
-        alpha: float | str = 0.5,
-        likelihood: str | Likelihood = "auto",
-        inducing: Any = "kmeans",
-        standardize: bool = True,
-        max_iterations: int = 1000,
-        batch_size: int | str | None = "auto",
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            kernel,
-            num_inducing=num_inducing,
-            alpha=alpha,
-            likelihood=likelihood,
-            inducing=inducing,
-            standardize=standardize,
-            max_iterations=max_iterations,
-            batch_size=batch_size,
-            random_state=random_state,
-            warm_start=warm_start,
-            verbose=verbose,
-        )
 
     def fit(self, X: Any, y: Any, **refused: Any) -> "PEPClassifier":
         """

@@ -156,8 +156,8 @@ def test_callback_counts_the_steps_and_ends_with_the_result() -> None:
 def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     build = gpflow_pep.compare.fitted.build_regression
 
-    def build_bad_at_one(X: Any, Y: Any, Z: Any, alpha: float, *options: Any) -> PEPRegression:
-        model = build(X, Y, Z, alpha, *options)
+    def build_bad_at_one(X: Any, Y: Any, Z: Any, alpha: float, **options: Any) -> PEPRegression:
+        model = build(X, Y, Z, alpha, **options)
         if alpha == 1.0:
             model.kernel.lengthscales.assign([1e-300])
         return model
@@ -270,7 +270,7 @@ def test_choices_on_the_command_line() -> None:
 
 
 def test_inducing_points_that_are_asked_for_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(X: Any, Y: Any, Z: Any, *options: Any) -> PEPRegression:
+    def stop(X: Any, Y: Any, Z: Any, alpha: float, **options: Any) -> PEPRegression:
         assert Z.shape == (4, 1)
         assert np.all(np.isin(Z, X))
         raise InterruptedError

@@ -80,7 +80,7 @@ def test_conditional_comes_back(tmp_path: Path, classes: bool) -> None:
     if classes:
         new = gpflow_pep.compare.fitted.build_classifier(*data, Z, 1.0, 2, "scaled")
     else:
-        new = gpflow_pep.compare.fitted.build_regression(*data, Z, 0.0, "scaled")
+        new = gpflow_pep.compare.fitted.build_regression(*data, Z, 0.0, conditional="scaled")
     save_model(tmp_path, replace(before, model=new))
     after = load_model(tmp_path).model
     assert after.conditional == "scaled"
