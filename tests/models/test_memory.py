@@ -259,7 +259,7 @@ def test_probit(alpha: float, points: Array) -> None:
         assert_close(actual, expected, rtol=1e-7)  # what the reference's sites reach
 
 
-@pytest.mark.parametrize("separate", [True, _slow(False)], ids=["separate", "shared"])
+@pytest.mark.parametrize("separate", [_slow(True), False], ids=["separate", "shared"])
 def test_several_latent_functions(separate: bool) -> None:
     alpha, epsilon = 0.5, 0.01
     priors = [FIRST, SECOND, THIRD] if separate else [FIRST] * 3
@@ -349,6 +349,7 @@ def _with_memory(**options: Any) -> "pep.models.PEP":
     return _pep(BATCHES[1], SECOND, MOVED, _pep(BATCHES[0], FIRST, Z).remember(), **options)
 
 
+@pytest.mark.slow
 def test_ways_to_the_same_fixed_point() -> None:
     """Chunks of rows, compiled, one row after another, minibatches of all rows."""
     model = _with_memory()

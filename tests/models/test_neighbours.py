@@ -82,7 +82,13 @@ def test_chunks_do_not_matter(chunk_size: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "alpha, chunk_size, neighbours", [(0.0, None, 2), (0.3, 9, 2), (1.0, 9, 2), (0.3, None, N - 1)]
+    "alpha, chunk_size, neighbours",
+    [
+        pytest.param(0.0, None, 2, marks=pytest.mark.slow),
+        (0.3, 9, 2),
+        pytest.param(1.0, 9, 2, marks=pytest.mark.slow),
+        pytest.param(0.3, None, N - 1, marks=pytest.mark.slow),
+    ],
 )
 def test_gradient_is_the_finite_difference(
     alpha: float, chunk_size: int | None, neighbours: int

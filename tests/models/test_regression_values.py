@@ -269,7 +269,7 @@ def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
         pytest.param("alpha per row", 3, False, marks=pytest.mark.slow),
         pytest.param("alpha per row", 3, True, marks=pytest.mark.slow),
         ("everything", None, False),
-        ("alpha per row", None, True),
+        pytest.param("alpha per row", None, True, marks=pytest.mark.slow),
         pytest.param("everything", None, True, marks=pytest.mark.slow),
         pytest.param("scaled, everything", None, True, marks=pytest.mark.slow),
     ],

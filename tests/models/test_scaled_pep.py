@@ -37,7 +37,7 @@ def reference_log_z(name: str, alpha: Array) -> tuple[pep_reference.Problem, pep
     "name, alpha",
     [
         ("probit", ENDS),
-        ("Poisson", np.zeros(N)),
+        pytest.param("Poisson", np.zeros(N), marks=pytest.mark.slow),
         pytest.param("probit", np.zeros(N), marks=pytest.mark.slow),
         pytest.param("RobustMax", ENDS, marks=pytest.mark.slow),
         pytest.param("RobustMax", np.zeros(N), marks=pytest.mark.slow),
@@ -168,7 +168,7 @@ def _log_evidence(name: str, K: Array, targets: list[float]) -> float:
     "name, jitter",
     [
         ("probit", 1e-6),
-        ("Poisson", 1e-10),
+        pytest.param("Poisson", 1e-10, marks=pytest.mark.slow),
         pytest.param("plain probit", 1e-6, marks=pytest.mark.slow),
         pytest.param("probit", 1e-10, marks=pytest.mark.slow),
     ],
@@ -256,8 +256,8 @@ def _shortfalls(model: "pep.models.PEP", log_density: Any) -> Array:
 @pytest.mark.parametrize(
     "name, log_density",
     [
-        pytest.param("probit", probit_log_density, marks=pytest.mark.slow),
-        ("Poisson", poisson_log_density),
+        ("probit", probit_log_density),
+        pytest.param("Poisson", poisson_log_density, marks=pytest.mark.slow),
     ],
 )
 def test_certificate_is_the_definition(name: str, log_density: Any) -> None:
@@ -314,6 +314,7 @@ def test_certificate_is_refused_where_log_z_is_no_bound(what: str) -> None:
 # Other ways to the sites.
 
 
+@pytest.mark.slow
 def test_sequential_updates_reach_the_same_sites() -> None:
     model = scaled_model("probit")
     expected = model.pep_log_marginal_likelihood()

@@ -93,12 +93,14 @@ def assert_fitted(actual: Any, expected: Any) -> None:
         assert_close(actual[name], expected[name], rtol=SAME)
 
 
+@pytest.mark.slow
 def test_fit_of_two_processes_is_that_of_one(workers: list[Any], fitted_alone: Any) -> None:
     """Step for step, with a schedule, clipped gradients, early stopping, stopped and resumed."""
     for found in workers:
         assert_fitted(found, fitted_alone)
 
 
+@pytest.mark.slow
 def test_chief_alone_writes(workers: list[Any], directory: Path) -> None:
     """The other resumed without a checkpoint of its own."""
     chiefs = directory / "workers0.checkpoints"
@@ -113,6 +115,7 @@ def test_shards_of_classes_add_up_to_all_rows(directory: Path) -> None:
     _assert_shards_add_up(found, worker.full_batch(None, worker.model_of_classes))
 
 
+@pytest.mark.slow
 def test_shards_add_up_to_all_rows(workers: list[Any]) -> None:
     _assert_shards_add_up(workers, worker.full_batch(None))
 
@@ -126,6 +129,7 @@ def _assert_shards_add_up(workers: list[Any], expected: Any) -> None:
         np.testing.assert_array_equal(workers[0][name], workers[1][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, parts",
     [

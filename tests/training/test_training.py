@@ -142,7 +142,14 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
         assert_close(actual, expected, rtol=1e-6)  # schedules are in single precision
 
 
-@pytest.mark.parametrize("name", ["APEP", "ARPEP", "RPAPEP"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("APEP", marks=pytest.mark.slow),
+        "ARPEP",
+        pytest.param("RPAPEP", marks=pytest.mark.slow),
+    ],
+)
 def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
     """Long steps with a power above 0 on a wrong label that stands for many rows."""
     labels = np.where(np.arange(N)[:, None] == 7, 1.0 - (Y > 0.0), Y > 0.0).astype(float)
@@ -183,7 +190,7 @@ def _natural_options(model: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "create, options",
     [
-        (svgp, _natural_options),
+        pytest.param(svgp, _natural_options, marks=pytest.mark.slow),
         (arpep, lambda model: {"natural_gradient": 0.1}),
         pytest.param(point_pep, _pep_options, marks=pytest.mark.slow),
     ],
