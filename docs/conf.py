@@ -1,6 +1,7 @@
 """Configuration of the Sphinx documentation; build it with ``make docs``."""
 
 from pathlib import Path
+from typing import Any
 
 import gpflow_pep
 
@@ -40,3 +41,15 @@ html_title = f"gpflow_pep {release}"
     ),
     encoding="utf-8",
 )
+
+
+def _leave_out(
+    app: Any, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
+    """Leave out what scikit-learn adds to estimators: its documentation has that."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def setup(app: Any) -> None:
+    """Connect to Sphinx."""
+    app.connect("autodoc-skip-member", _leave_out)
