@@ -13,12 +13,17 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def test_example_recovers_the_function_and_its_noise() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    """By the model, and then by the estimator."""
+    examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    exec(example, names)
-    error = names["mean"].numpy() - np.sin(2.0 * names["Xnew"])
-    np.testing.assert_allclose(error, 0.0, atol=0.15)
+    of_model, of_estimator = examples
+    exec(of_model, names)
+    expected = np.sin(2.0 * names["Xnew"])
+    np.testing.assert_allclose(names["mean"], expected, atol=0.15)
     np.testing.assert_allclose(names["variance"], 0.2**2, rtol=0.3)
+    exec(of_estimator, names)
+    np.testing.assert_allclose(names["mean"], expected[:, 0], atol=0.15)
+    np.testing.assert_allclose(names["std"], 0.2, rtol=0.15)
 
 
 def test_installed_version_is_the_version_of_the_code() -> None:

@@ -536,7 +536,15 @@ def _minimize_watched(compiled: Compiled, directory: str) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("case", WHOLE_CHAIN, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        # PEP, whose class it derives from, has all of these among the fast tests.
+        pytest.param(case, marks=[pytest.mark.slow] if case.name == "PEPClassification" else [])
+        for case in WHOLE_CHAIN
+    ],
+    ids=lambda case: case.name,
+)
 def test_all_that_a_user_does(case: ModelCase, tmp_path: Path) -> None:
     """
     Other data, trained, copied, written, read and saved: for models whose tests of each of these
