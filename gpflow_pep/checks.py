@@ -183,6 +183,21 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
         return tf.identity(value)
 
 
+def check_no_neighbours(neighbours: Any) -> None:
+    """
+    Refuse neighbours for a model with a site for each row.
+
+    :param neighbours: How many were asked for.
+    :raises ValueError: If it is not 0.
+    """
+    if neighbours:
+        raise ValueError(
+            f"neighbours: got {neighbours!r}, expected 0: what is left of near rows given u ties"
+            " their likelihoods together, and a site for each row cannot say that. Use"
+            " PEPRegression if the noise is Gaussian, or more inducing variables."
+        )
+
+
 def check_conditional(conditional: Any) -> str:
     """
     Refuse what is no name of a conditional of f given u.

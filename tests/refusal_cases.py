@@ -337,6 +337,7 @@ POINT = {
     "unknown conditional": Refused(
         lambda: {"conditional": "local"}, ["conditional", "'local'"], ["'prior', 'scaled'"]
     ),
+    "neighbours": Refused(lambda: {"neighbours": 5}, ["neighbours", "5"], ["PEPRegression"]),
     "scaled conditional at alpha 0.5": Refused(
         lambda: {"conditional": "scaled"}, ["alpha", "between 0 and 1"], ["0 or 1"]
     ),

@@ -9,7 +9,7 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
-from ..inference.posterior import Sites
+from ..inference.posterior import Sites, no_sites
 from ..inference.record import SiteUpdateInfo
 from ..ops.linalg import report_once
 from ..ops.power import is_power
@@ -114,3 +114,17 @@ class SiteParameters(Module):
         self.tau = FixedParameter(sites.tau, shape=shape, dtype=sites.tau.dtype)
         self.version = tf.Variable(0, trainable=False)
         """How often all of them were replaced at once."""
+
+    def read(self, num_rows: tf.Tensor) -> Sites:
+        """
+        Read them; none where there are others than for so many rows.
+
+        :param num_rows: N, of the model's data.
+        """
+        cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
+        fresh = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
+        if cached.nu.shape[0] is not None and cached.nu.shape[0] == fresh.nu.shape[0]:
+            return cached
+        same = tf.equal(tf.shape(cached.nu)[0], num_rows)
+        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
+        return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))

@@ -63,6 +63,7 @@ class PEP(InternalDataModel):
         ``"scaled"`` (:mod:`gpflow_pep.inference.conditional`), for a tighter bound than SVGP's at
         :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
         likelihood, and powers are refused.
+    :param neighbours: 0: those of :class:`~gpflow_pep.models.PEPRegression` need Gaussian noise.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
@@ -93,12 +94,14 @@ class PEP(InternalDataModel):
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         conditional: str = "prior",
+        neighbours: int = 0,
         memory: Memory | None = None,
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
         fresh_sites: bool = False,
     ) -> None:
+        checks.check_no_neighbours(neighbours)
         X, Y = checks.check_data(data)
         check_support(likelihood, Y)
         num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
@@ -340,14 +343,7 @@ class PEP(InternalDataModel):
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""
-        cached = Sites(*map(tf.convert_to_tensor, (self.sites.nu, self.sites.tau)))
-        num_rows = tf.shape(self.data[0])[0]
-        fresh = no_sites(num_rows, self.num_latent_gps, cached.nu.dtype)
-        if cached.nu.shape[0] is not None and cached.nu.shape[0] == fresh.nu.shape[0]:
-            return cached
-        same = tf.equal(tf.shape(cached.nu)[0], num_rows)
-        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
-        return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))
+        return self.sites.read(tf.shape(self.data[0])[0])
 
     def write_sites(self, sites: Sites) -> None:
         """
