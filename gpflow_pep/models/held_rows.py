@@ -1,5 +1,6 @@
 """Predictions of regression models that know training rows."""
 
+import abc
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +21,7 @@ class HeldRowsModel(InternalDataModel):
     """
     A regression model whose predictions may know training rows.
 
-    It wants ``_prior()``, and ``_blocks`` and ``neighbours`` where it has them.
+    It has ``_blocks`` and ``neighbours`` where there are any.
     """
 
     _blocks: BlockPlan | None = None
@@ -30,8 +31,9 @@ class HeldRowsModel(InternalDataModel):
         """How many near rows the model was trained with, and predicts with; 0: none."""
         return 0
 
+    @abc.abstractmethod
     def _prior(self) -> RegressionPrior:
-        raise NotImplementedError
+        """Hand out what the rows have in common."""
 
     @lean
     def predict_f(
