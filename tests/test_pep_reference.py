@@ -190,7 +190,9 @@ def test_alpha_0_is_the_best_variational_bound(name: str, rng: np.random.Generat
             assert pep_reference.variational_bound(problem, other) < best
 
 
-@pytest.mark.parametrize("name", ["probit", "Poisson", "RobustMax"])
+@pytest.mark.parametrize(
+    "name", ["probit", "Poisson", pytest.param("RobustMax", marks=pytest.mark.slow)]
+)
 def test_continuous_at_alpha_0(name: str) -> None:
     at_0 = pep_reference.log_z(*reference_sites(name, "alpha 0"))
     gaps = []

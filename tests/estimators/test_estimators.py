@@ -79,7 +79,7 @@ def test_covariance_and_draws_agree(regressor: PEPRegressor) -> None:
     np.testing.assert_array_equal(draws, regressor.sample_y(X, 20_000, random_state=3))
 
 
-@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+@pytest.mark.parametrize("kind", ["regressor", pytest.param("classifier", marks=pytest.mark.slow)])
 def test_columns_are_matched_by_name(kind: str, request: pytest.FixtureRequest) -> None:
     fitted = request.getfixturevalue(kind)
     X, _ = table(5)

@@ -21,6 +21,7 @@ def small(large_scale: ModuleType) -> Any:
     return large_scale.Labelled(*(part[:60] for part in large_scale.load("generated", None)))
 
 
+@pytest.mark.slow
 def test_a_run(large_scale: ModuleType, small: Any, tmp_path: Path) -> None:
     run = "ARPEP:0.5"
     model = large_scale.create(run, small, small.X[:5], large_scale.SUBJECTS["generated"])

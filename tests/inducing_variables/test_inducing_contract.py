@@ -110,7 +110,7 @@ def test_float32(create: Any, variable: Any) -> None:
         assert_close(actual, in_double, rtol=1e-2)
 
 
-@pytest.mark.parametrize("create", [_pep, _sgpr, _svgp])
+@pytest.mark.parametrize("create", [_pep, _sgpr, pytest.param(_svgp, marks=pytest.mark.slow)])
 def test_trained(create: Any) -> None:
     model = _create(create, _noisy_blurred)
     loss = model.training_loss

@@ -272,6 +272,7 @@ def test_certificate_is_the_definition(name: str, log_density: Any) -> None:
     assert np.array_equal(tf.function(in_chunks.certified_rows)(), rows)
 
 
+@pytest.mark.slow
 def test_which_rows_are_certified() -> None:
     assert np.all(scaled_model("Gaussian").certified_rows())
     # Counts above 0 have a concave expectation; far from it, a tangent is above.
