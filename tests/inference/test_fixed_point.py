@@ -364,6 +364,7 @@ def test_numbers_that_move_apart(name: str) -> None:
     assert_close(run.sites.tau, TAU, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_merit_never_falls() -> None:
     """The map alone overshoots further each time, in directions that mix all sites."""
 

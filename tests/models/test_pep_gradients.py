@@ -105,7 +105,8 @@ def test_priors_join_the_loss() -> None:
     assert_close(gradients(model.training_loss, [variable])[0], without - of_prior, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["Gaussian", pytest.param("probit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Gaussian", "probit"])
 def test_xla_compiles_value_and_gradient(name: str) -> None:
     model, _, loss_and_gradients, variables = compiled(name)
     model.alpha.assign(ALPHAS["alpha per row"])

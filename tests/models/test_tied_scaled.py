@@ -136,7 +136,9 @@ def test_gaussian_is_a_bound_and_titsias_at_its_optimum() -> None:
         assert_close(value, best, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name, tolerance", [("Gaussian", 1e-6), ("Poisson", 1e-3)])
+@pytest.mark.parametrize(
+    "name, tolerance", [("Gaussian", 1e-6), pytest.param("Poisson", 1e-3, marks=pytest.mark.slow)]
+)
 def test_gradients(name: str, tolerance: float) -> None:
     """The scales are constants for differentiation, because the bound is stationary in them."""
     model = create(name, random_q(0))
