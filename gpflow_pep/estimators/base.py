@@ -199,12 +199,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         scaled: AnyNDArray = self._scaler.transform(X)
         return scaled
 
-    def _latents(self, X: AnyNDArray) -> Iterator[tuple[AnyNDArray, Any, Any]]:
+    def _latents(
+        self, X: AnyNDArray, chunk_size: int = PREDICTION_CHUNK
+    ) -> Iterator[tuple[AnyNDArray, Any, Any]]:
         """Give inputs as the model takes them, and moments of f there, some rows at a time."""
         if self._posterior is None:
             self._posterior = self.model_.posterior()
-        for start in range(0, len(X), PREDICTION_CHUNK):
-            rows = X[start : start + PREDICTION_CHUNK]
+        for start in range(0, len(X), chunk_size):
+            rows = X[start : start + chunk_size]
             yield rows, *self._posterior.predict_f(rows)
 
     def __getstate__(self) -> dict[str, Any]:

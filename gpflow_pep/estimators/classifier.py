@@ -9,6 +9,7 @@ from gpflow.base import AnyNDArray, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -98,7 +99,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param y: Labels, [N], all among ``classes_``.
         :raises ValueError: If an argument is not as said here.
         """
-        probability, y = self.predict_proba(X), np.asarray(y)
+        probability, y = self.predict_proba(X), column_or_1d(y)
+        check_consistent_length(probability, y)
         place = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
         if not np.array_equal(self.classes_[place], y):
             raise ValueError(

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -12,7 +11,7 @@ from gpflow.models import GPModel
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from ..models import PEP, PEPRegression
@@ -24,6 +23,8 @@ from .parts import NUMBERS, make_likelihood
 NOISE_VARIANCE = 0.1
 #: Draws of y at each row, for quantiles that have no closed form.
 _DRAWS = 4000
+#: Rows for which that many are held at a time.
+_DRAWN_ROWS = 500
 
 
 class PEPRegressor(RegressorMixin, PEPEstimator):
@@ -167,7 +168,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         scale, offset = self._units()
         random = np.random.default_rng(0)
         parts = []
-        for rows, mean, variance in self._latents(self._inputs(X)):
+        for rows, mean, variance in self._latents(self._inputs(X), _DRAWN_ROWS):
             noise = random.standard_normal((len(rows), _DRAWS))
             y = self._draw(rows, np.asarray(mean) + np.sqrt(variance) * noise, random)
             parts.append(np.quantile(y, quantiles, axis=1).T)
@@ -185,8 +186,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         X = self._inputs(X)
         random = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         mean, covariance = self.model_.predict_f(X, full_cov=True)
-        jitter = gpflow.config.default_jitter() * np.eye(len(X))
-        root = np.asarray(tf.linalg.cholesky(covariance[0] + jitter))
+        # Unlike a Cholesky factor this root never fails: rounding can make values negative.
+        values, vectors = np.linalg.eigh(covariance[0])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
         f = np.asarray(mean) + root @ random.standard_normal((len(X), n_samples))
         scale, offset = self._units()
         y: AnyNDArray = scale * self._draw(X, f, random) + offset
@@ -201,7 +203,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :raises ValueError: If an argument is not as said here.
         """
         X = self._inputs(X)
-        Y = self._target.transform(np.asarray(y, dtype=np.float64).reshape(-1, 1))
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64))
+        check_consistent_length(X, y)
+        Y = self._target.transform(y[:, None])
         one = tf.ones([1], tf.float64)
         parts, start = [], 0
         for rows, mean, variance in self._latents(X):

@@ -77,6 +77,8 @@ def test_covariance_and_draws_agree(regressor: PEPRegressor) -> None:
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=tolerance)
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.06 * std.max() ** 2)
     np.testing.assert_array_equal(draws, regressor.sample_y(X, 20_000, random_state=3))
+    twice = pd.concat([X, X])  # a covariance that has no Cholesky factor
+    assert np.all(np.isfinite(regressor.sample_y(twice)))
 
 
 @pytest.mark.parametrize("kind", ["regressor", pytest.param("classifier", marks=pytest.mark.slow)])
@@ -209,6 +211,10 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
         PEPClassifier().fit(X, np.zeros(len(y)))
     with pytest.raises(ValueError, match="'bernoulli' for 3 classes"):
         PEPClassifier(likelihood="bernoulli").fit(X, labels(y))
+    with pytest.raises(ValueError, match="inconsistent"):
+        regressor.log_score(X, y[:-1])
+    with pytest.raises(ValueError, match="NaN"):
+        regressor.log_score(X, np.where(y == y[0], np.nan, y))
     with pytest.raises(ValueError, match="got both"):
         regressor.predict(X, return_std=True, return_cov=True)
     with pytest.raises(ValueError, match="quantiles: got"):
