@@ -12,6 +12,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+from PIL import Image
 from sklearn.datasets import load_diabetes, load_digits, make_moons
 from sklearn.model_selection import cross_val_score, train_test_split
 
@@ -21,6 +22,7 @@ from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 
 #: Pixels for each inch: sharp enough, and small files.
 DPI = 90
+NUM_COLORS = 128
 
 
 @cache
@@ -154,13 +156,14 @@ def boundary_of_three(ax: Any) -> None:
     centres = np.array([[0.0, 0.0], [2.5, 0.5], [1.0, 2.4]])
     labels = np.repeat(["ash", "birch", "cedar"], 60)
     X = np.repeat(centres, 60, axis=0) + 0.7 * rng.standard_normal((180, 2))
-    model = PEPClassifier(num_inducing=12, random_state=0, max_iterations=60).fit(X, labels)
+    model = PEPClassifier(num_inducing=12, likelihood="softmax", random_state=0).fit(X, labels)
     plotting.decision_boundary(X, labels, model, ax=ax)
 
 
 def inducing(ax: Any) -> None:
-    model, X, _, _, _ = moons()
-    plotting.inducing_points(plotting.inducing_points_of(model), X, ax=ax)
+    X, _ = make_moons(300, noise=0.1, random_state=0)
+    clusters = pep.selection.kmeans(X, 12, seed=0, covariances="full")
+    plotting.inducing_points(plotting.inducing_points_of(clusters), X, ax=ax)
 
 
 def reliability(ax: Any) -> None:
@@ -251,6 +254,9 @@ def main() -> None:
             draw(figure.subplots())
             path = args.out / f"gallery_{draw.__name__}.png"
             figure.savefig(path, dpi=DPI)
+            Image.open(path).convert("RGB").quantize(NUM_COLORS, dither=Image.Dither.NONE).save(
+                path, optimize=True
+            )
             print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
