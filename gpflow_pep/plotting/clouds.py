@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 #: Hexagons along an axis.
 CELLS = 45
-#: Of the rows that a view may leave out, at either end, and how much longer a view that shows
-#: all of them would have to be before it does.
+#: Of the rows that a view may leave out, at either end, if they are off the others by more than
+#: so many times the others' length.
 TAIL, LONGER = 0.001, 0.5
 
 
@@ -24,13 +24,12 @@ def view(values: AnyNDArray) -> tuple[float, float]:
 
     :param values: At least one number.
     """
-    least, most = float(np.min(values)), float(np.max(values))
-    low, high = least, most
+    low, high = float(np.min(values)), float(np.max(values))
     if len(values) > FEW:
         ends = np.quantile(values, [TAIL, 1.0 - TAIL])
         off = LONGER * (ends[1] - ends[0])
-        low = least if least > ends[0] - off else float(ends[0])
-        high = most if most < ends[1] + off else float(ends[1])
+        low = float(values[values >= ends[0] - off].min())
+        high = float(values[values <= ends[1] + off].max())
     margin = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
     return low - margin, high + margin
 
