@@ -14,6 +14,8 @@ import gpflow
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_diabetes, load_digits, make_moons
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import cross_val_score, train_test_split
 
 import gpflow_pep as pep
@@ -68,10 +70,10 @@ def moons() -> Any:
 
 @cache
 def digits() -> Any:
-    """Handwritten digits, and a model of ten classes."""
-    X, y = load_digits(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, train_size=600, random_state=0)
-    model = PEPClassifier(num_inducing=40, likelihood="softmax", random_state=0, max_iterations=60)
+    """Handwritten digits from nought to four, and a model that saw few of them."""
+    X, y = load_digits(n_class=5, return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, train_size=100, random_state=0)
+    model = PEPClassifier(num_inducing=15, likelihood="softmax", random_state=0, max_iterations=12)
     return model.fit(X, y), X_test, y_test
 
 
@@ -173,7 +175,7 @@ def reliability(ax: Any) -> None:
 
 def confusion(ax: Any) -> None:
     model, X, y = digits()
-    names = ["nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    names = ["nought", "one", "two", "three", "four"]
     plotting.confusion_matrix(y, model.predict(X), names, ax=ax)
 
 
@@ -205,17 +207,23 @@ def sites(ax: Any) -> None:
 
 
 def alphas(ax: Any) -> None:
-    powers = (0.0, 0.25, 0.5, 0.75, 1.0)
+    powers = (0.0, 0.5, 1.0)
     X, y = load_diabetes(return_X_y=True)
-    scores = [
-        cross_val_score(PEPRegressor(alpha=alpha, num_inducing=20, random_state=0), X, y)
-        for alpha in powers
-    ]
-    means, errors = np.mean(scores, axis=1), np.std(scores, axis=1, ddof=1) / np.sqrt(5)
-    best = powers[int(np.argmax(means))]
-    baselines = {"exact GP": (0.481, 0.025), "mean": -0.03}
+
+    def score(model: Any) -> tuple[float, float]:
+        found = cross_val_score(model, X, y, cv=3)
+        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(len(found)))
+
+    scores = [score(PEPRegressor(alpha=alpha, num_inducing=10, random_state=0)) for alpha in powers]
+    means, errors = np.transpose(scores)
     plotting.alpha_sweep(
-        powers, means, errors, best=best, baselines=baselines, label="R², five folds", ax=ax
+        powers,
+        means,
+        errors,
+        best=powers[int(np.argmax(means))],
+        baselines={"ridge": score(RidgeCV()), "mean": score(DummyRegressor())},
+        label="R², three folds",
+        ax=ax,
     )
 
 
