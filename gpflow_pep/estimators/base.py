@@ -115,7 +115,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.model_, self.alpha_ = models[best], self._alphas()[best]
         self.record_, self.n_iter_ = records[best]
         self.kernel_, self.likelihood_ = self.model_.kernel, self.model_.likelihood
-        self.inducing_variable_ = self.model_.inducing_variable
+        self.inducing_variable_ = getattr(self.model_, "inducing_variable", None)
         self._posterior = self.model_.posterior()
 
     def _alphas(self) -> tuple[float, ...]:
