@@ -21,6 +21,7 @@ class Metric(NamedTuple):
     :param name: The key of its value.
     :param heading: Its column in a table.
     :param form: How its value is printed there, a format specification.
+    :param error_form: How its standard error is.
     :param label: What it is, for a figure.
     :param nominal: The value that it should have, where that is known; otherwise lower is better.
     """
@@ -28,6 +29,7 @@ class Metric(NamedTuple):
     name: str
     heading: str
     form: str
+    error_form: str
     label: str
     nominal: float | None = None
 
@@ -35,14 +37,14 @@ class Metric(NamedTuple):
 #: The first decides which model is the best.
 METRICS = {
     "numbers": (
-        Metric("nlpd", "NLPD", ".4f", "mean negative log density (nats)"),
-        Metric("rmse", "RMSE", ".4g", "root mean squared error"),
-        Metric("coverage", "90% coverage", ".1%", "coverage of the 90% interval", nominal=0.9),
+        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log density (nats)"),
+        Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
+        Metric("coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9),
     ),
     "classes": (
-        Metric("nlpd", "NLPD", ".4f", "mean negative log probability (nats)"),
-        Metric("error", "error", ".2%", "fraction of wrong predictions"),
-        Metric("ece", "ECE", ".4f", "expected calibration error"),
+        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log probability (nats)"),
+        Metric("error", "error", ".2%", ".2%", "fraction of wrong predictions"),
+        Metric("ece", "ECE", ".3f", ".3f", "expected calibration error"),
     ),
 }
 
@@ -100,3 +102,23 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
     ece = calibration(labels, table[columns].to_numpy()).error
     return found | {"error": float(wrong), "ece": ece}
+
+
+def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
+    """
+    Predict the rows of a table as it was read.
+
+    :param pipeline: A trained one, as :func:`~gpflow_pep.compare.run.compare` makes it.
+    :param table: With the columns that it was trained on, in any order; others are ignored.
+    :return: The columns of :func:`predictions`, in the order of the rows.
+    :raises ValueError: If a column is missing, or its cells cannot be read as they were.
+    """
+    expected = list(pipeline.feature_names_in_)
+    missing = [name for name in expected if name not in table]
+    if missing:
+        raise ValueError(
+            f"the table has no column {', '.join(map(repr, missing))}, expected all of"
+            f" {', '.join(expected)}, as the model was trained on. Add it, empty if it is unknown."
+        )
+    columns = predictions(pipeline, table[expected], hasattr(pipeline, "classes_"))
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))

@@ -116,6 +116,11 @@ class Comparison:
         return [fit for fit in self.fits if fit.model == name]
 
 
+def num_classes_of(data: Cleaned) -> int:
+    """Count the classes of a target; 1 for numbers."""
+    return int(data.y.nunique()) if data.kind == "classes" else 1
+
+
 def name_of(alpha: float) -> str:
     """Name the model of a power."""
     return f"alpha {alpha:g}"
@@ -166,20 +171,6 @@ def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyN
         warnings.filterwarnings("ignore", message="The least populated class")
         for train, test in splitter.split(data.X, data.y):
             yield np.sort(train), np.sort(test)
-
-
-def _check_rows(data: Cleaned, settings: Settings) -> None:
-    """Refuse folds or splits that leave nothing to train on or to score."""
-    kind, count, fraction = settings.parts()
-    num_classes = data.y.nunique() if data.kind == "classes" else 1
-    held_out_rows = len(data.X) // count if kind == "fold" else int(len(data.X) * fraction)
-    if min(held_out_rows, len(data.X) - held_out_rows) < max(2, num_classes):
-        what = f"{count} folds" if kind == "fold" else f"a test fraction of {fraction}"
-        raise ValueError(
-            f"{what}: got parts of {held_out_rows} and {len(data.X) - held_out_rows} of"
-            f" {len(data.X)} rows, expected at least {max(2, num_classes)} rows in each part. Choose"
-            " fewer folds, another fraction, or add rows."
-        )
 
 
 class _Clock:
@@ -321,8 +312,7 @@ def compare_table(
     :param callback: Called before and after each fit.
     :raises ValueError: If the settings do not fit the table.
     """
-    settings.for_targets(data.kind)
-    _check_rows(data, settings)
+    settings.check_data(data.kind, len(data.X), num_classes_of(data))
     tell = callback or (lambda progress: None)
     candidates = _candidates(data, settings)
     parts, (kind, *_) = list(_parts(data, settings)), settings.parts()

@@ -119,13 +119,26 @@ class Settings:
                 f"alphas: got {list(self.alphas)}, expected different ones. Name each only once."
             )
 
-    def for_targets(self, kind: Literal["numbers", "classes"]) -> None:
+    def check_data(
+        self, kind: Literal["numbers", "classes"], num_rows: int, num_classes: int
+    ) -> None:
         """
-        Check the settings against what the target is.
+        Check the settings against the data.
 
-        :param kind: Numbers or classes.
+        :param kind: What the target is.
+        :param num_rows: N.
+        :param num_classes: C; 1 for numbers.
         :raises ValueError: If they do not fit.
         """
+        parts, count, fraction = self.parts()
+        held_out = num_rows // count if parts == "fold" else int(num_rows * fraction)
+        fewest = max(2, num_classes)
+        if min(held_out, num_rows - held_out) < fewest:
+            what = f"folds: got {count}" if parts == "fold" else f"test_fraction: got {fraction}"
+            raise ValueError(
+                f"{what} for {num_rows} rows, which holds out {held_out} at a time, expected at"
+                f" least {fewest} to train on and to score. Choose another, or add rows."
+            )
         if self.likelihood != "auto":
             check_choice(f"likelihood of {kind}", self.likelihood, LIKELIHOODS[kind])
         if self.neighbours and (kind == "classes" or self.likelihood not in ("auto", "gaussian")):

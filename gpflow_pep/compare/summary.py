@@ -119,7 +119,8 @@ def verdict(comparison: Comparison) -> str:
     ]
     if better:
         verb = "is" if len(better) == 1 else "are"
-        said += f". {' and '.join(better).capitalize()} {verb} clearly better on these rows"
+        names = " and ".join(better)
+        said += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
     return said + "."
 
 
