@@ -26,10 +26,10 @@ from .settings import INITS, KERNELS, LIKELIHOODS, TASKS, Settings
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned
-    from .run import Comparison, Progress
+    from .run import Comparison, Fit, Progress
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-EXAMPLES = ("diabetes", "waves", "breast-cancer", "wine")
+EXAMPLES = ("diabetes", "friedman", "breast-cancer", "wine")
 DEFAULTS = Settings()
 
 
@@ -154,7 +154,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
         from .summary import verdict, warnings_of
         from .terminal import score_table
     clear_folder(out)
-    fits: list[Any] = []
+    fits: list["Fit"] = []
     with _warnings_as_lines(errors), _bad_input():
         if not plotting.available():
             warnings.warn(plotting.INSTALL, stacklevel=1)
@@ -207,7 +207,7 @@ def _reading_options(command: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--example", type=click.Choice(EXAMPLES),
-    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), waves (a"
+    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), friedman (a"
     " number, generated), breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @_reading_options

@@ -96,12 +96,20 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
         inside = (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
         error = root_mean_squared_error(table["true"], table["mean"])
         return found | {"rmse": float(error), "coverage": float(inside.mean())}
-    columns = [name for name in table if name.startswith("p(")]
-    names = [name[2:-1] for name in columns]
-    labels = np.array([names.index(str(label)) for label in table["true"]])
     wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
-    ece = calibration(labels, table[columns].to_numpy()).error
-    return found | {"error": float(wrong), "ece": ece}
+    return found | {"error": float(wrong), "ece": calibration(*numbered(table)).error}
+
+
+def numbered(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Give the classes that came, by their numbers [N], and the probability of each class [N, C].
+
+    :param table: What :func:`held_out` returned.
+    """
+    columns = [name for name in table if name.startswith("p(")]
+    places = {name[2:-1]: number for number, name in enumerate(columns)}
+    labels = table["true"].astype(str).map(places).to_numpy()
+    return labels, table[columns].to_numpy()
 
 
 def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
