@@ -73,8 +73,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If the columns are others, or a cell cannot be read.
         """
         table = self._read(X)
-        self.encodings_ = {name: self._learn(name, column) for name, column in table.items()}
-        return self._name_inputs()
+        return self.restore({name: self._learn(name, column) for name, column in table.items()})
+
+    def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
+        """
+        Take what another one learnt, in place of ``fit``.
+
+        :param encodings: Its ``encodings_``.
+        :raises ValueError: If they are not of the columns of ``formats``.
+        """
+        if list(encodings) != list(self.formats):
+            raise ValueError(
+                f"encodings: got those of {listed(encodings)}, expected {listed(self.formats)}. Use"
+                " those of an encoder of the same formats."
+            )
+        self.encodings_ = encodings
+        self.feature_names_in_ = np.array(list(self.formats), dtype=object)
+        self.n_features_in_ = len(self.formats)
+        return self
 
     def transform(self, X: pd.DataFrame) -> npt.NDArray[np.float64]:
         """
@@ -102,11 +118,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "encodings_")
-
-    def _name_inputs(self) -> "TableEncoder":
-        self.feature_names_in_ = np.array(list(self.formats), dtype=object)
-        self.n_features_in_ = len(self.formats)
-        return self
 
     def _read(self, X: Any) -> "dict[str, pd.Series[Any]]":
         if hasattr(X, "to_pandas"):

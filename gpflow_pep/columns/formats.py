@@ -112,7 +112,7 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
 
 
 def _kind_of_type(column: "pd.Series[Any]") -> str:
-    """What the type of the column, or of its objects, says; empty: they are words."""
+    """Ask the type of the column, or of its objects; empty: they are words."""
     types = pd.api.types
     if types.is_complex_dtype(column) or isinstance(column.dtype, (pd.PeriodDtype, pd.SparseDtype)):
         return "other"

@@ -36,7 +36,7 @@ class Cleaned(NamedTuple):
     y: "pd.Series[Any]"
     kind: Literal["numbers", "classes"]
     notes: list[str]
-    formats: dict[str, Format] = {}
+    formats: dict[str, Format]
 
 
 def clean(

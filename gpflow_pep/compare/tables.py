@@ -67,7 +67,7 @@ def read_table(
     :param path: The file.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
     :param decimal: The decimal point, "." or ",".
-    :param encoding: Of the text. Found out are UTF-8, UTF-16 and UTF-32, and otherwise Windows-1252.
+    :param encoding: Of the text. UTF-8, 16 and 32 are found out; what is none is Windows-1252.
     :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
         names, two columns of one name, or rows of different length.
     """
