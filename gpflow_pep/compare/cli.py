@@ -356,7 +356,7 @@ def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> No
         if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
             raise ValueError(f"cannot write {out}: make its folder, or choose another --out.")
     with _quiet_tensorflow():
-        from ..estimators.saving import load_estimator
+        from ..estimators import load_estimator
         from .held_out import predict_table
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         predictions = predict_table(load_estimator(model), frame)

@@ -31,6 +31,8 @@ CAPTIONS = {
     " inputs standardised.",
     "training": "How the objective of the model of all rows rose in training.",
 }
+#: Figures with several parts.
+WIDE = ("scores", "predictions", "classes")
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #1c2733; max-width: 1080px;
@@ -45,7 +47,8 @@ th { color: #56636f; font-weight: 600; } .left, td:nth-child(2), th:nth-child(2)
 tr.best td { background: #e4eefa; font-weight: 600; } tr.baseline td { color: #56636f; }
 .warning { background: #fdf1e3; border-left: 4px solid #c8741c; padding: .5rem .9rem; margin: .4rem 0; }
 pre { background: #f3f5f7; padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
-figure { margin: 1rem 0 1.6rem; } img { max-width: 100%; height: auto; }
+figure { margin: 1rem 0 1.6rem; } img { max-width: min(100%, var(--width)); height: auto; }
+.data td, .data th { text-align: left; white-space: normal; }
 figcaption { color: #56636f; font-size: .9rem; }
 """
 
@@ -81,14 +84,16 @@ def page(
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Write a table; each row has a class of CSS."""
+def _table(
+    head: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], style: str = "scores"
+) -> str:
+    """Write a table; it and each row have a class of CSS."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = "".join(
         f'<tr class="{kind}">' + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for kind, row in rows
     )
-    return f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
+    return f'<div class="scroll"><table class="{style}"><tr>{top}</tr>{lines}</table></div>'
 
 
 def _scores(comparison: Comparison) -> str:
@@ -106,7 +111,8 @@ def _scores(comparison: Comparison) -> str:
 def _figure(name: str, content: bytes) -> str:
     source = base64.b64encode(content).decode()
     caption = escape(CAPTIONS[name])
-    image = f'<img src="data:image/png;base64,{source}" alt="{caption}">'
+    wide = "1040px" if name in WIDE else "620px"
+    image = f'<img style="--width: {wide}" src="data:image/png;base64,{source}" alt="{caption}">'
     return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
@@ -117,7 +123,7 @@ def _data(comparison: Comparison) -> str:
     more = f'<p class="small">and {len(inputs) - MOST_INPUTS} more inputs.</p>'
     notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.data.notes)
     return (
-        _table(("", "column", "values", "missing"), rows)
+        _table(("", "column", "values", "missing"), rows, "data")
         + (more if len(inputs) > MOST_INPUTS else "")
         + (f"<p>What was done to the table:</p><ul>{notes}</ul>" if notes else "")
     )
@@ -127,6 +133,8 @@ def _described(name: str, column: "pd.Series[object]") -> tuple[str, str, str, s
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.dropna()
         values = f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}"
+    elif pd.api.types.is_datetime64_any_dtype(column):
+        values = f"{column.min():%Y-%m-%d} to {column.max():%Y-%m-%d}"
     else:
         counts = column.value_counts()
         values = ", ".join(f"{value} ({count})" for value, count in counts.head(5).items())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from .. import plotting
-from ..estimators.saving import export_saved_model, save_estimator
+from ..estimators import export_saved_model, save_estimator
 from .figures import figures as figures_of
 from .folder import MANIFEST, list_files
 from .page import page

@@ -140,9 +140,10 @@ def warnings_of(comparison: Comparison) -> list[str]:
         if failed:
             found.append(f"{name}: {len(failed)} of {len(fits)} fits failed: {failed[0].message}")
         if open_ended:
+            over = any("time" in fit.message for fit in open_ended)
             found.append(
                 f"{name}: {len(open_ended)} of {len(fits)} fits did not converge:"
-                f" {open_ended[0].message} More minutes may help."
+                f" {open_ended[0].message}{' More minutes may help.' * over}"
             )
         gain = baseline - np.mean([fit.scores["nlpd"] for fit in fits])
         if name != trivial and gain < LEAST_GAIN:
