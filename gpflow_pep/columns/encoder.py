@@ -120,14 +120,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return hasattr(self, "encodings_")
 
     def _read(self, X: Any) -> "dict[str, pd.Series[Any]]":
-        if hasattr(X, "to_pandas"):
-            X = X.to_pandas()
-        if not isinstance(X, pd.DataFrame):
-            raise ValueError(
-                f"X: got {type(X).__name__}, expected a table (a pandas or polars DataFrame) with"
-                f" the columns {listed(self.formats)}. Give the columns their names."
-            )
-        given = [str(name) for name in X.columns]
+        X = as_table(X, "X")
+        given = list(X.columns)
         absent = [name for name in self.formats if given.count(name) != 1]
         if absent:
             raise ValueError(
@@ -140,9 +134,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"X: got the columns {listed(foreign)}, expected {listed(self.formats)} and no"
                 " others. Choose them: X[list(model.feature_names_in_)]."
             )
-        columns = X.set_axis(given, axis=1)
         return {
-            name: check_cells(name, _in_days(read_cells(columns[name], form)))
+            name: check_cells(name, _in_days(read_cells(X[name], form)))
             for name, form in self.formats.items()
         }
 
@@ -184,6 +177,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             waves = [f"{wave} of {cycle}" for cycle in learnt.cycles for wave in ("sine", "cosine")]
             names = [column, *(f"{column}: {wave}" for wave in waves)]
         return [*names, *[f"{column} missing"] * learnt.missing]
+
+
+def as_table(frame: Any, what: str) -> pd.DataFrame:
+    """
+    Take a table of pandas or polars as one of pandas, with column names that are text.
+
+    :param frame: The table.
+    :param what: What it is, for messages.
+    :raises ValueError: If it is no table.
+    """
+    if hasattr(frame, "to_pandas"):
+        frame = frame.to_pandas()
+    if not isinstance(frame, pd.DataFrame):
+        raise ValueError(
+            f"{what}: got {type(frame).__name__}, expected a table: a pandas or polars DataFrame."
+            " Make one: pandas.DataFrame(values, columns=names)."
+        )
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
 def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":

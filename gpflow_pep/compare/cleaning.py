@@ -8,16 +8,14 @@ import numpy as np
 import pandas as pd
 
 from ..columns import Format, read_cells, recognise
-from ..columns.encoder import check_cells, listed
+from ..columns.encoder import as_table, check_cells, listed
 
 MIN_ROWS = 10
 #: A text target of more values, and fewer than two rows for each, is no classes.
 _MANY = 20
 _ID_NAME = re.compile(
-    r"(.*[ _.-])?(id|ids|idx|index|uuid|guid|row|rows|rownames|rownum|nr|no|number|key|obs"
-    r"|observation|record|serial)(([ _.-](id|no|nr|num|number))|#)?|.*[a-z]I[dD]|(row|record|case"
-    r"|obs|serial)(id|no|nr|num|number)|#",
-    re.IGNORECASE,
+    r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
+    r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
 )
 
 
@@ -68,7 +66,8 @@ def clean(
             f"task: got {task!r}, expected 'regression' or 'classification'. Leave it out to have"
             " it found out."
         )
-    table = _table(frame)
+    table = as_table(frame, "frame")
+    _check_names(table)
     target = _place(table, target)
     unknown = [str(name) for name in drop if str(name) not in table.columns]
     if unknown or target in map(str, drop):
@@ -104,22 +103,13 @@ def clean(
     return Cleaned(X, y, kind, notes, formats)
 
 
-def _table(frame: Any) -> pd.DataFrame:
-    if hasattr(frame, "to_pandas"):
-        frame = frame.to_pandas()
-    if not isinstance(frame, pd.DataFrame):
-        raise ValueError(
-            f"frame: got {type(frame).__name__}, expected a table: a pandas or polars DataFrame."
-            " Make one: pandas.DataFrame(values, columns=names)."
-        )
-    names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
+def _check_names(table: pd.DataFrame) -> None:
+    twice = sorted(set(table.columns[table.columns.duplicated()]))
     if twice:
         raise ValueError(
             f"frame: got more than one column named {listed(twice)}, expected different names."
             " Rename or remove the copies."
         )
-    return frame.set_axis(names, axis=1)
 
 
 def _place(table: pd.DataFrame, target: str | int) -> str:
@@ -201,9 +191,7 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
         return ""
     whole = form.kind == "number" and bool(np.all(read_cells(values, form) % 1.0 == 0.0))
     if (nameless or _ID_NAME.fullmatch(name)) and whole and values.is_unique and len(values) > 2:
-        return "it numbers the rows: whole numbers that all differ" + (
-            ", without a name" if nameless else ""
-        )
+        return "it numbers the rows, in whole numbers that all differ (rename it to keep it)"
     return ""
 
 

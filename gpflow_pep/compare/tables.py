@@ -267,8 +267,8 @@ def _check_rows(path: Path, text: str, dialect: _Dialect) -> list[str]:
     records = _records(text, dialect.sep)
     try:
         _, header = next(records)
-        number = 0
-        for number, (line, record) in enumerate(records, 1):
+        line = 0
+        for line, record in records:
             if len(record) != len(header):
                 raise ValueError(
                     f"{path}, line {line}: got {len(record)} value(s), expected {len(header)}, one"
@@ -282,7 +282,7 @@ def _check_rows(path: Path, text: str, dialect: _Dialect) -> list[str]:
         ) from error
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     _check_names(path, names)
-    if number == 0:
+    if line == 0:
         raise ValueError(
             f"{path} has only a line of column names ({', '.join(names)}), expected rows under it."
             " Check how it was written."

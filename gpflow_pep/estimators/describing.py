@@ -305,7 +305,7 @@ def _signature(kind: type) -> dict[str, inspect.Parameter]:
 
 def _start(parameter: Parameter) -> AnyNDArray:
     """Give a value that the constructor of its owner accepts: it is replaced afterwards."""
-    transform = parameter.transform
+    transform: Any = parameter.transform
     value = parameter.numpy()
     if np.all(np.isfinite(transform.inverse(value))):
         return np.asarray(value)
