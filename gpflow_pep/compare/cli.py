@@ -105,7 +105,12 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
             f" {progress.fit.seconds:.1f} s", err=True,
         )  # fmt: skip
         return
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     with ProgressBar(*columns, console=console) as bar:
         task = bar.add_task("")
 
@@ -131,12 +136,17 @@ def _read(
     else:
         frame = read_table(data, **reading)
         found = ", ".join(f"{name} {value!r}" for name, value in frame.attrs.items())
-        click.echo(f"Read {len(frame)} rows of {frame.shape[1]} columns" + f" ({found})." * bool(found), err=True)
+        click.echo(
+            f"Read {len(frame)} rows of {frame.shape[1]} columns" + f" ({found})." * bool(found),
+            err=True,
+        )
     cleaned = clean(frame, target, **cleaning)
     for note in cleaned.notes:
         click.echo(f"Note: {note}", err=True)
     what = "a number" if cleaned.kind == "numbers" else f"one of {cleaned.y.nunique()} classes"
-    click.echo(f"Target '{target}': {what}. {cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows.", err=True)
+    click.echo(
+        f"Target '{target}': {what}. {cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows.", err=True
+    )
     return cleaned
 
 
@@ -154,7 +164,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
         from .summary import verdict, warnings_of
         from .terminal import score_table
     clear_folder(out)
-    fits: list["Fit"] = []
+    fits: list[Fit] = []
     with _warnings_as_lines(errors), _bad_input():
         if not plotting.available():
             warnings.warn(plotting.INSTALL, stacklevel=1)
@@ -189,7 +199,9 @@ def main() -> None:
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
     for option in (
-        click.option("--encoding", help="Encoding of the text, if it is not found out, as latin-1."),
+        click.option(
+            "--encoding", help="Encoding of the text, if it is not found out, as latin-1."
+        ),
         click.option("--decimal", help="Decimal point, '.' or ',', if it is not found out."),
         click.option("--sep", help="What separates the cells, if it is not found out."),
     ):
@@ -207,8 +219,8 @@ def _reading_options(command: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--example", type=click.Choice(EXAMPLES),
-    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), friedman (a"
-    " number, generated), breast-cancer (2 classes) or wine (3 classes).",
+    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), friedman"
+    " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @_reading_options
 @click.option("--drop", metavar="A,B,...", default="", help="Columns to leave out.")

@@ -87,9 +87,13 @@ def predictions_figure(comparison: Comparison) -> "Figure":
     plotting.predicted_against_actual(
         table["true"], table["mean"], table["sd"] if gaussian else None, ax=axes[0]
     )
-    axes[0].set(xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})")
+    axes[0].set(
+        xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})"
+    )
     if gaussian:
-        places = pit(*(table[name].to_numpy() for name in ("true", "mean")), table["sd"].to_numpy() ** 2)
+        places = pit(
+            *(table[name].to_numpy() for name in ("true", "mean")), table["sd"].to_numpy() ** 2
+        )
         plotting.pit_histogram(places, ax=axes[1])
     return figure
 
@@ -172,7 +176,11 @@ def training_figure(comparison: Comparison) -> "Figure":
 
 def _has_one_input(comparison: Comparison) -> bool:
     X = comparison.data.X
-    return X.shape[1] == 1 and all(map(pd.api.types.is_numeric_dtype, X.dtypes)) and not X.isna().any(axis=None)
+    return (
+        X.shape[1] == 1
+        and all(map(pd.api.types.is_numeric_dtype, X.dtypes))
+        and not X.isna().any(axis=None)
+    )
 
 
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:

@@ -28,7 +28,9 @@ def check_folder(out: Path) -> None:
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise ValueError(f"cannot write the folder {out} ({error}): choose another --out.") from error
+        raise ValueError(
+            f"cannot write the folder {out} ({error}): choose another --out."
+        ) from error
     earlier = _earlier(out)
     for path in _present(out):
         name = path.relative_to(out).as_posix()

@@ -39,7 +39,9 @@ METRICS = {
     "numbers": (
         Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log density (nats)"),
         Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
-        Metric("coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9),
+        Metric(
+            "coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9
+        ),
     ),
     "classes": (
         Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log probability (nats)"),
@@ -70,7 +72,9 @@ def predictions(pipeline: Pipeline, X: pd.DataFrame, classes: bool) -> dict[str,
     return {"mean": mean, "sd": sd, **dict(zip(INTERVAL, ends.T))}
 
 
-def held_out(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> pd.DataFrame:
+def held_out(
+    pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]", classes: bool
+) -> pd.DataFrame:
     """
     Predict rows whose target is known, as a table with a row for each.
 

@@ -43,9 +43,10 @@ h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin: 
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .92rem; }
 th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid #e3e8ed; font-variant-numeric: tabular-nums; }
-th { color: #56636f; font-weight: 600; } .left, td:nth-child(2), th:nth-child(2) { text-align: left; }
+th { color: #56636f; font-weight: 600; } td:nth-child(2), th:nth-child(2) { text-align: left; }
 tr.best td { background: #e4eefa; font-weight: 600; } tr.baseline td { color: #56636f; }
-.warning { background: #fdf1e3; border-left: 4px solid #c8741c; padding: .5rem .9rem; margin: .4rem 0; }
+.warning { background: #fdf1e3; border-left: 4px solid #c8741c; padding: .5rem .9rem;
+  margin: .4rem 0; }
 pre { background: #f3f5f7; padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
 figure { margin: 1rem 0 1.6rem; } img { max-width: min(100%, var(--width)); height: auto; }
 .data td, .data th { text-align: left; white-space: normal; }
@@ -162,7 +163,7 @@ table = read_table("new.csv")[list(model.feature_names_in_)]  # {columns}
     steps = "" if final is None else f" ({final.iterations} steps, {final.seconds:.1f} s)"
     return (
         f"<p>The model in <code>model</code> is {escape(str(comparison.best))}, trained on all rows"
-        f"{steps}. It takes tables like the one that it was trained on, with columns in any order.</p>"
+        f"{steps}. It takes tables like the one that it was trained on, columns in any order.</p>"
         f"<pre>{escape(shell)}</pre><p>or, in Python,</p><pre>{escape(code)}</pre>"
     )
 

@@ -24,10 +24,10 @@ from ..estimators import PEPClassifier, PEPRegressor
 from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
 from .baselines import ExactGP, FrequencyBaseline, MeanBaseline, WholeSVGP
+from .cleaning import Cleaned, clean
 from .held_out import METRICS, Metric, held_out, scores
 from .preparation import make_preparation
 from .settings import INITS, Settings
-from .cleaning import Cleaned, clean
 
 #: Most rows for which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
@@ -292,8 +292,8 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
         targets = targets[:, 0]
     if targets.shape != (len(frame),):
         raise ValueError(
-            f"y: got shape {targets.shape}, expected [{len(frame)}] for {len(frame)} rows of X. Pass"
-            " a target for each row."
+            f"y: got shape {targets.shape}, expected [{len(frame)}] for {len(frame)} rows of X."
+            " Pass a target for each row."
         )
     target = str(getattr(y, "name", None) or "y")
     while target in frame.columns:
@@ -318,7 +318,9 @@ def compare_table(
     parts, (kind, *_) = list(_parts(data, settings)), settings.parts()
     total = len(parts) * len(candidates) + 1
     clock = _Clock(60.0 * settings.minutes, total - len(parts))  # the trivial one takes no time
-    comparison = Comparison(data, settings, {name: power for name, (power, _) in candidates.items()})
+    comparison = Comparison(
+        data, settings, {name: power for name, (power, _) in candidates.items()}
+    )
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in candidates}
     number = 0
     for part, (train, test) in enumerate(parts, start=1):
@@ -350,7 +352,9 @@ def compare_table(
 
 
 def _pipeline(data: Cleaned, estimator: Any) -> Pipeline:
-    return Pipeline([("prepare", make_preparation(data.X, data.formats)), ("model", clone(estimator))])
+    return Pipeline(
+        [("prepare", make_preparation(data.X, data.formats)), ("model", clone(estimator))]
+    )
 
 
 def _scored(

@@ -32,7 +32,9 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     :raises ValueError: If it is none of these.
     """
     if value not in choices:
-        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(choices)}. Choose one.")
+        raise ValueError(
+            f"{name}: got {value!r}, expected one of {', '.join(choices)}. Choose one."
+        )
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,20 @@ class Settings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "alphas", tuple(self.alphas))
         self._check_alphas()
-        for name, least in {"num_inducing": 1, "seed": 0, "max_iterations": 1, "neighbours": 0}.items():
+        for name, least in {
+            "num_inducing": 1,
+            "seed": 0,
+            "max_iterations": 1,
+            "neighbours": 0,
+        }.items():
             _at_least(name, getattr(self, name), least)
         for name, least in {"folds": 2, "splits": 1}.items():
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), least)
         if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
             raise ValueError(
-                f"folds: got {self.folds} and splits or a test fraction, expected one of them: folds"
-                " hold out every row once, splits a random part. Leave one out."
+                f"folds: got {self.folds} and splits or a test fraction, expected one of them:"
+                " folds hold out every row once, splits a random part. Leave one out."
             )
         if self.test_fraction is not None and not 0.0 < self.test_fraction < 1.0:
             raise ValueError(

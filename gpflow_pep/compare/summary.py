@@ -90,7 +90,11 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
             row["verdict"] = BEST
         row["seconds"] = np.mean([fit.seconds for fit in fits])
         row["iterations"] = np.mean([fit.iterations for fit in fits])
-        row |= {"fits": len(fits), "converged": sum(fit.converged for fit in fits), "failed": failed}
+        row |= {
+            "fits": len(fits),
+            "converged": sum(fit.converged for fit in fits),
+            "failed": failed,
+        }
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 

@@ -122,5 +122,10 @@ def test_the_table_fits_a_terminal(width: int) -> None:
     comparison = made({"mean": WORSE, "alpha 0.5": NOISY})
     console.print(score_table(comparison))
     text = console.export_text()
-    for part in ("Target 'load', 1 inputs, 40 rows", "1.100 ± 0.108", "90% coverage", "over 4 folds"):
+    for part in (
+        "Target 'load', 1 inputs, 40 rows",
+        "1.100 ± 0.108",
+        "90% coverage",
+        "over 4 folds",
+    ):
         assert part in text
