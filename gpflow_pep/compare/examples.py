@@ -1,5 +1,6 @@
 """Data that come with scikit-learn, or that it generates."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ def _friedman() -> tuple[pd.DataFrame, str]:
 
 
 #: Makes each table and names its target.
-EXAMPLES = {
+EXAMPLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
     "diabetes": partial(_bundle, partial(datasets.load_diabetes, scaled=False), "progression"),
     "friedman": _friedman,
     "breast-cancer": partial(_bundle, datasets.load_breast_cancer, "diagnosis"),

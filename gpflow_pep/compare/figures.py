@@ -83,7 +83,7 @@ def predictions_figure(comparison: Comparison) -> "Figure":
     table, target = _best(comparison), comparison.data.y.name
     gaussian = isinstance(_model(comparison)[-1].likelihood_, Gaussian)
     figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
-    axes = np.atleast_1d(figure.subplots(1, 2 if gaussian else 1))
+    axes = figure.subplots(1, 2 if gaussian else 1, squeeze=False)[0]
     plotting.predicted_against_actual(
         table["true"], table["mean"], table["sd"] if gaussian else None, ax=axes[0]
     )
@@ -91,10 +91,8 @@ def predictions_figure(comparison: Comparison) -> "Figure":
         xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})"
     )
     if gaussian:
-        places = pit(
-            *(table[name].to_numpy() for name in ("true", "mean")), table["sd"].to_numpy() ** 2
-        )
-        plotting.pit_histogram(places, ax=axes[1])
+        y, mean, sd = (table[name].to_numpy() for name in ("true", "mean", "sd"))
+        plotting.pit_histogram(pit(y, mean, sd**2), ax=axes[1])
     return figure
 
 
