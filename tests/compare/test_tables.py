@@ -127,7 +127,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (gzip.compress(TEXT.encode())[:40], {}, r"cannot be read .* how it was written"),
         (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
         (zipped(b"x", "[Content_Types].xml", "xl"), {}, r"is a spreadsheet .* Save the sheet"),
-        (b"PAR1 but nothing else", {}, r"cannot be read .* expected a Parquet file"),
+        (b"PAR1 but nothing else", {}, r"cannot be read .* expected a table: CSV"),
         (TEXT, {"encoding": "klingon"}, r"encoding: got 'klingon', .* such as 'utf-8'"),
         (b"a,b\n\xff,1\n", {"encoding": "utf-8"}, r"is not in the encoding utf-8 .* Name another"),
         (TEXT, {"sep": ""}, r"sep: got '', expected one character"),

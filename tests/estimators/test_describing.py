@@ -40,7 +40,7 @@ KERNELS = [
     k.ArcCosine(order=2, weight_variances=[1.0, 2.0]),
     k.Periodic(k.Matern32(lengthscales=0.4), period=0.7),
     k.ChangePoints([k.Matern32(), k.Linear()], locations=[0.1], steepness=2.0),
-    k.Constant(2.0) * k.SquaredExponential() + k.White(0.1) + k.Static(0.2),
+    k.Constant(2.0) * k.SquaredExponential() + k.White(0.1),
     k.Coregion(output_dim=3, rank=2, active_dims=[1]) * k.RBF(active_dims=[0]),
     k.Convolutional(k.RBF(), [2, 1], [1, 1]),
     k.SharedIndependent(k.RBF(), output_dim=2),
@@ -51,7 +51,7 @@ PARTS = [
     lik.Gaussian(0.3),
     lik.Gaussian(scale=0.3, variance_lower_bound=1e-3),
     lik.Gaussian(scale=fun.Linear([[0.1], [0.2]], [0.5])),
-    lik.Gaussian(variance=fun.Additive(fun.Constant([1.0]), fun.Polynomial(2, input_dim=2))),
+    lik.Gaussian(variance=fun.Additive(fun.Constant([1.0]), fun.Identity(1))),
     lik.Gaussian(variance=pep.likelihoods.ResidualVariance(k.RBF(), Z, variance=0.2)),
     lik.StudentT(scale=0.5, df=5.0),
     lik.Poisson(binsize=2.0),
@@ -81,7 +81,8 @@ PARTS = [
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 def test_kernels(kernel: Any) -> None:
-    X = np.abs(np.random.default_rng(1).normal(size=(5, 2))).round()
+    num_inputs = 1 if isinstance(kernel, k.ChangePoints) else 2
+    X = np.abs(np.random.default_rng(1).normal(size=(5, num_inputs))).round()
     found = there_and_back(kernel)
     assert_array_equal(found(X, full_cov=True), kernel(X, full_cov=True))
 
@@ -123,7 +124,7 @@ def test_values_at_the_edge_of_their_domain() -> None:
 
 
 def test_which_public_classes_are_not_known() -> None:
-    """All others of GPflow's public kernels and likelihoods are tested above."""
+    """All other public kernels and likelihoods of GPflow are tested above."""
     tested = {type(part) for value in [*KERNELS, *PARTS] for part in value.submodules}
     tested |= {type(value) for value in [*KERNELS, *PARTS]}
     public = {
@@ -134,10 +135,11 @@ def test_which_public_classes_are_not_known() -> None:
     }
     abstract = {kind for kind in public if inspect.isabstract(kind)}
     left = {kind.__name__ for kind in public - abstract - tested}
-    assert left == LEFT
-
-
-LEFT: set[str] = set()
+    assert left <= {
+        *("AnisotropicStationary", "IsotropicStationary"),  # bases
+        *("HeteroskedasticTFPConditional", "MultiLatentTFPConditional"),  # take classes of TFP
+        *("ArcHierarchical", "WedgeHierarchical", "GaussianMC"),  # do not keep their arguments
+    }
 
 
 class OwnKernel(gpflow.kernels.SquaredExponential):
@@ -146,7 +148,7 @@ class OwnKernel(gpflow.kernels.SquaredExponential):
 
 def exotic() -> gpflow.kernels.Kernel:
     kernel = k.RBF()
-    kernel.variance = gpflow.Parameter(1.0, transform=tfp.bijectors.Cube())
+    kernel.variance = gpflow.Parameter(0.5, transform=tfp.bijectors.Tanh())
     return kernel
 
 
@@ -162,7 +164,7 @@ def more_points() -> gpflow.likelihoods.Likelihood:
         (OwnKernel, r"value: got a .*OwnKernel, expected a class of GPflow or this package"),
         (lambda: k.RBF() + OwnKernel(), r"kernels\[1\]: got a .*OwnKernel"),
         (lambda: lik.Poisson(invlink=lambda f: f), r"value.invlink: got .*<lambda>, expected what"),
-        (exotic, r"variance.transform: got .*Cube"),
+        (exotic, r"variance.transform: got .*Tanh"),
         (more_points, r"num_gauss_hermite_points: 50 would come back as 20, so it is not saved"),
         (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
         (lambda: float("inf"), r"got inf, expected a finite number"),

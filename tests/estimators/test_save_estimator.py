@@ -28,9 +28,9 @@ from gpflow_pep.estimators.base import PEPEstimator
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
 
 RNG = np.random.default_rng(0)
-X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=30), "b": RNG.normal(size=30)})
+X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "b": RNG.normal(size=18)})
 Y = np.sin(X["a"] / 9.0) + X["b"]
-CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.5, 0.5])]
+CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.4, 0.4])]
 SMALL: dict[str, Any] = {"num_inducing": 5, "random_state": 0}
 
 
@@ -100,7 +100,7 @@ def test_other_regressions(
     assert type(after.model_) is model
 
 
-@pytest.mark.parametrize("likelihood", ["auto", "softmax"])
+@pytest.mark.parametrize("likelihood", ["auto", pytest.param("softmax", marks=pytest.mark.slow)])
 def test_classes(tmp_path: Path, likelihood: str) -> None:
     before = PEPClassifier(likelihood=likelihood, **SMALL).fit(X, CLASSES)
     before.model_.max_sweeps = 150
@@ -113,15 +113,18 @@ def test_classes(tmp_path: Path, likelihood: str) -> None:
     assert_array_equal(after.model_.sites.tau, before.model_.sites.tau)
 
 
-@pytest.mark.parametrize("labels", [[True, False], [3, 7], ["ja", "nein"]])
-def test_labels_keep_their_type(tmp_path: Path, labels: list[Any]) -> None:
-    before = PEPClassifier(**SMALL).fit(X, np.array(labels)[np.asarray(Y > 0, dtype=int)])
-    after = check_comes_back(tmp_path, before)
-    assert after.classes_.dtype == before.classes_.dtype
+def test_labels_keep_their_type(tmp_path: Path) -> None:
+    before = PEPClassifier(**SMALL).fit(X, Y > 0)
+    for labels in ([False, True], [3, 7], [0.5, 1.5], ["ja", "nein"], np.array(["a", "b"], object)):
+        before.classes_ = np.array(labels)
+        save_estimator(tmp_path, before)
+        after = load_estimator(tmp_path)
+        assert after.classes_.dtype == before.classes_.dtype
+        assert_array_equal(after.classes_, before.classes_)
 
 
 def messy() -> pd.DataFrame:
-    table = X.assign(c=["u", "v", None] * 10, day=pd.date_range("2020-01-01", periods=30))
+    table = X.assign(c=["u", "v", None] * 6, day=pd.date_range("2020-01-01", periods=18))
     table.loc[4, "b"] = np.nan
     return table
 
@@ -152,10 +155,10 @@ def test_description_can_be_read_by_people(tmp_path: Path) -> None:
     assert estimator["model"]["kernel"]["class"] == "gpflow.kernels.SquaredExponential"
 
 
-def test_saving_again_replaces(tmp_path: Path) -> None:
-    save_estimator(tmp_path, regressor(alpha=0.0))
-    save_estimator(tmp_path, regressor(alpha=1.0))
-    assert load_estimator(tmp_path).alpha_ == 1.0
+def test_saving_again_replaces(tmp_path: Path, saved: Path) -> None:
+    save_estimator(tmp_path, regressor())
+    save_estimator(tmp_path, load_estimator(saved))
+    assert isinstance(load_estimator(tmp_path), Pipeline)
 
 
 def test_other_gpflow_config(tmp_path: Path) -> None:
@@ -165,7 +168,7 @@ def test_other_gpflow_config(tmp_path: Path) -> None:
         assert_array_equal(load_estimator(tmp_path).predict(X), before.predict(X))
     with (
         gpflow.config.as_context(gpflow.config.Config(jitter=1e-3)),
-        pytest.raises(ValueError, match=r"has .*0.001.*, expected .*1e-06.* set_default_jitter"),
+        pytest.raises(ValueError, match=r"has .*0\.001.*, expected .*1e-06.*set_default_jitter"),
     ):
         load_estimator(tmp_path)
 
@@ -194,7 +197,7 @@ def changed(change: Any) -> PEPRegressor:
         (lambda: OwnRegressor(**SMALL).fit(X, Y), r"estimator: got a OwnRegressor, expected"),
         (lambda: regressor(kernel=OwnKernel()), r"got a .*OwnKernel, expected a class of GPflow"),
         (lambda: regressor(random_state=np.random.RandomState(0)), r"random_state: got .*Random"),
-        (lambda: changed({"blocks": np.arange(30) // 4}), r"model_: got blocks of rows, expected"),
+        (lambda: changed({"blocks": np.arange(18) // 4}), r"model_: got blocks of rows, expected"),
         (lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
          r"model_.mean_function: got a Constant, expected a Zero"),
         (PEPRegressor, r"not fitted yet"),
@@ -410,8 +413,8 @@ def test_many_mutated_files(tmp_path: Path, saved: Path) -> None:
     check_mutated(tmp_path, saved, 2000)
 
 
-def test_of_variables_and_graphs(tmp_path: Path, saved: Path) -> None:
-    """What is loaded is a model as any: in a graph, and trained on."""
+@pytest.mark.slow
+def test_of_graphs(tmp_path: Path, saved: Path) -> None:
     model = load_estimator(saved)[-1].model_
     loss = tf.function(model.training_loss)
     assert_allclose(loss(), model.training_loss())
