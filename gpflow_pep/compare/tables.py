@@ -95,17 +95,14 @@ def _content(path: Path) -> bytes:
         for magic, unpack in _UNPACK.items():
             if content.startswith(magic):
                 content = unpack(content)
-        if content.startswith(b"PK\x03\x04"):
-            content = _unzip(path, content)
     except FileNotFoundError:
         raise ValueError(
             f"{path} does not exist, expected a table. Check the name and the folder."
         ) from None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError,
-            NotImplementedError) as error:  # fmt: skip
-        raise ValueError(
-            f"{path} cannot be read ({error}), expected a table. Check how it was written."
-        ) from error
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise _unreadable(path, error) from error
+    if content.startswith(b"PK\x03\x04"):
+        content = _unzip(path, content)
     if not content.strip():
         raise ValueError(
             f"{path} is empty, expected a line of column names and rows. Check how it was written."
@@ -113,18 +110,30 @@ def _content(path: Path) -> bytes:
     return content
 
 
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read ({error}), expected a table: CSV or the like, plain or compressed,"
+        " or Parquet. Check how it was written."
+    )
+
+
 def _unzip(path: Path, content: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = [name for name in archive.namelist() if not name.endswith("/")]
-        if "[Content_Types].xml" in names or "mimetype" in names:
-            raise ValueError(
-                f"{path} is a spreadsheet or document, expected text. Save the sheet as CSV."
-            )
-        if len(names) != 1:
-            raise ValueError(
-                f"{path} has {len(names)} files in it, expected one. Unpack it and name the table."
-            )
-        return archive.read(names[0])
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+            if len(names) == 1:
+                return archive.read(names[0])
+    # RuntimeError: it is encrypted; NotImplementedError: packed in another way.
+    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zlib.error,
+            lzma.LZMAError, zipfile.BadZipFile) as error:  # fmt: skip
+        raise _unreadable(path, error) from error
+    if "[Content_Types].xml" in names or "mimetype" in names:
+        raise ValueError(
+            f"{path} is a spreadsheet or document, expected text. Save the sheet as CSV."
+        )
+    raise ValueError(
+        f"{path} has {len(names)} files in it, expected one. Unpack it and name the table."
+    )
 
 
 def _read_parquet(path: Path, content: bytes) -> pd.DataFrame:
@@ -138,9 +147,7 @@ def _read_parquet(path: Path, content: bytes) -> pd.DataFrame:
     try:
         table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}), expected a Parquet file. Check how it was written."
-        ) from error
+        raise _unreadable(path, error) from error
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
     _check_names(path, [str(name) for name in table.columns])
@@ -307,7 +314,5 @@ def _parse(path: Path, text: str, dialect: _Dialect, names: list[str]) -> pd.Dat
                 low_memory=False,
             )
     except (ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}), expected a table. Check how it was written."
-        ) from error
+        raise _unreadable(path, error) from error
     return table

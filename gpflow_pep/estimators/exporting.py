@@ -35,7 +35,8 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
 
     For a classifier it gives the probabilities of ``classes_``, [N, C]. It keeps q(u), not the
     training data, which only predictions with neighbours need. Of a pipeline it is the last step,
-    whose inputs are what the steps before it make; ``predictor.columns`` names them.
+    whose inputs are what the steps before it make; ``predictor.columns``, a variable of strings,
+    names them.
 
     :param folder: The folder to write.
     :param estimator: A fitted estimator, or a pipeline that ends with one.
@@ -59,7 +60,8 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
 
     module = tf.Module()
     module.posterior, module.likelihood = posterior, last.likelihood_
-    module.columns = tf.constant([str(name) for name in _columns(estimator)])
+    names = [str(name) for name in _columns(estimator)]
+    module.columns = tf.Variable(names, trainable=False)
     module.predict_y = predict_y
     tf.saved_model.save(module, str(folder), signatures=predict_y)
 
