@@ -21,15 +21,21 @@ if TYPE_CHECKING:
     from .tables import read_table as read_table
 
 _NAMES = {
+    "baselines": (),
+    "candidates": (),
     "cleaning": ("Cleaned", "clean"),
     "cli": (),
     "figures": (),
+    "folder": (),
+    "held_out": (),
+    "page": (),
     "preparation": ("make_preparation",),
     "report": ("write_report",),
     "run": ("Comparison", "Fit", "Progress", "compare"),
     "settings": ("Settings",),
     "summary": ("summarise",),
     "tables": ("read_table",),
+    "terminal": (),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_NAMES, *_HOMES])

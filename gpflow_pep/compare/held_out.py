@@ -125,6 +125,11 @@ def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
     :return: The columns of :func:`predictions`, in the order of the rows.
     :raises ValueError: If a column is missing, or its cells cannot be read as they were.
     """
+    if not isinstance(pipeline, Pipeline):
+        raise ValueError(
+            f"model: got a {type(pipeline).__name__}, expected a pipeline for tables, as compare"
+            " writes it. Call its own predict."
+        )
     expected = list(pipeline.feature_names_in_)
     missing = [name for name in expected if name not in table]
     if missing:

@@ -20,19 +20,14 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import Pipeline
 
-from ..estimators import PEPClassifier, PEPRegressor
 from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
-from .baselines import ExactGP, FrequencyBaseline, MeanBaseline, WholeSVGP
+from .candidates import make_candidates
 from .cleaning import Cleaned, clean
 from .held_out import METRICS, Metric, held_out, scores
 from .preparation import make_preparation
-from .settings import INITS, Settings
+from .settings import Settings
 
-#: Most rows for which the exact Gaussian process is trained too.
-MOST_EXACT = 1000
-#: What every comparison has: predicting the mean, or how frequent each class is.
-TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
 
@@ -119,39 +114,6 @@ class Comparison:
 def num_classes_of(data: Cleaned) -> int:
     """Count the classes of a target; 1 for numbers."""
     return int(data.y.nunique()) if data.kind == "classes" else 1
-
-
-def name_of(alpha: float) -> str:
-    """Name the model of a power."""
-    return f"alpha {alpha:g}"
-
-
-def _candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
-    """Make all models, untrained, with their powers, by name."""
-    numbers = data.kind == "numbers"
-    options: dict[str, Any] = {
-        "num_inducing": settings.num_inducing,
-        "inducing": INITS[settings.init],
-        "max_iterations": settings.max_iterations,
-        "random_state": settings.seed,
-    }
-    likelihood = settings.likelihood
-    if numbers:
-        likelihood = "gaussian" if likelihood == "auto" else likelihood
-        options["neighbours"] = settings.neighbours
-    options["likelihood"] = likelihood
-    kind = PEPRegressor if numbers else PEPClassifier
-    trivial = MeanBaseline() if numbers else FrequencyBaseline(strategy="prior")
-    found = {TRIVIAL[data.kind]: (np.nan, trivial)}
-    if settings.baselines:
-        plain = {name: option for name, option in options.items() if name != "neighbours"}
-        if numbers and likelihood == "gaussian" and len(data.X) <= MOST_EXACT:
-            found["exact GP"] = np.nan, ExactGP(settings.kernel, **plain)
-        if not numbers:
-            found["SVGP"] = np.nan, WholeSVGP(settings.kernel, **plain, alpha=0.0)
-    for alpha in settings.alphas:
-        found[name_of(alpha)] = alpha, kind(settings.kernel, alpha=alpha, **options)
-    return found
 
 
 def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
@@ -314,7 +276,7 @@ def compare_table(
     """
     settings.check_data(data.kind, len(data.X), num_classes_of(data))
     tell = callback or (lambda progress: None)
-    candidates = _candidates(data, settings)
+    candidates = make_candidates(data, settings)
     parts, (kind, *_) = list(_parts(data, settings)), settings.parts()
     total = len(parts) * len(candidates) + 1
     clock = _Clock(60.0 * settings.minutes, total - len(parts))  # the trivial one takes no time

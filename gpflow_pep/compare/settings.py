@@ -52,7 +52,7 @@ class Settings:
     :param seed: Of folds or splits and of initial inducing points.
     :param minutes: The most time for all fits together. Each has an equal share of what is left,
         and ends earlier where training converges. The first evaluation of a fit, which compiles,
-        is waited for.
+        is waited for. Minibatches, above 100 000 rows, have a number of steps instead.
     :param max_iterations: The most steps of L-BFGS of a fit.
     :param init: Where inducing points start: "kmeans", "random", or "variance" for the rows of
         largest residual variance.
@@ -62,8 +62,8 @@ class Settings:
     :param neighbours: How many near rows the conditional of each row knows, see
         :doc:`/neighbours`; for numbers with a Gaussian likelihood.
     :param baselines: Whether to train an exact Gaussian process, where there are at most 1000 rows,
-        and SVGP for classes, too. Predicting the mean, or the frequencies of classes, is always
-        there.
+        and SVGP for classes, up to 100 000 rows, too. Predicting the mean, or the frequencies of
+        classes, is always there.
     :raises ValueError: If a setting is not as said here.
     """
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from .run import TRIVIAL, Comparison
+from .candidates import TRIVIAL
+from .run import Comparison
 
 #: A model whose decisive score is not lower than the baseline's by so many nats learnt nothing.
 LEAST_GAIN = 0.02

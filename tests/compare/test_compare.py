@@ -22,7 +22,7 @@ from compare.small_comparison import (
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import Pipeline
 
-from gpflow_pep.compare import Comparison, Settings, baselines, clean, compare, run
+from gpflow_pep.compare import Comparison, Settings, baselines, candidates, clean, compare, run
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.models import PEPRegression
 
@@ -217,7 +217,7 @@ class Broken(PEPRegressor):
 @pytest.fixture(scope="module")
 def with_failure() -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "PEPRegressor", Broken)
+        patch.setattr(candidates, "PEPRegressor", Broken)
         options = {**OPTIONS, "num_inducing": 2}
         return compare(small_table(), "load", alphas=ALPHAS, splits=1, baselines=False, **options)
 
@@ -258,12 +258,12 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
 
 def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(**settings: Any) -> list[str]:
-        return list(run._candidates(clean(small_table(), "load"), Settings(**settings)))
+        return list(candidates.make_candidates(clean(small_table(), "load"), Settings(**settings)))
 
     assert "exact GP" in names()
     assert "exact GP" not in names(likelihood="student_t")
     assert names(baselines=False) == ["mean", "alpha 0", "alpha 0.5", "alpha 1"]
-    monkeypatch.setattr(run, "MOST_EXACT", 39)
+    monkeypatch.setattr(candidates, "MOST_EXACT", 39)
     assert "exact GP" not in names()
 
 
@@ -272,7 +272,7 @@ def test_settings_reach_the_estimators() -> None:
         alphas=(0.3,), num_inducing=7, seed=5, max_iterations=9, init="variance", neighbours=2,
         kernel="matern32",
     )  # fmt: skip
-    found = run._candidates(clean(small_table(), "load"), settings)
+    found = candidates.make_candidates(clean(small_table(), "load"), settings)
     options = found["alpha 0.3"][1].get_params()
     expected = {
         "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "neighbours": 2,
