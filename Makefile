@@ -50,7 +50,7 @@ docs: $(STAMP)  ## build the documentation in docs/_build/html; a warning is an 
 
 demo: $(STAMP)  ## compare alphas on data of scikit-learn; reports in demo-output
 	$(BIN)/gpflow-pep compare --example diabetes --inducing 20 --out demo-output/diabetes
-	$(BIN)/gpflow-pep compare --example friedman --inducing 20 --out demo-output/friedman
+	$(BIN)/gpflow-pep compare --example chirp --inducing 10 --out demo-output/chirp
 	$(BIN)/gpflow-pep compare --example breast-cancer --inducing 10 --folds 3 --no-baselines \
 		--out demo-output/breast-cancer
 

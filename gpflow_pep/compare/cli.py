@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .run import Comparison, Fit, Progress
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-EXAMPLES = ("diabetes", "friedman", "breast-cancer", "wine")
+EXAMPLES = ("diabetes", "chirp", "breast-cancer", "wine")
 DEFAULTS = Settings()
 
 
@@ -219,7 +219,7 @@ def _reading_options(command: Any) -> Any:
 )  # fmt: skip
 @click.option(
     "--example", type=click.Choice(EXAMPLES),
-    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), friedman"
+    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), chirp"
     " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @_reading_options

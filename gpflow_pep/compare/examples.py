@@ -1,9 +1,10 @@
-"""Data that come with scikit-learn, or that it generates."""
+"""Data that come with scikit-learn, and generated data."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from sklearn import datasets
 
@@ -16,15 +17,17 @@ def _bundle(load: Any, target: str) -> tuple[pd.DataFrame, str]:
     return bunch.data.assign(**{target: y}), target
 
 
-def _friedman() -> tuple[pd.DataFrame, str]:
-    X, y = datasets.make_friedman1(500, n_features=5, noise=0.3, random_state=0)
-    return pd.DataFrame(X, columns=list("abcde")).assign(y=y), "y"
+def _chirp() -> tuple[pd.DataFrame, str]:
+    rng = np.random.default_rng(0)
+    time = rng.uniform(0.0, 3.0, 500)
+    signal = np.sin(2.0 * time**2.2) + 0.1 * rng.standard_normal(len(time))
+    return pd.DataFrame({"time": time, "signal": signal}), "signal"
 
 
 #: Makes each table and names its target.
 EXAMPLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
     "diabetes": partial(_bundle, partial(datasets.load_diabetes, scaled=False), "progression"),
-    "friedman": _friedman,
+    "chirp": _chirp,
     "breast-cancer": partial(_bundle, datasets.load_breast_cancer, "diagnosis"),
     "wine": partial(_bundle, datasets.load_wine, "cultivar"),
 }
@@ -32,10 +35,11 @@ EXAMPLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
 
 def load_example(name: str) -> tuple[pd.DataFrame, str]:
     """
-    Load a table, whose source scikit-learn's pages tell, and the name of its target.
+    Load a table, of which scikit-learn's pages tell where it is from, and the name of its target.
 
     :param name: "diabetes" (442 patients, 10 inputs, the progression of the disease a year later),
-        "friedman" (500 generated rows of five inputs), "breast-cancer" (569 tumours, 30 inputs, 2
-        classes) or "wine" (178 wines, 13 inputs, 3).
+        "chirp" (500 generated rows of one input: waves that get shorter, soon too short for few
+        inducing points), "breast-cancer" (569 tumours, 30 inputs, 2 classes) or "wine" (178 wines,
+        13 inputs, 3).
     """
     return EXAMPLES[name]()

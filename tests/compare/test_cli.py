@@ -190,7 +190,7 @@ def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "name, target, classes",
-    [("diabetes", "progression", 1), ("friedman", "y", 1), ("breast-cancer", "diagnosis", 2),
+    [("diabetes", "progression", 1), ("chirp", "signal", 1), ("breast-cancer", "diagnosis", 2),
      ("wine", "cultivar", 3)],
 )  # fmt: skip
 def test_examples(
@@ -275,7 +275,7 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["--out", "{data}/below"], "cannot write the folder"),
         (["--task", "regression"], "--task regression without DATA, expected none"),
         (["{data}", "--target", "load", "--example", "wine"], "expected one of them"),
-        (["--example", "iris"], "'iris' is not one of 'diabetes', 'friedman', 'breast-cancer'"),
+        (["--example", "iris"], "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
     ],
 )
 def test_bad_usage_is_one_error_line_and_exit_code_2(
