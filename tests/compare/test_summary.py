@@ -61,6 +61,7 @@ def test_a_single_part_is_compared_by_rows() -> None:
     assert np.isnan(summarise(comparison)["nlpd_se"]).all()
 
 
+FAILED = dict.fromkeys(("nlpd", "rmse", "coverage"), np.nan)
 NOISY, STEADY = [1.0, 1.4, 0.9, 1.1], [1.02, 1.38, 0.95, 1.09]
 WORSE = [2.0, 2.41, 1.92, 2.1]
 
@@ -96,7 +97,7 @@ def test_a_model_that_fell_back_to_the_mean_says_so() -> None:
 
 def test_fits_that_did_not_converge_or_failed_are_named() -> None:
     late = {"converged": False, "message": "The time was over."}
-    failed = {"scores": {"nlpd": np.nan}, "converged": False, "message": "it was too hard"}
+    failed = {"scores": FAILED, "converged": False, "message": "it was too hard"}
     scores = {"mean": WORSE, "alpha 0": NOISY, "alpha 1": STEADY}
     comparison = made(scores, **{"alpha 0": late, "alpha 1": failed})
     assert comparison.best == "alpha 0"
@@ -109,7 +110,7 @@ def test_fits_that_did_not_converge_or_failed_are_named() -> None:
 
 
 def test_nothing_is_best_if_all_failed() -> None:
-    failed = {"scores": {"nlpd": np.nan}, "converged": False, "message": "no"}
+    failed = {"scores": FAILED, "converged": False, "message": "no"}
     comparison = made({"mean": WORSE, "alpha 0": NOISY}, **{"alpha 0": failed})
     assert comparison.best is None
     assert verdict(comparison).startswith("No power could be trained in every part")
