@@ -75,8 +75,9 @@ def test_the_best_and_what_is_within_noise() -> None:
     assert_allclose(table.loc["alpha 1", "nlpd"], np.mean(WORSE))
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
     assert_allclose(table.loc["alpha 1", "rmse"], 2 * np.mean(WORSE))
-    said = "The lowest NLPD has alpha 0.5; alpha 0 is within noise of it."
-    assert verdict(comparison) == said
+    assert verdict(comparison) == (
+        "The lowest NLPD has alpha 0.5, clearly below alpha 1; alpha 0 is within noise of it."
+    )
     assert {name: row[0] for name, row in cells(comparison).items()} == {
         "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
     }  # fmt: skip
@@ -85,7 +86,7 @@ def test_the_best_and_what_is_within_noise() -> None:
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
     assert verdict(comparison) == (
-        "The lowest NLPD has alpha 0, clearly. Exact GP is clearly better on these rows."
+        "The lowest NLPD has alpha 0, clearly below alpha 1. Exact GP is clearly better on these rows."
     )
 
 
@@ -124,7 +125,7 @@ def test_the_table_fits_a_terminal(width: int) -> None:
     console.print(score_table(comparison))
     text = console.export_text()
     for part in (
-        "Target 'load', 1 inputs, 40 rows",
+        "Target 'load', 1 input, 40 rows",
         "1.100 ± 0.108",
         "90% coverage",
         "over 4 folds",
