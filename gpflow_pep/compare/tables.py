@@ -294,9 +294,9 @@ def _check_rows(path: Path, text: str, dialect: _Dialect, skipped: int) -> list[
     for line, length, _, _ in rows:
         if length != len(header):
             raise ValueError(
-                f"{path}, line {line + skipped}: got {length} value(s), expected {len(header)}, one for each"
-                f" column name (cells are separated by {dialect.sep!r}). Correct the line, put"
-                " quotes around cells that hold separators, or name the separator."
+                f"{path}, line {line + skipped}: got {length} value(s), expected {len(header)}, one"
+                f" for each column name (cells are separated by {dialect.sep!r}). Correct the line,"
+                " put quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     _check_names(path, names)
