@@ -86,7 +86,8 @@ def test_the_best_and_what_is_within_noise() -> None:
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
     assert verdict(comparison) == (
-        "The lowest NLPD has alpha 0, clearly below alpha 1. Exact GP is clearly better on these rows."
+        "The lowest NLPD has alpha 0, clearly below alpha 1."
+        " Exact GP is clearly better on these rows."
     )
 
 
