@@ -207,7 +207,7 @@ def compare(
         print(summarise(comparison))
         mean = comparison.model.predict(new_table)
 
-    The table is cleaned (:func:`~gpflow_pep.compare.tables.clean`); each model is a pipeline of
+    The table is cleaned (:func:`~gpflow_pep.compare.cleaning.clean`); each model is a pipeline of
     what prepares columns (:func:`~gpflow_pep.compare.preparation.make_preparation`) and an
     estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
     trained once more on all rows. Every power starts from the same parameters and inducing points.
