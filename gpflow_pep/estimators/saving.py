@@ -10,6 +10,7 @@ import sklearn
 import tensorflow as tf
 from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
+from gpflow.posteriors import BasePosterior
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
@@ -109,6 +110,8 @@ def _describe(estimator: Any, describe: Describer) -> dict[str, Any]:
         )
     check_is_fitted(estimator)
     name = type(estimator).__name__
+    if estimator._posterior is None:
+        estimator._posterior = estimator.model_.posterior()
     described = {
         "class": name,
         "parameters": {
@@ -125,6 +128,10 @@ def _describe(estimator: Any, describe: Describer) -> dict[str, Any]:
     }
     if estimator.alpha_scores_ is not None:
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
+    if isinstance(estimator.model_, PEP):
+        # Each look at the sites moves them a little, by less than their tolerance.
+        cache = [describe(part, "posterior") for part in estimator._posterior.cache]
+        described["posterior"] = cache
     if isinstance(estimator, PEPRegressor):
         described["target"] = _describe_scaler(estimator._target, describe)
     return described
@@ -194,14 +201,27 @@ def _rebuild(described: dict[str, Any], rebuild: Rebuilder) -> Any:
     estimator._scaler = _rebuild_scaler(described["inputs"], rebuild)
     if isinstance(estimator, PEPRegressor):
         estimator._target = _rebuild_scaler(described["target"], rebuild)
-    _put_model(estimator, _rebuild_model(described["model"], rebuild))
-    return estimator
-
-
-def _put_model(estimator: PEPEstimator, model: GPModel) -> None:
+    model = _rebuild_model(described["model"], rebuild)
     estimator.model_, estimator._posterior = model, None
     estimator.kernel_, estimator.likelihood_ = model.kernel, model.likelihood
     estimator.inducing_variable_ = model.inducing_variable
+    if isinstance(model, PEP):
+        cache = tuple(tf.constant(rebuild(part)) for part in described["posterior"])
+        estimator._posterior = _posterior_with(model, cache)
+    return estimator
+
+
+def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
+    """Make the posterior that predicts from this cache, and leave the sites as they are."""
+    sites = model.read_sites()
+    posterior = model.posterior()
+    model.write_sites(sites)
+    own = posterior.cache or ()
+    found, expected = ([(part.dtype, part.shape) for part in parts] for parts in (cache, own))
+    if found != expected:
+        raise ValueError(f"the posterior has arrays of {found}, expected {expected}")
+    posterior.cache = cache
+    return posterior
 
 
 def _rebuild_encoder(described: dict[str, Any]) -> TableEncoder:

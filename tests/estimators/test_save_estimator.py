@@ -50,14 +50,11 @@ def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
     return list(model.predict(rows, return_std=True))
 
 
-def check_comes_back(folder: Path, before: Any, rows: Any = X, rtol: float = 1e-12) -> Any:
+def check_comes_back(folder: Path, before: Any, rows: Any = X) -> Any:
     save_estimator(folder, before)
     after = load_estimator(folder)
     for found, expected in zip(predictions(after, rows), predictions(before, rows), strict=True):
-        if expected.dtype.kind == "f":
-            assert_allclose(found, expected, rtol=rtol)
-        else:
-            assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     return after
 
 
@@ -111,11 +108,10 @@ def test_classes(tmp_path: Path, likelihood: str) -> None:
     assert isinstance(after.model_, PEPClassification)
     assert after.model_.max_sweeps == 150 and after.model_.tolerance == before.model_.tolerance
     # The sites are restored, not found anew.
-    after = load_estimator(tmp_path)
     assert_array_equal(after.model_.sites.nu, before.model_.sites.nu)
     assert_array_equal(after.model_.sites.tau, before.model_.sites.tau)
     # Labels keep their type.
-    for labels in ([0, 3, 7], [0.5, 1.5, 2.5], ["ja", "nein", "wie"], [True, False, True]):
+    for labels in ([0, 3, 7], ["ja", "nein", "wie"]):
         before.classes_ = np.array(labels)
         save_estimator(tmp_path, before)
         after = load_estimator(tmp_path)
