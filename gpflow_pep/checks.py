@@ -293,48 +293,6 @@ def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
         )
 
 
-def check_q(
-    q_mu: Any, q_sqrt: Any, size: int, num_latent_gps: int
-) -> tuple[AnyNDArray, AnyNDArray | None]:
-    """
-    Check the Gaussian to start from.
-
-    :param q_mu: Means [M, L], or None: zero.
-    :param q_sqrt: Lower triangular square roots [L, M, M], or None.
-    :param size: M.
-    :param num_latent_gps: L where both are None.
-    :raises ValueError: If they are not as said here.
-    """
-    q_mu, q_sqrt = (
-        None if value is None else np.asarray(value, default_float()) for value in (q_mu, q_sqrt)
-    )
-    given = [value.shape[axis] for value, axis in ((q_mu, -1), (q_sqrt, 0)) if np.ndim(value)]
-    num_latent = given[0] if given else num_latent_gps
-    num_latent = check_positive("num_latent_gps", num_latent)
-    parts = {"q_mu": (q_mu, (size, num_latent)), "q_sqrt": (q_sqrt, (num_latent, size, size))}
-    for name, (value, shape) in parts.items():
-        if value is None:
-            continue
-        if value.shape != shape:
-            raise ValueError(
-                f"{name}: got shape {value.shape}, expected {shape}, for {size} inducing"
-                f" variables and {num_latent} latent function(s). Reshape it, or leave it out."
-            )
-        if not np.isfinite(value).all():
-            raise ValueError(
-                f"{name}: got NaN or infinity, expected finite numbers. Leave it out to start from"
-                " the prior's."
-            )
-    if q_mu is None:
-        q_mu = np.zeros([size, num_latent], default_float())
-    if q_sqrt is not None and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
-        raise ValueError(
-            "q_sqrt: got matrices with entries above the diagonal or zeros on it, expected lower"
-            " triangular square roots of covariances. Use numpy.linalg.cholesky of them."
-        )
-    return q_mu, q_sqrt
-
-
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     """
     Let a value pass if it is finite, else stop with a message that says what to do.

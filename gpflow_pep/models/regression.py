@@ -352,8 +352,11 @@ class PEPRegression(HeldRowsModel):
                 f"data: got {num_rows} rows for a model with blocks of {self.num_data}, expected as"
                 " many: each has the block of the row in its place. Make a new model."
             )
-        if self._blocks is None:
-            checks.check_alpha(self.alpha, num_rows, "row")
+        if self._blocks is None and self.alpha.shape.rank and num_rows != self.num_data:
+            raise ValueError(
+                f"data: got {num_rows} rows for a model with {self.num_data} powers, expected as"
+                " many. Set one for all first, model.alpha = 0.5."
+            )
         check_neighbours(self.neighbours, given[0], self.has_blocks)
         put_rows(self, given)
         if self.neighbour_plan is not None:
