@@ -307,20 +307,22 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
         return tf.identity(value)
 
 
-def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
+def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
     """
     Stop with a message where a condition does not hold.
 
     :param condition: A truth value.
     :param message: What was got, what was expected, what to do.
+    :param numbers: What is said after it; the first ten of each.
     :return: What a graph must run first.
     :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
         ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
     """
     if not tf.executing_eagerly():
-        return [tf.debugging.Assert(condition, [message])]
+        return [tf.debugging.Assert(condition, [message, *numbers], summarize=10)]
     if not bool(condition):
-        raise ValueError(message)
+        said = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        raise ValueError(" ".join([message, *said]))
     return []
 
 

@@ -20,7 +20,7 @@ from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
 from ..ops import chunks
-from ..tilted import check_num_latent, check_support
+from ..tilted import check_num_latent, check_support, require_resolved
 from .base import ADVICE, InternalDataModel
 from .conditional import check_powers, require_bound
 from .memory import hold
@@ -357,7 +357,12 @@ class PEP(InternalDataModel):
 
     def _infer(self, problem: SiteProblem, gap: float = 0.0) -> FixedPoint:
         goal = Goal(self.tolerance, gap)
-        return self._run(problem, self.fresh_sites, infer, max_sweeps=self.max_sweeps, goal=goal)
+        options = {"max_sweeps": self.max_sweeps, "goal": goal}
+        found = self._run(problem, self.fresh_sites, infer, **options)
+        ell = found.extra.tilted.ell
+        with tf.control_dependencies(require_resolved(self.likelihood, ell, *found.marginals)):
+            sites, extra = tf.nest.map_structure(tf.identity, (found.sites, found.extra))
+        return found._replace(sites=sites, extra=extra)
 
     def _run(self, problem: SiteProblem, fresh: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""

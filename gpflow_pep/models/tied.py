@@ -46,6 +46,7 @@ from ..tilted import (
     check_num_latent,
     check_support,
     log_power_expectation,
+    require_resolved,
     tilted_derivatives,
 )
 from ..tilted.gaussian import joint_log_power_expectation
@@ -220,7 +221,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         mean, variance = _f_under(*parts, q, X, False)
         check_num_latent(mean.shape[1], self.likelihood, Y)
         if not joint:
-            return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+            return self._resolved(X, mean, variance, Y, alpha)
         without_power = checks.require(
             tf.equal(alpha, 0.0),
             f"alpha: got a power above 0 with {type(self.kernel).__name__}, under which q"
@@ -231,7 +232,13 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             " gpflow.inducing_variables.SharedIndependentInducingVariables).",
         )
         with tf.control_dependencies(without_power):
-            return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+            return self._resolved(X, mean, variance, Y, alpha)
+
+    def _resolved(self, X: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
+        """Compute the integral of each row, after a check that it is one, [B]."""
+        ell = log_power_expectation(self.likelihood, X, mean, variance, *rest)
+        with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
+            return tf.identity(ell)
 
     def _scaled(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
@@ -247,8 +254,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             return -tilted_derivatives(self.likelihood, X, mean, s + v * d, Y, alpha).delta2
 
         v = converged_scale(d, precision, alpha)
-        ell = log_power_expectation(self.likelihood, X, mean, s + v * d, Y, alpha)
-        return ell + scale_terms(v)
+        return self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
 
     def posterior(
         self,

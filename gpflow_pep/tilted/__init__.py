@@ -17,7 +17,7 @@ from . import (
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
-from .scalar import implementation_for
+from .scalar import implementation_for, require_resolved
 from .support import Layout, Support, check_num_latent, check_support, layout, support
 from .unknown import AccuracyWarning
 
@@ -41,6 +41,7 @@ __all__ = [
     "multilatent",
     "ordinal",
     "probit",
+    "require_resolved",
     "scalar_factor",
     "softmax",
     "student_t",

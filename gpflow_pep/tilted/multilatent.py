@@ -65,10 +65,11 @@ def nested_log_power_expectation(
     :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
     :param mean: m [N, L].
     :param variance: v [N, L], positive.
-    :param alpha: The power [N].
+    :param alpha: The power [N] or [1].
     :param num_nodes: For each dimension.
     """
     num_rows = tf.shape(mean)[0]
+    alpha = tf.broadcast_to(alpha, [num_rows])
 
     def given(outer: tf.Tensor, dimension: int) -> NestedIntegral:
         """Integrate all up to a dimension out, for outer [K, N, J]."""
@@ -93,7 +94,7 @@ def nested_log_power_expectation(
         rule = place(scalar, *moments, power)
         inner = factor(rule.nodes.f)
         value = rule.mean(inner.value, power)
-        by_half = of_half(rule, inner.by_half, value, power)
+        by_half = of_half(rule, inner.by_half, power)
         return NestedIntegral(*(tf.reshape(part, [count, num_rows]) for part in (value, by_half)))
 
     nothing = tf.zeros([1, num_rows, 0], mean.dtype)

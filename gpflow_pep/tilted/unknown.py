@@ -89,21 +89,22 @@ def is_zero(log_prob: tf.Tensor) -> tf.Tensor:
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def of_half(rule: Rule, log_prob: tf.Tensor, value: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def of_half(rule: Rule, log_prob: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     """
-    Compute the integral by half of the nodes, with what the outermost of all add to it, which is
-    nothing unless much is further out.
+    Compute the integral by every second node.
 
     :param rule: The rule.
     :param log_prob: At its nodes, [Q, N, P], by half of the nodes too where it is an integral.
-    :param value: By all nodes.
     :param alpha: The power.
     """
+    return tf.stop_gradient(rule.mean(log_prob, alpha, stride=2))
+
+
+def _outermost(rule: Rule, log_prob: tf.Tensor, value: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
-    # To within 1 / alpha: what is further below adds nothing, and above the rules differ anyway.
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
-    outermost = tf.reduce_sum(ends * tf.abs(expm1_quotient(excess, alpha)), axis=0)
-    return tf.stop_gradient(rule.mean(log_prob, alpha, stride=2) + outermost)
+    return tf.reduce_sum(ends * tf.abs(expm1_quotient(excess, alpha)), axis=0)
 
 
 def by_values(
@@ -130,7 +131,8 @@ def by_values(
     rule = place(factor, Fmu, Fvar, power)
     values = log_prob(rule.nodes.f)
     value = rule.mean(values, power)
-    _report(likelihood, value, of_half(rule, values, value, power))
+    by_half = of_half(rule, values, power) + _outermost(rule, values, value, power)
+    _report(likelihood, value, by_half)
     without = is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
     terms = tf.where(none, tf.constant(np.nan, value.dtype), value)
