@@ -149,8 +149,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         elif name == "data":
             raise ValueError(
                 f"data: got an assignment to {type(self).__name__}, which holds none, expected them"
-                " where they are used. Pass them to training_loss, elbo or"
-                " pep_log_marginal_likelihood."
+                " where they are used. Pass them to training_loss or elbo."
             )
         else:
             super().__setattr__(name, value)
@@ -187,7 +186,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         "return: []",
     )
     def prior_kl(self) -> tf.Tensor:
-        """Compute the divergence of q from the prior, as :meth:`gpflow.models.SVGP.prior_kl`."""
+        """Compute the divergence of q from the prior."""
         return gauss_kl(*self._posterior_of_v())
 
     @tf.autograph.experimental.do_not_convert
@@ -234,7 +233,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         with tf.control_dependencies(without_power):
             return self._resolved(X, mean, variance, Y, alpha)
 
-    def _resolved(self, X: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
+    def _resolved(self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
         """Compute the integral of each row, after a check that it is one, [B]."""
         ell = log_power_expectation(self.likelihood, X, mean, variance, *rest)
         with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
