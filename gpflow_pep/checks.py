@@ -100,7 +100,8 @@ def check_single_output(kernel: Any) -> None:
         raise ValueError(
             f"kernel: got the multi-output kernel {type(kernel).__name__}, expected a kernel of one"
             " output. Regression here shares one kernel among all columns of Y: pass that kernel"
-            " itself (to PEPRegression also in SharedIndependent), or use one model for each output."
+            " itself (PEPRegression also takes it in SharedIndependent), or use one model for each"
+            " output."
         )
 
 

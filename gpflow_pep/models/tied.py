@@ -11,9 +11,9 @@ from gpflow.config import default_float, default_jitter
 from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
+from gpflow.kullback_leiblers import gauss_kl
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
-from gpflow.kullback_leiblers import gauss_kl
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
@@ -304,7 +304,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         return tf.linalg.cholesky(_prior_covariance(self.inducing_variable, self.kernel))
 
     def _powers(self) -> tf.Tensor:
-        """The power, after a check that it suits the model."""
+        """Check the power, and take it."""
         alpha = tf.convert_to_tensor(self.alpha)
         if alpha.shape.rank != 0:
             raise ValueError(

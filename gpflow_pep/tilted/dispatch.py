@@ -20,8 +20,8 @@ scalar_factor = Dispatcher("gpflow_pep.tilted.scalar_factor")
 def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
     raise NotImplementedError(
         f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are registered."
-        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives from"
-        " gpflow.likelihoods.ScalarLikelihood or MultiLatentLikelihood. For another register a"
+        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
+        " from gpflow.likelihoods.ScalarLikelihood or MultiLatentLikelihood. For another register a"
         f" function with gpflow_pep.tilted.implementations.register({type(likelihood).__name__})."
     )
 

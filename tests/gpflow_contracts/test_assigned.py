@@ -44,7 +44,7 @@ def test_data_that_replace_constants(create: Any) -> None:
     assert_close(model.training_loss(), fresh.training_loss(), rtol=1e-9)
     for one, other in zip(model.predict_f(OLD.Xnew), fresh.predict_f(OLD.Xnew)):
         assert_close(one, other, rtol=1e-8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="have been replaced(.|\n)*anew"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"have been replaced(.|\n)*anew"):
         compiled()
     assert_close(tf.function(model.training_loss)(), fresh.training_loss(), rtol=1e-9)
 
@@ -138,5 +138,5 @@ def test_tied_models(model_class: Any) -> None:
     assert_close(compiled(OLD.data), -model.elbo(OLD.data))
     with pytest.raises(ValueError, match=r"got shape \(2,\), expected one number"):
         model.alpha = [0.1, 0.2]
-    with pytest.raises(ValueError, match="data: got an assignment to .*, which holds none"):
+    with pytest.raises(ValueError, match=r"data: got an assignment to .*, which holds none"):
         model.data = OLD.data

@@ -1,4 +1,4 @@
-"""``elbo``, ``fitc_log_marginal_likelihood``, ``prior_kl`` and ``q_diag``, as GPflow's models have."""
+"""What GPflow's models have: elbo, fitc_log_marginal_likelihood, prior_kl and q_diag."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_fitc_is_that_of_gprfitc() -> None:
     fitc, model = _gpflows(gpflow.models.GPRFITC), _regression(alpha=1.0)
     assert_close(model.fitc_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
     model.alpha = 0.9
-    with pytest.raises(ValueError, match="got a power alpha below 1.*model.alpha = 1.0"):
+    with pytest.raises(ValueError, match=r"got a power alpha below 1.*model.alpha = 1.0"):
         model.fitc_log_marginal_likelihood()
     in_blocks = _regression(alpha=1.0, blocks=np.arange(12) // 3)
     with pytest.raises(ValueError, match=r"got a model with blocks.*PITC"):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import gpflow
 import numpy as np
 import pytest
 from gpflow.inducing_variables import (

@@ -1,4 +1,4 @@
-"""Predictions as GPflow's models and posteriors make them: covariances, samples, leading axes, caches."""
+"""Predictions as GPflow makes them: covariances, samples, leading axes, posteriors' caches."""
 
 from typing import Any
 

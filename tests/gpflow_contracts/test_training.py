@@ -1,4 +1,4 @@
-"""Training as GPflow's models are trained: loops that add data, natural gradients, other methods."""
+"""Training as of GPflow's models: loops that add data, natural gradients, other methods."""
 
 from typing import Any
 
