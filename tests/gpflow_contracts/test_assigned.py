@@ -25,8 +25,13 @@ def _point(data: Any = OLD.data, **options: Any) -> pep.PEP:
     )
 
 
-MODELS = {"PEPRegression": _regression, "PEP": _point}
-each_model = pytest.mark.parametrize("create", MODELS.values(), ids=MODELS)
+each_model = pytest.mark.parametrize(
+    "create",
+    [
+        pytest.param(_regression, id="PEPRegression"),
+        pytest.param(_point, id="PEP", marks=pytest.mark.slow),
+    ],
+)
 
 
 def _variables() -> tuple[tf.Variable, ...]:
@@ -127,10 +132,17 @@ def test_a_power_that_the_conditional_does_not_know() -> None:
     assert float(model.alpha.numpy()) == 0.0
 
 
-@pytest.mark.parametrize("model_class", [pep.APEP, pep.ARPEP, pep.RPAPEP])
-def test_tied_models(model_class: Any) -> None:
+def test_point_sites_take_data_and_powers() -> None:
+    """What of them needs no compiled function."""
+    model = _point(alpha=0.5)
+    model.data = NEW.data
+    model.alpha = 0.3
+    assert_close(model.training_loss(), _point(NEW.data, alpha=0.3).training_loss(), rtol=1e-9)
+
+
+def test_tied_models() -> None:
     likelihood = gpflow.likelihoods.Gaussian(0.1)
-    model = model_class(SquaredExponential(), likelihood, OLD.Z, num_data=12, alpha=0.5)
+    model = pep.APEP(SquaredExponential(), likelihood, OLD.Z, num_data=12, alpha=0.5)
     compiled = tf.function(model.training_loss)
     before = float(compiled(OLD.data))
     model.alpha = 0.0

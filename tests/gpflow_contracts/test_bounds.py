@@ -12,8 +12,15 @@ from helpers import assert_close, regression_problem
 import gpflow_pep as pep
 
 PROBLEM = regression_problem(3, num_data=12, num_inducing=4, num_outputs=2)
-TIED = {"APEP": pep.APEP, "ARPEP": pep.ARPEP, "RPAPEP": pep.RPAPEP}
-each_tied = pytest.mark.parametrize("model_class", TIED.values(), ids=TIED)
+#: The other two have the same code but for the energy.
+each_tied = pytest.mark.parametrize(
+    "model_class",
+    [
+        pep.APEP,
+        pytest.param(pep.ARPEP, marks=pytest.mark.slow),
+        pytest.param(pep.RPAPEP, marks=pytest.mark.slow),
+    ],
+)
 
 
 def _regression(**options: Any) -> pep.PEPRegression:
@@ -77,12 +84,12 @@ def test_same_parts_as_svgp(model_class: Any, q_diag: bool, whiten: bool) -> Non
         "whiten": whiten,
         "num_data": 30,
     }
-    likelihood = gpflow.likelihoods.StudentT(0.5)
+    likelihood = gpflow.likelihoods.Gaussian(0.3)
     arguments = PROBLEM.kernel(), likelihood, PROBLEM.Z
     ours = model_class(*arguments, alpha=0.0, **options)
     svgp = gpflow.models.SVGP(*arguments, **options)
     assert_close(ours.prior_kl(), svgp.prior_kl(), rtol=1e-9)
-    assert_close(ours.elbo(PROBLEM.data), svgp.elbo(PROBLEM.data), rtol=1e-4)  # theirs: 20 nodes
+    assert_close(ours.elbo(PROBLEM.data), svgp.elbo(PROBLEM.data), rtol=1e-9)
     assert ours.q_sqrt.shape == svgp.q_sqrt.shape
     for full_cov in (False, True):
         expected = svgp.predict_f(PROBLEM.Xnew, full_cov=full_cov)

@@ -33,7 +33,12 @@ def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"conditional": "scaled"}, {"blocks": np.arange(14) // 4}, {"neighbours": 3}],
+    [
+        {},
+        pytest.param({"conditional": "scaled"}, marks=pytest.mark.slow),
+        pytest.param({"blocks": np.arange(14) // 4}, marks=pytest.mark.slow),
+        pytest.param({"neighbours": 3}, marks=pytest.mark.slow),
+    ],
     ids=["rows", "scaled", "blocks", "neighbours"],
 )
 def test_same_as_without(options: dict[str, Any]) -> None:

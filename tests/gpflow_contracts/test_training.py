@@ -15,14 +15,21 @@ import gpflow_pep as pep
 
 NOISE = 0.1
 PROBLEM = regression_problem(8, num_data=12, num_inducing=4)
-TIED = {"APEP": pep.APEP, "ARPEP": pep.ARPEP, "RPAPEP": pep.RPAPEP}
+each_tied = pytest.mark.parametrize(
+    "model_class",
+    [
+        pep.APEP,
+        pytest.param(pep.ARPEP, marks=pytest.mark.slow),
+        pytest.param(pep.RPAPEP, marks=pytest.mark.slow),
+    ],
+)
 
 
 def _growing(X: Any, Y: Any) -> tuple[tf.Variable, tf.Variable]:
     return tuple(tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in (X, Y))
 
 
-@pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
+@pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
 def test_a_loop_that_adds_what_it_looked_at(name: str) -> None:
     """Bayesian optimisation: one compiled step, more rows each time, the target's top is found."""
     grid = np.linspace(-1.0, 2.0, 61)[:, None]
@@ -53,7 +60,7 @@ def test_a_loop_that_adds_what_it_looked_at(name: str) -> None:
     assert closure.experimental_get_tracing_count() == predict.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("model_class", TIED.values(), ids=TIED)
+@each_tied
 def test_a_natural_gradient_step_reaches_the_collapsed_bound(model_class: Any) -> None:
     regression = pep.PEPRegression(
         PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=NOISE, alpha=0.0
@@ -87,7 +94,10 @@ def test_scipy_ends_where_it_does_without_compilation() -> None:
     assert ends[0] == pytest.approx(ends[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "alpha",
+    [0.5, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(1.0, marks=pytest.mark.slow)],
+)
 def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
     """Where inducing points are at all rows, whatever alpha: GPR, SGPR, FITC, VGP and ours."""
     X, Y = PROBLEM.data
@@ -121,7 +131,7 @@ def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
             assert_close(one, other, rtol=1e-3)
 
 
-@pytest.mark.parametrize("model_class", TIED.values(), ids=TIED)
+@each_tied
 def test_batches_of_any_size_from_a_compiled_loss(model_class: Any) -> None:
     """The mean over the batches of an epoch is the loss of all rows."""
     model = model_class(PROBLEM.kernel(), Gaussian(NOISE), PROBLEM.Z, num_data=12, alpha=0.5)
