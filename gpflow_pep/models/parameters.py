@@ -122,6 +122,9 @@ def assign_power(model: Any, value: TensorData) -> None:
     """
     old = model.alpha
     same_shape = tuple(np.shape(value)) == tuple(old.shape)
+    if same_shape and not tf.executing_eagerly():
+        old.assign(value)  # what it will be, the graph checks when it is used
+        return
     before = old.numpy()
     if same_shape:
         old.assign(value)
