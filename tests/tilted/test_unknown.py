@@ -134,6 +134,7 @@ def test_derivatives_in_a_parameter_and_the_moments(likelihood: Any, tolerance: 
     by_scale /= tf.sigmoid(likelihood.scale.unconstrained_variable)  # of softplus
     difference = (value(by_scale=step) - value(by_scale=-step)) / (2.0 * step)
     assert_close(by_scale, difference[0], rtol=tolerance)
+    likelihood.scale.assign(0.5)
     delta1 = pep.tilted.tilted_derivatives(
         likelihood, np.zeros((1, 1)), mean, variance, np.array(Y), 0.5
     ).delta1
