@@ -13,6 +13,7 @@ import gpflow_pep as pep
 PAGE = Path(__file__).parents[2] / "docs" / "own_likelihood.rst"
 
 
+@pytest.mark.slow
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(
         r"\.\. code-block:: python\n\n((?:   .*\n|\n)+)", PAGE.read_text(encoding="utf-8")

@@ -94,8 +94,8 @@ def _rows() -> Any:
     "likelihood, tolerance",
     [
         (Laplace(), 1e-4),
-        (Cauchy(), 1e-7),
-        pytest.param(NegativeBinomial(), 1e-7, marks=pytest.mark.slow),
+        (Cauchy(), 1e-12),
+        pytest.param(NegativeBinomial(), 1e-12, marks=pytest.mark.slow),
     ],
     ids=lambda part: type(part).__name__,
 )
