@@ -100,6 +100,7 @@ def test_same_parts_as_svgp(model_class: Any, q_diag: bool, whiten: bool) -> Non
         ours.elbo(PROBLEM.data)
 
 
+@pytest.mark.slow
 def test_a_diagonal_q_starts_from_the_prior_and_is_trained() -> None:
     arguments = SquaredExponential(), gpflow.likelihoods.Gaussian(0.1), PROBLEM.Z
     model = pep.ARPEP(*arguments, num_latent_gps=2, num_data=12, q_diag=True, alpha=0.5)

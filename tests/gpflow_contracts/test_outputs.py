@@ -57,6 +57,7 @@ def test_same_as_without(options: dict[str, Any]) -> None:
         assert_close(one, other, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_all_else_that_regression_has() -> None:
     shared, plain = _pair(alpha=0.0)
     assert_close(shared.elbo(), plain.elbo(), rtol=1e-12)

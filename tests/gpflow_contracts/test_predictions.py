@@ -124,6 +124,7 @@ def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
         variable.assign(old)
 
 
+@pytest.mark.slow
 def test_a_cache_of_variables_serves_a_compiled_function(model: Any) -> None:
     posterior = model.posterior(PrecomputeCacheType.VARIABLE)
     predict = tf.function(posterior.predict_f)

@@ -78,6 +78,7 @@ def test_a_natural_gradient_step_reaches_the_collapsed_bound(model_class: Any) -
     assert float(loss()) < before
 
 
+@pytest.mark.slow
 def test_scipy_ends_where_it_does_without_compilation() -> None:
     ends = []
     for compile in (False, True):
