@@ -30,6 +30,7 @@ def _growing(X: Any, Y: Any) -> tuple[tf.Variable, tf.Variable]:
 
 
 @pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_loop_that_adds_what_it_looked_at(name: str) -> None:
     """Bayesian optimisation: one compiled step, more rows each time, the target's top is found."""
     grid = np.linspace(-1.0, 2.0, 61)[:, None]
