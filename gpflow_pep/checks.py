@@ -100,7 +100,8 @@ def check_single_output(kernel: Any) -> None:
         raise ValueError(
             f"kernel: got the multi-output kernel {type(kernel).__name__}, expected a kernel of one"
             " output. Regression here shares one kernel among all columns of Y: pass that kernel"
-            " itself, or use one model for each output."
+            " itself (PEPRegression also takes it in SharedIndependent), or use one model for each"
+            " output."
         )
 
 
@@ -293,48 +294,6 @@ def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
         )
 
 
-def check_q(
-    q_mu: Any, q_sqrt: Any, size: int, num_latent_gps: int
-) -> tuple[AnyNDArray, AnyNDArray | None]:
-    """
-    Check the Gaussian to start from.
-
-    :param q_mu: Means [M, L], or None: zero.
-    :param q_sqrt: Lower triangular square roots [L, M, M], or None.
-    :param size: M.
-    :param num_latent_gps: L where both are None.
-    :raises ValueError: If they are not as said here.
-    """
-    q_mu, q_sqrt = (
-        None if value is None else np.asarray(value, default_float()) for value in (q_mu, q_sqrt)
-    )
-    given = [value.shape[axis] for value, axis in ((q_mu, -1), (q_sqrt, 0)) if np.ndim(value)]
-    num_latent = given[0] if given else num_latent_gps
-    num_latent = check_positive("num_latent_gps", num_latent)
-    parts = {"q_mu": (q_mu, (size, num_latent)), "q_sqrt": (q_sqrt, (num_latent, size, size))}
-    for name, (value, shape) in parts.items():
-        if value is None:
-            continue
-        if value.shape != shape:
-            raise ValueError(
-                f"{name}: got shape {value.shape}, expected {shape}, for {size} inducing"
-                f" variables and {num_latent} latent function(s). Reshape it, or leave it out."
-            )
-        if not np.isfinite(value).all():
-            raise ValueError(
-                f"{name}: got NaN or infinity, expected finite numbers. Leave it out to start from"
-                " the prior's."
-            )
-    if q_mu is None:
-        q_mu = np.zeros([size, num_latent], default_float())
-    if q_sqrt is not None and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
-        raise ValueError(
-            "q_sqrt: got matrices with entries above the diagonal or zeros on it, expected lower"
-            " triangular square roots of covariances. Use numpy.linalg.cholesky of them."
-        )
-    return q_mu, q_sqrt
-
-
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     """
     Let a value pass if it is finite, else stop with a message that says what to do.
@@ -349,20 +308,22 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
         return tf.identity(value)
 
 
-def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:
+def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
     """
     Stop with a message where a condition does not hold.
 
     :param condition: A truth value.
     :param message: What was got, what was expected, what to do.
+    :param numbers: What is said after it; the first ten of each.
     :return: What a graph must run first.
     :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
         ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
     """
     if not tf.executing_eagerly():
-        return [tf.debugging.Assert(condition, [message])]
+        return [tf.debugging.Assert(condition, [message, *numbers], summarize=10)]
     if not bool(condition):
-        raise ValueError(message)
+        said = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        raise ValueError(" ".join([message, *said]))
     return []
 
 

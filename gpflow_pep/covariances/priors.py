@@ -110,7 +110,7 @@ def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
 
 
 def check_independent(
-    kernel: Kernel, inducing_variable: InducingVariables, num_latent: int
+    kernel: Kernel, inducing_variable: InducingVariables, num_latent: int, *, shared: bool = False
 ) -> None:
     """
     Refuse latent functions that are not independent a priori, or not as many as there should be.
@@ -120,6 +120,7 @@ def check_independent(
     :param inducing_variable: Inducing variables of one output, shared by all; or wrapped as shared
         or separate independent ones.
     :param num_latent: How many latent functions there are.
+    :param shared: Whether all must have the same inducing variables.
     :raises ValueError: If the kernel mixes latent functions, or the numbers do not agree.
     """
     several = isinstance(kernel, MultioutputKernel)
@@ -136,10 +137,17 @@ def check_independent(
             " Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
             " gpflow.inducing_variables.SharedIndependentInducingVariables."
         )
+    separate = isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables)
+    if shared and separate:
+        raise ValueError(
+            f"inducing_variable: got {type(inducing_variable).__name__}, expected those that all"
+            " latent functions share. Use gpflow.inducing_variables."
+            "SharedIndependentInducingVariables, or one model for each output."
+        )
     numbers = {}
     if several:
         numbers["kernel"] = int(kernel.num_latent_gps)
-    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
+    if separate:
         numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
     for name, number in numbers.items():
         if number != num_latent:

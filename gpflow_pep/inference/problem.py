@@ -198,6 +198,7 @@ def match_moments(
         Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
     )
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
+    proper &= tf.math.is_finite(moments.ell)[:, None]
     return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
 
 

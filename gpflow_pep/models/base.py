@@ -1,10 +1,11 @@
 """What models that hold their data have in common."""
 
 import abc
+from typing import Any
 
 import tensorflow as tf
-from check_shapes import inherit_check_shapes
-from gpflow.base import InputData, MeanAndVariance, TensorData
+from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -28,8 +29,10 @@ from ..inference.prediction import (
 )
 from ..inference.surrogate import SurrogateRegression, surrogate_regression
 from ..ops.chunks import LOCAL, Reduction
+from .conditional import require_bound
 from .memory import HeldMemory, remember
-from .parameters import Power, never_trained
+from .parameters import Power, assign_power, never_trained
+from .rows import check_replacement, put_rows
 
 #: What to do where numbers are not finite or sites do not converge.
 ADVICE = (
@@ -43,6 +46,12 @@ ADVICE = (
 class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     """
     A model that holds its data and computes q(v) from them.
+
+    ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
+    A compiled function goes on with a new power, and with new rows where the data are
+    ``tf.Variable``. Where they are not, or where there are now as many powers as rows or no longer,
+    it stops with a message that says to compile it anew: it never goes on with what was replaced.
+    (XLA cannot stop.)
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\\ s.
     :param kernel: The kernel.
@@ -65,6 +74,11 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
     memory: HeldMemory | None = None
     """What is known of rows that the model does not have."""
 
+    # Records of what was done, neither parameters nor to be trained.
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset(
+        {"_rows_version", *GPModel._TF_MODULE_IGNORED_PROPERTIES}
+    )
+
     def __init__(
         self,
         data: tuple[tf.Tensor, tf.Tensor],
@@ -79,6 +93,8 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         X = data[0]
         variables = check_inducing_variable(inducing_variable, kernel, X)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
+        self._rows_version = tf.Variable(0, trainable=False)
+        """How often rows, or powers of rows, were replaced by others than variables."""
         self.data, self.num_data = data, X.shape[0]
         self.inducing_variable = variables
         checks.check_same_float(
@@ -93,10 +109,32 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         )
         self.alpha = Power(alpha)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "data" and name in vars(self):
+            self._assign_data(value)
+        elif name == "alpha" and name in vars(self):
+            assign_power(self, value)
+        else:
+            super().__setattr__(name, value)
+
     @property
     def conditional(self) -> str:
         """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
         return self._conditional
+
+    @abc.abstractmethod
+    def _powers(self) -> tf.Tensor:
+        """Alpha, after a check that it suits the rows: it can be assigned and data replaced."""
+
+    def _assign_data(self, data: RegressionData) -> None:
+        given = checks.check_data(data)
+        check_replacement(self.data, given)
+        put_rows(self, given)
+
+    def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """X and Y as they are; graphs that keep others stop."""
+        X, Y = map(tf.convert_to_tensor, self.data)
+        return checks.require_same_rows(X, self.data, self._rows_version), Y
 
     @abc.abstractmethod
     def natural_of_v(self) -> Natural:
@@ -109,6 +147,20 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         :raises ValueError: If it is not finite; the message says what to try.
         """
         return self.maximum_log_likelihood_objective()
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def elbo(self) -> tf.Tensor:
+        """
+        Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
+        :class:`gpflow.models.SVGP` at its best q; with a scaled conditional a tighter one.
+
+        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        """
+        with tf.control_dependencies(require_bound(self._powers(), "elbo")):
+            return self.pep_log_marginal_likelihood()
 
     def posterior(
         self,

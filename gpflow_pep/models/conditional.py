@@ -16,7 +16,8 @@ def require_bound(alpha: tf.Tensor, what: str) -> list[tf.Operation]:
     return checks.require(
         tf.reduce_all(tf.equal(alpha, 0.0)),
         f"{what}: got a power alpha above 0, expected 0 for all rows: log Z is a lower bound there"
-        " only. Assign it first, model.alpha.assign(0.0), or pass alpha=0.0.",
+        " only. Use pep_log_marginal_likelihood, the estimate of the log marginal likelihood at any"
+        " alpha (at 1 that of EP and FITC), or set the power first: model.alpha = 0.0.",
     )
 
 

@@ -104,12 +104,13 @@ class HeldRowsModel(InternalDataModel):
             "blocks or neighbours",
             "Predict with the parameters in a model that has all rows.",
         )
+        prior = self._prior()
         blocks = None if self._blocks is None else rows_of_blocks(self._blocks)
         return HeldRowsPosterior(
             self._rows_and_posterior,
-            self.kernel,
-            self.inducing_variable,
-            self.mean_function,
+            prior.kernel,
+            prior.inducing_variable,
+            prior.mean_function,
             blocks=blocks,
             neighbours=self.neighbours if neighbours is None else neighbours,
             chunk_size=self.chunk_size,
@@ -118,7 +119,7 @@ class HeldRowsModel(InternalDataModel):
 
     @tf.autograph.experimental.do_not_convert
     def _rows_and_posterior(self) -> tuple[tf.Tensor, SharedPosterior, HeldRows]:
-        X, Y = map(tf.convert_to_tensor, self.data)
+        X, Y = self._rows()
         prior, q = self._prior(), self._posterior_of_v()
         W = whiten(self.inducing_variable, self.kernel).W
         rows = HeldRows(X, prior.residual(X, Y), prior.noise(X))

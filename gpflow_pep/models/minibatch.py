@@ -26,6 +26,7 @@ from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
+from ..tilted import require_resolved
 
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
 _SWEEPS = 3
@@ -114,6 +115,10 @@ class MinibatchLoss:
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
         found, totals = chunks.without_record(lambda: self._update(problem, batch, index))
+        ell = found.extra.tilted.ell
+        resolved = require_resolved(model.likelihood, ell, *found.marginals, rows=index)
+        with tf.control_dependencies(resolved):
+            found = found._replace(extra=tf.nest.map_structure(tf.identity, found.extra))
         for parameter, value in zip((model.sites.nu, model.sites.tau), found.sites, strict=True):
             parameter.unconstrained_variable.scatter_nd_update(index[:, None], value)
         for variable, value in zip(self._totals, totals, strict=True):

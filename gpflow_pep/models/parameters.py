@@ -98,6 +98,50 @@ def _check_power(value: TensorData) -> None:
         )
 
 
+def keep(model: tf.Module, **attributes: Any) -> None:
+    """
+    Make something an attribute of a model, past what the model does of attributes that are
+    assigned.
+
+    :param model: The model.
+    :param attributes: Their values by name.
+    """
+    for name, value in attributes.items():
+        tf.Module.__setattr__(model, name, value)
+
+
+def assign_power(model: Any, value: TensorData) -> None:
+    """
+    Give a model that has a power another one.
+
+    One of the same shape is assigned to the parameter, so that compiled functions see it.
+
+    :param model: It has ``alpha``, and checks it in ``_powers``.
+    :param value: The power, or powers.
+    :raises ValueError: If it is none, or does not suit the model, which stays as it was.
+    """
+    old = model.alpha
+    same_shape = tuple(np.shape(value)) == tuple(old.shape)
+    if same_shape and not tf.executing_eagerly():
+        old.assign(value)  # what it will be, the graph checks when it is used
+        return
+    before = old.numpy()
+    if same_shape:
+        old.assign(value)
+    else:
+        keep(model, alpha=Power(value))
+    try:
+        model._powers()
+    except ValueError:
+        if same_shape:
+            old.assign(before)
+        else:
+            keep(model, alpha=old)
+        raise
+    if not same_shape:
+        model._rows_version.assign_add(1)
+
+
 class SiteParameters(Module):
     """
     The cached sites of a model, never trained.

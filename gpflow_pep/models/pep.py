@@ -20,13 +20,13 @@ from ..inference.problem import SiteProblem, infer, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
 from ..ops import chunks
-from ..tilted import check_num_latent, check_support
+from ..tilted import check_num_latent, check_support, require_resolved
 from .base import ADVICE, InternalDataModel
 from .conditional import check_powers, require_bound
 from .memory import hold
 from .minibatch import MinibatchLoss
 from .parameters import SiteParameters, never_trained, warn_unless_converged
-from .rows import replace_rows
+from .rows import put_rows, replace_rows
 
 _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.inference.record.Goal`. On six data sets the
@@ -80,7 +80,7 @@ class PEP(InternalDataModel):
 
     # Records of what the model did, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
-        {"_last_run", "_rows_version", *InternalDataModel._TF_MODULE_IGNORED_PROPERTIES}
+        {"_last_run", *InternalDataModel._TF_MODULE_IGNORED_PROPERTIES}
     )
 
     def __init__(
@@ -126,7 +126,6 @@ class PEP(InternalDataModel):
         self.fresh_sites = fresh_sites
         self.sites = SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
         self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
-        self._rows_version = tf.Variable(0, trainable=False)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -318,8 +317,7 @@ class PEP(InternalDataModel):
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
-        X, Y = map(tf.convert_to_tensor, self.data)
-        X = checks.require_same_rows(X, self.data, self._rows_version)
+        X, Y = self._rows()
         W = whiten(self.inducing_variable, self.kernel).W
         return SiteProblem(
             self.likelihood,
@@ -336,8 +334,10 @@ class PEP(InternalDataModel):
             memory=self._memory_terms(W),
         )
 
+    def _assign_data(self, data: RegressionData) -> None:
+        self.update_data(data)
+
     def _powers(self) -> tf.Tensor:
-        """Alpha can be assigned and data replaced: check that all still belong together."""
         alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
         return check_powers(alpha) if self.conditional == "scaled" else alpha
 
@@ -357,7 +357,12 @@ class PEP(InternalDataModel):
 
     def _infer(self, problem: SiteProblem, gap: float = 0.0) -> FixedPoint:
         goal = Goal(self.tolerance, gap)
-        return self._run(problem, self.fresh_sites, infer, max_sweeps=self.max_sweeps, goal=goal)
+        options = {"max_sweeps": self.max_sweeps, "goal": goal}
+        found = self._run(problem, self.fresh_sites, infer, **options)
+        ell = found.extra.tilted.ell
+        with tf.control_dependencies(require_resolved(self.likelihood, ell, *found.marginals)):
+            sites, extra = tf.nest.map_structure(tf.identity, (found.sites, found.extra))
+        return found._replace(sites=sites, extra=extra)
 
     def _run(self, problem: SiteProblem, fresh: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
@@ -383,14 +388,5 @@ class PEP(InternalDataModel):
         # All that may be refused comes first, so that a refusal leaves the model as it was.
         new = replace_rows(self.data, self.alpha, given, alpha, add)
         sites = new.carry_over(self.sites.nu.numpy()), new.carry_over(self.sites.tau.numpy())
-        if isinstance(self.data[0], tf.Variable):
-            for variable, value in zip(self.data, new.data, strict=True):
-                variable.assign(value)
-        else:
-            self.data = new.data
-            self._rows_version.assign_add(1)
-        if new.alpha is not None:
-            self.alpha = new.alpha
-            self._rows_version.assign_add(1)
-        self.num_data = self.data[0].shape[0]
+        put_rows(self, new.data, new.alpha)
         self.write_sites(Sites(*map(tf.constant, sites)))

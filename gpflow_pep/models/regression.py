@@ -5,13 +5,14 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import RegressionData, TensorData
-from gpflow.kernels import Kernel
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
-from ..covariances import project, whiten
+from ..covariances import check_independent, of_one_output, project, whiten
 from ..energies import collapsed, left_out, scaled
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..energies.neighbours import rows_with_neighbours
@@ -23,6 +24,7 @@ from .conditional import require_bound
 from .held_rows import HeldRowsModel
 from .memory import hold
 from .neighbours import NeighbourPlan, check_neighbours, check_single_power
+from .rows import check_replacement, put_rows
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
 #: product with the variance), A, and A times the rows' precisions.
@@ -61,9 +63,11 @@ class PEPRegression(HeldRowsModel):
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``.
-    :param kernel: Any kernel of one output.
+    :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
+        all columns of Y, which is the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables that GPflow's
-        ``Kuu`` and ``Kuf`` know for the kernel. M > N is allowed.
+        ``Kuu`` and ``Kuf`` know for the kernel; under ``SharedIndependent`` those wrapped in
+        ``gpflow.inducing_variables.SharedIndependentInducingVariables``. M > N is allowed.
     :param alpha: The power, in [0, 1]: a number, or one for each row [N], or, with ``blocks``, one
         for each block [B] in ascending order of the labels. An assignable, non-trainable parameter.
     :param mean_function: Mean of f; zero by default.
@@ -108,7 +112,8 @@ class PEPRegression(HeldRowsModel):
         chunk_size: int | None = None,
     ) -> None:
         X, Y = checks.check_data(data)
-        checks.check_single_output(kernel)
+        if not isinstance(kernel, SharedIndependent):
+            checks.check_single_output(kernel)
         super().__init__(
             (X, Y),
             kernel,
@@ -119,13 +124,14 @@ class PEPRegression(HeldRowsModel):
             alpha,
             chunk_size,
         )
+        check_independent(kernel, self.inducing_variable, self.num_latent_gps, shared=True)
         self._conditional = checks.check_conditional(conditional)
         self.neighbour_plan: NeighbourPlan | None = None
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
             self._blocks = chunks.plan_blocks(labels, self._plan().chunk_size)
         if check_neighbours(neighbours, X, self.has_blocks):
-            self.neighbour_plan = NeighbourPlan(X, kernel, neighbours)
+            self.neighbour_plan = NeighbourPlan(X, self._of_one_output()[0], neighbours)
         self._powers()
         self.memory = hold(memory, self, shared=True)
 
@@ -151,7 +157,7 @@ class PEPRegression(HeldRowsModel):
         """
         check_neighbours(self.neighbours, self.data[0], self.has_blocks, needed=True)
         assert self.neighbour_plan is not None
-        self.neighbour_plan.refresh(self.data[0], self.kernel)
+        self.neighbour_plan.refresh(self.data[0], self._of_one_output()[0])
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -181,20 +187,19 @@ class PEPRegression(HeldRowsModel):
                 "upper_bound: got a model with a memory, expected one that has all rows: of those"
                 " that are gone no upper bound is known. Make a model without the memory."
             )
-        rows = map(tf.convert_to_tensor, self.data)
-        prior = self._prior()
+        rows, prior = self._rows(), self._prior()
 
         def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
             """Sum the residual variances, and the rows with slack added to the noise."""
             X, Y = rows
-            A, d = project(W, self.inducing_variable, self.kernel, X)
+            A, d = project(W, prior.inducing_variable, prior.kernel, X)
             none, noise = tf.zeros_like(d[0]), prior.noise(X) + slack
             sums = collapsed.single_row_sums(A, none, noise, none, prior.residual(X, Y))
             return tf.reduce_sum(d), sums
 
         W = whiten(self.inducing_variable, self.kernel).W
         chunk_size, keep = self._plan()
-        pieces = chunks.row_chunks(tuple(rows), chunk_size)
+        pieces = chunks.row_chunks(rows, chunk_size)
         options: dict[str, Any] = {"keep": keep, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
@@ -216,6 +221,32 @@ class PEPRegression(HeldRowsModel):
         """
         with tf.control_dependencies(require_bound(self._powers(), "bound_gap")):
             return self.upper_bound() - self.pep_log_marginal_likelihood()
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def fitc_log_marginal_likelihood(self) -> tf.Tensor:
+        """
+        Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
+        alpha 1, of rows that are each a factor of their own.
+
+        :raises ValueError: If some alpha is not 1, or rows come in blocks or have neighbours.
+        """
+        if self.has_blocks or self.neighbours:
+            raise ValueError(
+                "fitc_log_marginal_likelihood: got a model with blocks or neighbours, expected one"
+                " whose rows are each a factor of their own, as in FITC. Use"
+                " pep_log_marginal_likelihood, which at alpha 1 and with blocks is that of PITC."
+            )
+        at_one = checks.require(
+            tf.reduce_all(tf.equal(self._powers(), 1.0)),
+            "fitc_log_marginal_likelihood: got a power alpha below 1, expected 1 for all rows. Use"
+            " pep_log_marginal_likelihood, the estimate at any alpha (elbo at 0), or set the power"
+            " first: model.alpha = 1.0.",
+        )
+        with tf.control_dependencies(at_one):
+            return self.pep_log_marginal_likelihood()
 
     @check_shapes(
         "return[0]: [M, P]",
@@ -259,10 +290,15 @@ class PEPRegression(HeldRowsModel):
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         return self._sums().natural
 
+    def _of_one_output(self) -> tuple[Kernel, InducingVariables]:
+        """Kernel and inducing variables without what says that all outputs share them."""
+        kernel, variables = self.kernel, self.inducing_variable
+        if isinstance(kernel, SharedIndependent):
+            return kernel.kernel, of_one_output(variables)[0]
+        return kernel, variables
+
     def _prior(self) -> RegressionPrior:
-        return RegressionPrior(
-            self.kernel, self.inducing_variable, self.mean_function, self.likelihood
-        )
+        return RegressionPrior(*self._of_one_output(), self.mean_function, self.likelihood)
 
     def _plan(self) -> chunks.Plan:
         num_inducing = (self.inducing_variable.shape or (None,))[0]
@@ -291,7 +327,7 @@ class PEPRegression(HeldRowsModel):
 
     def _pieces(self, chunk_size: int) -> chunks.Chunks:
         """Cut the rows, as the bound takes them."""
-        X, Y = map(tf.convert_to_tensor, self.data)
+        X, Y = self._rows()
         alpha = self._powers()
         if self.neighbour_plan is not None:
             return self.neighbour_plan.chunks((X, Y), alpha, chunk_size)
@@ -307,8 +343,30 @@ class PEPRegression(HeldRowsModel):
 
         return chunks.Chunks(of_blocks.count, take)
 
+    def _assign_data(self, data: RegressionData) -> None:
+        given = checks.check_data(data)
+        num_rows = int(tf.shape(given[0])[0])
+        check_replacement(self.data, given)
+        if self._blocks is not None and num_rows != self.num_data:
+            raise ValueError(
+                f"data: got {num_rows} rows for a model with blocks of {self.num_data}, expected as"
+                " many: each has the block of the row in its place. Make a new model."
+            )
+        if self._blocks is None and self.alpha.shape.rank and num_rows != self.num_data:
+            raise ValueError(
+                f"data: got {num_rows} rows for a model with {self.num_data} powers, expected as"
+                " many. Set one for all first, model.alpha = 0.5."
+            )
+        check_neighbours(self.neighbours, given[0], self.has_blocks)
+        put_rows(self, given)
+        if self.neighbour_plan is not None:
+            kernel, _ = self._of_one_output()
+            if isinstance(self.data[0], tf.Variable):
+                self.neighbour_plan.refresh(self.data[0], kernel)
+            else:
+                self.neighbour_plan = NeighbourPlan(self.data[0], kernel, self.neighbours)
+
     def _powers(self) -> tf.Tensor:
-        """Alpha can be assigned and data replaced: check that they still belong together."""
         if self.neighbour_plan is not None:
             return check_single_power(self.alpha)
         if self._blocks is None:

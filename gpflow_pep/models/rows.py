@@ -1,6 +1,6 @@
 """Rows of data that come and go, with what belongs to them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
 
-from .parameters import Power
+from .parameters import Power, keep
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
@@ -67,12 +67,7 @@ def replace_rows(
     :param add: Whether the old rows stay, before the others.
     :raises ValueError: If the rows or powers do not suit the model.
     """
-    for name, new, variable in zip("XY", given, data, strict=True):
-        if new.shape[1] != variable.shape[1]:
-            raise ValueError(
-                f"{name}: got {new.shape[1]} column(s), expected {variable.shape[1]}, as before."
-                " Give the same columns, or make a new model."
-            )
+    check_replacement(data, given, of_any_length=add)
     old = tuple(map(tf.convert_to_tensor, data))
     if add:
         index = np.r_[np.arange(len(old[0])), np.full(len(given[0]), -1)]
@@ -80,13 +75,53 @@ def replace_rows(
     else:
         index = match_rows(*(np.hstack([part.numpy() for part in rows]) for rows in (old, given)))
     replaced = ReplacedRows(given, _powers(alpha, index, powers), index)
-    for name, new, variable in zip("XY", given, data, strict=True):
-        if isinstance(variable, tf.Variable) and not variable.shape.is_compatible_with(new.shape):
+    check_replacement(data, given)
+    return replaced
+
+
+def check_replacement(data: Data, given: Data, *, of_any_length: bool = False) -> None:
+    """
+    Check that rows can take the place of others.
+
+    :param data: X [N, D] and Y [N, P] of a model.
+    :param given: Of the other rows.
+    :param of_any_length: Whether their number does not matter.
+    :raises ValueError: If they have other columns, or do not fit the variables of the model.
+    """
+    for name, new, old in zip("XY", given, data, strict=True):
+        if new.shape[1] != old.shape[1]:
             raise ValueError(
-                f"{name}: got {new.shape[0]} rows for a tf.Variable of {variable.shape[0]},"
+                f"{name}: got {new.shape[1]} column(s), expected {old.shape[1]}, as before."
+                " Give the same columns, or make a new model."
+            )
+        fixed = isinstance(old, tf.Variable) and not of_any_length
+        if fixed and not old.shape.is_compatible_with(new.shape):
+            raise ValueError(
+                f"{name}: got {new.shape[0]} rows for a tf.Variable of {old.shape[0]},"
                 " expected as many. Create it with shape=[None, D]."
             )
-    return replaced
+
+
+def put_rows(model: Any, data: Data, alpha: Power | None = None) -> None:
+    """
+    Put rows in the place of those of a model, once all that may be refused has been checked.
+
+    Variables are assigned; other rows are replaced, and graphs that hold them told to stop.
+
+    :param model: It has ``data``, ``alpha``, ``num_data`` and ``_rows_version``.
+    :param data: X [N, D] and Y [N, P], checked.
+    :param alpha: A power for each, where there was one for each before.
+    """
+    if isinstance(model.data[0], tf.Variable):
+        for variable, value in zip(model.data, data, strict=True):
+            variable.assign(value)
+    else:
+        keep(model, data=data)
+        model._rows_version.assign_add(1)
+    if alpha is not None:
+        keep(model, alpha=alpha)
+        model._rows_version.assign_add(1)
+    keep(model, num_data=model.data[0].shape[0])
 
 
 def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power | None:
@@ -102,7 +137,8 @@ def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power 
     if given is None and np.any(is_new):
         raise ValueError(
             f"alpha: got none, expected the power of the {np.sum(is_new)} rows that are new,"
-            " because each row of the model has a power of its own. Pass alpha=."
+            " because each row of the model has a power of its own. Pass alpha= to update_data or"
+            " condition_on."
         )
     new: AnyNDArray = np.asarray(0.0 if given is None else given)
     if new.shape not in ((), (np.sum(is_new),)):

@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.config import default_float, default_jitter
 from gpflow.covariances import Kuu
-from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
-from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.kullback_leiblers import gauss_kl
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
-from gpflow.utilities import triangular
+from gpflow.utilities import positive, triangular
 
 from .. import checks
 from ..covariances import (
@@ -46,12 +46,14 @@ from ..tilted import (
     check_num_latent,
     check_support,
     log_power_expectation,
+    require_resolved,
     tilted_derivatives,
 )
 from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE
-from .conditional import check_powers
-from .parameters import Power, never_trained
+from .conditional import check_powers, require_bound
+from .parameters import Power, assign_power, never_trained
+from .start import check_q, size_of_u
 
 
 class TiedModel(GPModel, ExternalDataTrainingLossMixin):
@@ -74,8 +76,11 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     :param num_data: N, the number of rows of the whole data set, whatever the size of a batch.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; that of ``q_mu`` or ``q_sqrt`` where they are given.
+    :param q_diag: Whether the covariances of q are diagonal, as in ``gpflow.models.SVGP``: fewer
+        parameters and a worse approximation, on which no natural gradient can step.
     :param q_mu: Mean of q to start from, [M, L]; zero by default.
-    :param q_sqrt: Lower triangular square roots of its covariances, [L, M, M].
+    :param q_sqrt: Lower triangular square roots of its covariances, [L, M, M]; if ``q_diag``,
+        standard deviations [M, L].
     :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing variables v
         (u = L v), or of u less the mean function. The energy is the same at the same q.
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
@@ -109,6 +114,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         num_data: int | None = None,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int = 1,
+        q_diag: bool = False,
         q_mu: TensorData | None = None,
         q_sqrt: TensorData | None = None,
         whiten: bool = True,
@@ -117,8 +123,8 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         checks.check_likelihood(likelihood)
         self._conditional = checks.check_conditional(conditional)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
-        size = _size_of_u(inducing_variable, kernel)
-        mean, root = checks.check_q(q_mu, q_sqrt, size, num_latent_gps)
+        size = size_of_u(inducing_variable, kernel)
+        mean, root = check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=mean.shape[1])
         self.inducing_variable = inducing_variable
         checks.check_same_float(
@@ -129,20 +135,24 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             inducing_variable=inducing_variable,
         )
         self.alpha = Power(alpha)
-        if self.alpha.shape.rank != 0:
-            raise ValueError(
-                f"alpha: got shape {tuple(self.alpha.shape)}, expected one number: the sites are"
-                " tied. Pass a number, or use gpflow_pep.models.PEP for a power for each row."
-            )
+        self._powers()
         if conditional == "scaled":
-            check_powers(tf.convert_to_tensor(self.alpha))
             check_independent(kernel, inducing_variable, self.num_latent_gps)
         self.num_data = checks.check_num_data(num_data)
-        self.whiten = whiten
+        self.whiten, self.q_diag = whiten, q_diag
         self.q_mu = Parameter(mean)
-        if root is None:
-            root = np.tile(np.eye(size, dtype=default_float()), [mean.shape[1], 1, 1])
-        self.q_sqrt = Parameter(root, transform=triangular())
+        self.q_sqrt = Parameter(root, transform=positive() if q_diag else triangular())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "alpha" and name in vars(self):
+            assign_power(self, value)
+        elif name == "data":
+            raise ValueError(
+                f"data: got an assignment to {type(self).__name__}, which holds none, expected them"
+                " where they are used. Pass them to training_loss or elbo."
+            )
+        else:
+            super().__setattr__(name, value)
 
     @property
     def conditional(self) -> str:
@@ -161,6 +171,24 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         """
         return self.maximum_log_likelihood_objective(data)
 
+    def elbo(self, data: RegressionData) -> tf.Tensor:
+        """
+        Estimate the evidence lower bound of all rows from a batch, at alpha 0: that of
+        :meth:`gpflow.models.SVGP.elbo`; with a scaled conditional a tighter one.
+
+        :param data: X [B, D] and Y [B, P] of the batch.
+        :raises ValueError: If alpha is not 0: log Z is no lower bound then.
+        """
+        with tf.control_dependencies(require_bound(self._powers(), "elbo")):
+            return self.pep_log_marginal_likelihood(data)
+
+    @check_shapes(
+        "return: []",
+    )
+    def prior_kl(self) -> tf.Tensor:
+        """Compute the divergence of q from the prior."""
+        return gauss_kl(*self._posterior_of_v())
+
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: []",
@@ -171,7 +199,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
         num_data = tf.cast(self.num_data, X.dtype)
-        alpha = tf.convert_to_tensor(self.alpha)
+        alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
         value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
@@ -182,7 +210,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
     ) -> tf.Tensor:
         """Compute the tilted integral of each row under q, [B]."""
         if self.conditional == "scaled":
-            return self._scaled(q, X, Y, check_powers(alpha))
+            return self._scaled(q, X, Y, alpha)
         parts = self.kernel, self.inducing_variable, self.mean_function
         joint = mixes_outputs(self.kernel, self.inducing_variable)
         if joint and isinstance(self.likelihood, Gaussian):
@@ -192,7 +220,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         mean, variance = _f_under(*parts, q, X, False)
         check_num_latent(mean.shape[1], self.likelihood, Y)
         if not joint:
-            return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+            return self._resolved(X, mean, variance, Y, alpha)
         without_power = checks.require(
             tf.equal(alpha, 0.0),
             f"alpha: got a power above 0 with {type(self.kernel).__name__}, under which q"
@@ -203,7 +231,13 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             " gpflow.inducing_variables.SharedIndependentInducingVariables).",
         )
         with tf.control_dependencies(without_power):
-            return log_power_expectation(self.likelihood, X, mean, variance, Y, alpha)
+            return self._resolved(X, mean, variance, Y, alpha)
+
+    def _resolved(self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
+        """Compute the integral of each row, after a check that it is one, [B]."""
+        ell = log_power_expectation(self.likelihood, X, mean, variance, *rest)
+        with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
+            return tf.identity(ell)
 
     def _scaled(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
@@ -219,8 +253,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             return -tilted_derivatives(self.likelihood, X, mean, s + v * d, Y, alpha).delta2
 
         v = converged_scale(d, precision, alpha)
-        ell = log_power_expectation(self.likelihood, X, mean, s + v * d, Y, alpha)
-        return ell + scale_terms(v)
+        return self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
 
     def posterior(
         self,
@@ -270,12 +303,24 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
         return tf.linalg.cholesky(_prior_covariance(self.inducing_variable, self.kernel))
 
+    def _powers(self) -> tf.Tensor:
+        """Check the power, and take it."""
+        alpha = tf.convert_to_tensor(self.alpha)
+        if alpha.shape.rank != 0:
+            raise ValueError(
+                f"alpha: got shape {tuple(alpha.shape)}, expected one number: the sites are"
+                " tied. Pass a number, or use gpflow_pep.models.PEP for a power for each row."
+            )
+        return check_powers(alpha) if self.conditional == "scaled" else alpha
+
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""
         mean, root = (
             checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
             for part in (self.q_mu, self.q_sqrt)
         )
+        if self.q_diag:
+            root = tf.linalg.diag(tf.transpose(root))
         if self.whiten:
             return WhitenedGaussian(mean, root)
         L = self._prior_root()
@@ -322,15 +367,6 @@ class APEP(TiedModel):
     """
 
     energy = staticmethod(tied.apep)
-
-
-def _size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
-    """How many inducing variables each latent function has."""
-    num_inducing = int(inducing_variable.num_inducing)
-    several = isinstance(kernel, MultioutputKernel)
-    if several and not isinstance(inducing_variable, MultioutputInducingVariables):
-        return num_inducing * int(kernel.num_latent_gps)  # all outputs in one Gaussian
-    return num_inducing
 
 
 @users_code

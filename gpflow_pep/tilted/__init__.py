@@ -12,13 +12,17 @@ from . import (
     softmax,
     student_t,
     switched,
+    unknown,
 )
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
+from .scalar import implementation_for, require_resolved
 from .support import Layout, Support, check_num_latent, check_support, layout, support
+from .unknown import AccuracyWarning
 
 __all__ = [
+    "AccuracyWarning",
     "Layout",
     "ScalarFactor",
     "Support",
@@ -28,6 +32,7 @@ __all__ = [
     "check_num_latent",
     "check_support",
     "gaussian",
+    "implementation_for",
     "implementations",
     "layout",
     "log_power_expectation",
@@ -36,10 +41,12 @@ __all__ = [
     "multilatent",
     "ordinal",
     "probit",
+    "require_resolved",
     "scalar_factor",
     "softmax",
     "student_t",
     "support",
     "switched",
     "tilted_derivatives",
+    "unknown",
 ]

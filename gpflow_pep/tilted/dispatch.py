@@ -1,8 +1,11 @@
 """Which function computes what for which likelihood; the implementations register here."""
 
+from collections.abc import Callable
 from typing import Any
 
 from gpflow.utilities import Dispatcher
+
+Implementation = Callable[..., Any]
 
 #: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
 #: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`.
@@ -17,13 +20,17 @@ scalar_factor = Dispatcher("gpflow_pep.tilted.scalar_factor")
 def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
     raise NotImplementedError(
         f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are registered."
-        " Expected one of GPflow's or gpflow_pep's likelihoods, or of your own classes: register"
-        f" a function with gpflow_pep.tilted.scalar_factor.register({type(likelihood).__name__}) if"
-        " it derives from gpflow.likelihoods.ScalarLikelihood, else one with"
-        f" gpflow_pep.tilted.implementations.register({type(likelihood).__name__})."
+        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
+        " from gpflow.likelihoods.ScalarLikelihood or MultiLatentLikelihood. For another register a"
+        f" function with gpflow_pep.tilted.implementations.register({type(likelihood).__name__})."
     )
 
 
-@scalar_factor.register(object)
-def _unknown_scalar_likelihood(likelihood: Any, *arguments: Any) -> Any:
-    return _unknown_likelihood(likelihood)
+def registered_class(dispatcher: Dispatcher, kind: type) -> type:
+    """
+    Find the class, of a class and those it derives from, that something is registered for.
+
+    :param dispatcher: Where; ``object`` if nothing is.
+    :param kind: The class.
+    """
+    return next(one for one in kind.__mro__ if (one,) in dispatcher.funcs or one is object)

@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from gpflow.likelihoods import ScalarLikelihood
 
 from ..ops.power import log_power_mean
-from ..ops.quadrature import NUM_NODES, Core, Mode, search_mode, stretched_nodes
-from .dispatch import implementations, scalar_factor
+from ..ops.quadrature import NUM_NODES, Core, Mode, Nodes, search_mode, stretched_nodes
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 MeanAndVariance = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -51,31 +49,64 @@ class ScalarFactor(NamedTuple):
     """Nodes of the rule."""
 
 
-def integrate(
-    factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
-    r"""
-    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P].
+class Rule(NamedTuple):
+    r"""Nodes for the tilted integral of one factor."""
 
-    :param mean: m [N, P].
-    :param variance: v [N, P].
-    :param alpha: [N, 1].
+    nodes: Nodes
+
+    slope: tf.Tensor
+    """[N, P], of the mode, see :class:`~gpflow_pep.ops.quadrature.Mode`."""
+
+    offset: tf.Tensor
+    """[N, P], what is added to the power mean over the nodes, because these are moved."""
+
+    def mean(self, log_prob: tf.Tensor, alpha: tf.Tensor, stride: int = 1) -> tf.Tensor:
+        r"""
+        Compute the integral, [N, P].
+
+        :param log_prob: :math:`\log p` at the nodes, [Q, N, P].
+        :param alpha: [N, 1].
+        :param stride: 2 for every second node, which is the rule of half as many.
+        """
+        weights = self.nodes.weights[::stride]
+        if stride > 1:
+            weights /= tf.reduce_sum(weights, axis=0)
+        values = (log_prob - self.slope * self.nodes.offset)[::stride]
+        return self.offset + log_power_mean(values, weights, alpha)
+
+
+def place(factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> Rule:
+    r"""
+    Place the nodes for a factor. For the parameters see :func:`integrate`.
     """
     if factor.mode is not None:
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
     else:
         mode = search_mode(factor.log_prob, mean, variance, alpha, factor.cores)
     nodes = stretched_nodes(mean, variance, alpha, factor.cores, mode, factor.num_nodes)
-    log_prob = factor.log_prob(nodes.f)
+    slope = tf.stop_gradient(mode.slope)
+    return Rule(nodes, slope, 0.5 * (alpha * slope * variance) * slope)
+
+
+def integrate(
+    factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
+    r"""
+    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P].
+
+    :param factor: The factor.
+    :param mean: m [N, P].
+    :param variance: v [N, P].
+    :param alpha: [N, 1].
+    """
+    rule = place(factor, mean, variance, alpha)
+    nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
         # What the rule misses of E[p], in full at alpha = 1, where the closed form is what is left.
         by_rule = tf.reduce_sum(nodes.weights * tf.exp(log_prob), axis=0)
         missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
         return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
-    slope = tf.stop_gradient(mode.slope)
-    integral = 0.5 * (alpha * slope * variance) * slope + log_power_mean(
-        log_prob - slope * nodes.offset, nodes.weights, alpha
-    )
+    integral = rule.mean(log_prob, alpha)
     if factor.weak is not None:
         weak = factor.weak(mean, variance)
         negligible = alpha * weak.spread <= _rounding(mean) * (1.0 + tf.abs(weak.expectation))
@@ -85,18 +116,3 @@ def integrate(
 
 def _rounding(like: tf.Tensor) -> Any:
     return tf.experimental.numpy.finfo(like.dtype.as_numpy_dtype).eps
-
-
-@implementations.register(ScalarLikelihood)
-def scalar_log_power_expectation(
-    likelihood: ScalarLikelihood,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
-    """Sum what :func:`integrate` gives for the factor of the likelihood over columns."""
-    make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
-    factor = make_factor(likelihood, X, Y, alpha[:, None])
-    return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)

@@ -8,7 +8,7 @@ from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood
 
 from ..covariances.evaluate import users_code
-from .dispatch import implementations
+from .scalar import implementation_for
 
 
 class TiltedDerivatives(NamedTuple):
@@ -72,7 +72,7 @@ def log_power_expectation(
 
 @users_code
 def _dispatch(likelihood: Likelihood, *arguments: tf.Tensor) -> tf.Tensor:
-    return implementations.dispatch_or_raise(type(likelihood))(likelihood, *arguments)
+    return implementation_for(likelihood)(likelihood, *arguments)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -85,9 +85,12 @@ def test_alpha_accepted_when_assigned(value: Any) -> None:
 
 
 def test_a_likelihood_that_nobody_registered_is_named() -> None:
-    class Unheard(gpflow.likelihoods.ScalarLikelihood):
-        def _scalar_log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-            return -((F - Y) ** 2)
+    class Unheard(gpflow.likelihoods.MonteCarloLikelihood):
+        def __init__(self) -> None:
+            super().__init__(input_dim=None, latent_dim=1, observation_dim=1)
+
+        def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
+            return -tf.reduce_sum((F - Y) ** 2, axis=-1)
 
         def _conditional_mean(self, X: Any, F: Any) -> Any:
             return F

@@ -1,0 +1,85 @@
+"""The Gaussian q that models with tied sites start from."""
+
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from gpflow.config import default_float
+from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
+
+from .. import checks
+
+
+def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
+    """
+    Count the inducing variables of each latent function.
+
+    :param inducing_variable: The inducing variables.
+    :param kernel: The kernel.
+    """
+    num_inducing = int(inducing_variable.num_inducing)
+    several = isinstance(kernel, MultioutputKernel)
+    if several and not isinstance(inducing_variable, MultioutputInducingVariables):
+        return num_inducing * int(kernel.num_latent_gps)  # all outputs in one Gaussian
+    return num_inducing
+
+
+def check_q(
+    q_mu: Any, q_sqrt: Any, size: int, num_latent_gps: int, q_diag: bool
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Check the Gaussian to start from, and fill in the prior's where it is not given.
+
+    :param q_mu: Means [M, L], or None.
+    :param q_sqrt: Lower triangular square roots [L, M, M], or if ``q_diag`` standard deviations
+        [M, L], or None.
+    :param size: M.
+    :param num_latent_gps: L where both are None.
+    :param q_diag: Whether covariances are diagonal.
+    :raises ValueError: If they are not as said here.
+    """
+    q_mu, q_sqrt = (
+        None if value is None else np.asarray(value, default_float()) for value in (q_mu, q_sqrt)
+    )
+    axes = (q_mu, -1), (q_sqrt, -1 if q_diag else 0)
+    given = [value.shape[axis] for value, axis in axes if np.ndim(value)]
+    num_latent = checks.check_positive("num_latent_gps", given[0] if given else num_latent_gps)
+    of_root = (size, num_latent) if q_diag else (num_latent, size, size)
+    for name, value, shape in (("q_mu", q_mu, (size, num_latent)), ("q_sqrt", q_sqrt, of_root)):
+        if value is not None:
+            _check_array(name, value, shape)
+    if q_sqrt is not None:
+        _check_roots(q_sqrt, q_diag)
+    mean = np.zeros([size, num_latent], default_float()) if q_mu is None else q_mu
+    if q_sqrt is None and q_diag:
+        return mean, np.ones_like(mean)
+    if q_sqrt is None:
+        return mean, np.tile(np.eye(size, dtype=default_float()), [num_latent, 1, 1])
+    return mean, q_sqrt
+
+
+def _check_array(name: str, value: AnyNDArray, shape: tuple[int, ...]) -> None:
+    if value.shape != shape:
+        raise ValueError(
+            f"{name}: got shape {value.shape}, expected {shape}, which q_diag and the numbers of"
+            " inducing variables and latent functions ask for. Reshape it, or leave it out."
+        )
+    if not np.isfinite(value).all():
+        raise ValueError(
+            f"{name}: got NaN or infinity, expected finite numbers. Leave it out to start from"
+            " the prior's."
+        )
+
+
+def _check_roots(q_sqrt: AnyNDArray, q_diag: bool) -> None:
+    if q_diag and not (q_sqrt > 0.0).all():
+        raise ValueError(
+            "q_sqrt: got numbers that are not above 0 with q_diag=True, expected standard"
+            " deviations. Use numpy.abs of them, or leave it out."
+        )
+    if not q_diag and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
+        raise ValueError(
+            "q_sqrt: got matrices with entries above the diagonal or zeros on it, expected lower"
+            " triangular square roots of covariances. Use numpy.linalg.cholesky of them."
+        )

@@ -1,0 +1,154 @@
+"""``model.data = (X, Y)`` and ``model.alpha = 0.3``: checked, and never lost on compiled code."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+from helpers import assert_close, regression_problem
+
+import gpflow_pep as pep
+
+OLD = regression_problem(1, num_data=12, num_inducing=4)
+NEW = regression_problem(2, num_data=9)
+
+
+def _regression(data: Any = OLD.data, **options: Any) -> pep.PEPRegression:
+    return pep.PEPRegression(data, OLD.kernel(), OLD.Z, noise_variance=0.1, **options)
+
+
+def _point(data: Any = OLD.data, **options: Any) -> pep.PEP:
+    return pep.PEP(
+        data, OLD.kernel(), gpflow.likelihoods.Gaussian(0.1), OLD.Z, tolerance=1e-10, **options
+    )
+
+
+each_model = pytest.mark.parametrize(
+    "create",
+    [
+        pytest.param(_regression, id="PEPRegression"),
+        pytest.param(_point, id="PEP", marks=pytest.mark.slow),
+    ],
+)
+
+
+def _variables() -> tuple[tf.Variable, ...]:
+    return tuple(tf.Variable(part, shape=[None, part.shape[1]]) for part in OLD.data)
+
+
+@each_model
+def test_data_that_replace_constants(create: Any) -> None:
+    model = create()
+    compiled = tf.function(model.training_loss)
+    compiled()
+    model.data = NEW.data
+    assert model.num_data == 9
+    fresh = create(NEW.data)
+    assert_close(model.training_loss(), fresh.training_loss(), rtol=1e-9)
+    for one, other in zip(model.predict_f(OLD.Xnew), fresh.predict_f(OLD.Xnew)):
+        assert_close(one, other, rtol=1e-8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"have been replaced(.|\n)*anew"):
+        compiled()
+    assert_close(tf.function(model.training_loss)(), fresh.training_loss(), rtol=1e-9)
+
+
+@each_model
+def test_data_in_variables_are_assigned(create: Any) -> None:
+    model = create(_variables())
+    compiled = tf.function(model.training_loss)
+    compiled()
+    model.data = NEW.data
+    assert isinstance(model.data[0], tf.Variable)
+    assert_close(compiled(), create(NEW.data).training_loss(), rtol=1e-9)
+    assert compiled.experimental_get_tracing_count() == 1
+
+
+@each_model
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        ((NEW.X, NEW.Y[:3]), "got 9 and 3 rows"),
+        ((NEW.X[:, :1], NEW.Y), "X: got 1 column.*expected 2"),
+        ((NEW.X, np.hstack([NEW.Y, NEW.Y])), "Y: got 2 column.*expected 1"),
+        ((NEW.X * np.nan, NEW.Y), "X: got NaN"),
+        (NEW.X, "expected a pair"),
+    ],
+)
+def test_data_that_are_refused(create: Any, data: Any, said: str) -> None:
+    model = create()
+    before = float(model.training_loss())
+    with pytest.raises(ValueError, match=said):
+        model.data = data
+    assert float(model.training_loss()) == pytest.approx(before, rel=1e-9)
+    assert model.num_data == 12
+
+
+def test_data_of_blocks_neighbours_and_powers_of_rows() -> None:
+    others = regression_problem(5, num_data=12).data
+    in_blocks = _regression(blocks=np.arange(12) // 4)
+    in_blocks.data = others
+    expected = _regression(others, blocks=np.arange(12) // 4)
+    assert_close(in_blocks.training_loss(), expected.training_loss())
+    with pytest.raises(ValueError, match="got 9 rows for a model with blocks of 12"):
+        in_blocks.data = NEW.data
+    with_neighbours = _regression(neighbours=3)
+    with_neighbours.data = NEW.data
+    expected = _regression(NEW.data, neighbours=3)
+    assert_close(with_neighbours.training_loss(), expected.training_loss())
+    of_rows = _regression(alpha=np.full(12, 0.3))
+    with pytest.raises(ValueError, match="got 9 rows for a model with 12 powers"):
+        of_rows.data = NEW.data
+    of_rows.alpha = 0.3
+    of_rows.data = NEW.data
+    assert_close(of_rows.training_loss(), _regression(NEW.data, alpha=0.3).training_loss())
+
+
+@each_model
+def test_a_power_that_is_assigned(create: Any) -> None:
+    model = create(alpha=0.5)
+    parameter, compiled = model.alpha, tf.function(model.training_loss)
+    compiled()
+    model.alpha = 0.3
+    assert model.alpha is parameter
+    assert_close(compiled(), create(alpha=0.3).training_loss(), rtol=1e-9)
+    assert compiled.experimental_get_tracing_count() == 1
+    for bad in (1.3, np.nan, "half", np.full(5, 0.5)):
+        with pytest.raises(ValueError, match="alpha: got"):
+            model.alpha = bad
+        assert float(model.alpha.numpy()) == 0.3
+    powers = np.linspace(0.0, 1.0, 12)
+    model.alpha = powers  # another shape: what is compiled does not know of it
+    assert_close(model.training_loss(), create(alpha=powers).training_loss(), rtol=1e-9)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="have been replaced"):
+        compiled()
+
+
+def test_a_power_that_the_conditional_does_not_know() -> None:
+    model = _point(alpha=0.0, conditional="scaled")
+    with pytest.raises(ValueError, match="between 0 and 1 with conditional='scaled'"):
+        model.alpha = 0.5
+    assert float(model.alpha.numpy()) == 0.0
+
+
+def test_point_sites_take_data_and_powers() -> None:
+    """What of them needs no compiled function."""
+    model = _point(alpha=0.5)
+    model.data = NEW.data
+    model.alpha = 0.3
+    assert_close(model.training_loss(), _point(NEW.data, alpha=0.3).training_loss(), rtol=1e-9)
+
+
+def test_tied_models() -> None:
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    model = pep.APEP(SquaredExponential(), likelihood, OLD.Z, num_data=12, alpha=0.5)
+    compiled = tf.function(model.training_loss)
+    before = float(compiled(OLD.data))
+    model.alpha = 0.0
+    assert float(compiled(OLD.data)) != before
+    assert_close(compiled(OLD.data), -model.elbo(OLD.data))
+    with pytest.raises(ValueError, match=r"got shape \(2,\), expected one number"):
+        model.alpha = [0.1, 0.2]
+    with pytest.raises(ValueError, match=r"data: got an assignment to .*, which holds none"):
+        model.data = OLD.data

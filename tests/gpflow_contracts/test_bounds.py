@@ -1,0 +1,127 @@
+"""What GPflow's models have: elbo, fitc_log_marginal_likelihood, prior_kl and q_diag."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.kernels import SquaredExponential
+from helpers import assert_close, regression_problem
+
+import gpflow_pep as pep
+
+PROBLEM = regression_problem(3, num_data=12, num_inducing=4, num_outputs=2)
+#: The other two have the same code but for the energy.
+each_tied = pytest.mark.parametrize(
+    "model_class",
+    [
+        pep.APEP,
+        pytest.param(pep.ARPEP, marks=pytest.mark.slow),
+        pytest.param(pep.RPAPEP, marks=pytest.mark.slow),
+    ],
+)
+
+
+def _regression(**options: Any) -> pep.PEPRegression:
+    noise = PROBLEM.noise_variance
+    return pep.PEPRegression(
+        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=noise, **options
+    )
+
+
+def _gpflows(model_class: Any) -> Any:
+    noise = PROBLEM.noise_variance
+    return model_class(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=noise)
+
+
+def test_elbo_is_that_of_sgpr() -> None:
+    sgpr, model = _gpflows(gpflow.models.SGPR), _regression(alpha=0.0)
+    assert_close(model.elbo(), sgpr.elbo(), rtol=1e-10)
+    compiled = tf.function(model.elbo)
+    assert_close(compiled(), sgpr.elbo(), rtol=1e-10)
+    model.alpha = 0.5
+    for elbo in (model.elbo, compiled):
+        with pytest.raises(
+            (ValueError, tf.errors.InvalidArgumentError),
+            match=r"elbo: got a power alpha above 0(.|\n)*pep_log_marginal_likelihood",
+        ):
+            elbo()
+
+
+def test_elbo_of_point_sites() -> None:
+    likelihood = gpflow.likelihoods.Gaussian(PROBLEM.noise_variance)
+    model = pep.PEP(PROBLEM.data, PROBLEM.kernel(), likelihood, PROBLEM.Z, alpha=0.0)
+    assert_close(model.elbo(), _gpflows(gpflow.models.SGPR).elbo(), rtol=1e-9)
+    model.alpha = np.where(np.arange(12) == 3, 0.1, 0.0)
+    with pytest.raises(ValueError, match="expected 0 for all rows"):
+        model.elbo()
+
+
+def test_fitc_is_that_of_gprfitc() -> None:
+    fitc, model = _gpflows(gpflow.models.GPRFITC), _regression(alpha=1.0)
+    assert_close(model.fitc_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
+    model.alpha = 0.9
+    with pytest.raises(ValueError, match=r"got a power alpha below 1.*model.alpha = 1.0"):
+        model.fitc_log_marginal_likelihood()
+    in_blocks = _regression(alpha=1.0, blocks=np.arange(12) // 3)
+    with pytest.raises(ValueError, match=r"got a model with blocks.*PITC"):
+        in_blocks.fitc_log_marginal_likelihood()
+
+
+@each_tied
+@pytest.mark.parametrize("q_diag", [False, True])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_same_parts_as_svgp(model_class: Any, q_diag: bool, whiten: bool) -> None:
+    rng = np.random.default_rng(0)
+    q_sqrt = rng.uniform(0.3, 1.0, (4, 2))
+    if not q_diag:
+        q_sqrt = np.tril(0.2 * rng.standard_normal((2, 4, 4))) + 0.5 * np.eye(4)
+    options: dict[str, Any] = {
+        "q_mu": rng.standard_normal((4, 2)),
+        "q_sqrt": q_sqrt,
+        "q_diag": q_diag,
+        "whiten": whiten,
+        "num_data": 30,
+    }
+    likelihood = gpflow.likelihoods.Gaussian(0.3)
+    arguments = PROBLEM.kernel(), likelihood, PROBLEM.Z
+    ours = model_class(*arguments, alpha=0.0, **options)
+    svgp = gpflow.models.SVGP(*arguments, **options)
+    assert_close(ours.prior_kl(), svgp.prior_kl(), rtol=1e-9)
+    assert_close(ours.elbo(PROBLEM.data), svgp.elbo(PROBLEM.data), rtol=1e-9)
+    assert ours.q_sqrt.shape == svgp.q_sqrt.shape
+    for full_cov in (False, True):
+        expected = svgp.predict_f(PROBLEM.Xnew, full_cov=full_cov)
+        for one, other in zip(ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected):
+            assert_close(one, other, rtol=1e-9)
+    ours.alpha = 0.5
+    with pytest.raises(ValueError, match="elbo: got a power alpha above 0"):
+        ours.elbo(PROBLEM.data)
+
+
+@pytest.mark.slow
+def test_a_diagonal_q_starts_from_the_prior_and_is_trained() -> None:
+    arguments = SquaredExponential(), gpflow.likelihoods.Gaussian(0.1), PROBLEM.Z
+    model = pep.ARPEP(*arguments, num_latent_gps=2, num_data=12, q_diag=True, alpha=0.5)
+    assert_close(model.prior_kl(), 0.0, scale=1.0)
+    closure = model.training_loss_closure(PROBLEM.data, compile=True)
+    before = float(closure())
+    gpflow.optimizers.Scipy().minimize(
+        closure, model.trainable_variables, compile=False, options={"maxiter": 5}
+    )
+    assert float(closure()) < before - 1.0
+    assert np.all(model.q_sqrt.numpy() > 0.0)
+
+
+@pytest.mark.parametrize(
+    "q_sqrt, said",
+    [
+        (-np.ones((4, 1)), "above 0 with q_diag=True"),
+        (np.ones((1, 4, 4)), r"got shape \(1, 4, 4\), expected \(4, 4\)"),
+    ],
+)
+def test_a_diagonal_q_that_is_none(q_sqrt: Any, said: str) -> None:
+    arguments = SquaredExponential(), gpflow.likelihoods.Gaussian(), PROBLEM.Z
+    with pytest.raises(ValueError, match=said):
+        pep.ARPEP(*arguments, num_data=12, q_diag=True, q_sqrt=q_sqrt)

@@ -1,0 +1,96 @@
+"""PEPRegression under ``SharedIndependent``, as users of GPflow's SVGP write several outputs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpflow.inducing_variables import (
+    InducingPoints,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import LinearCoregionalization, SharedIndependent
+from helpers import assert_close, gradients, regression_problem
+
+import gpflow_pep as pep
+
+PROBLEM = regression_problem(4, num_data=14, num_inducing=4, num_outputs=2)
+
+
+def _shared(Z: Any = PROBLEM.Z) -> SharedIndependentInducingVariables:
+    return SharedIndependentInducingVariables(InducingPoints(Z.copy()))
+
+
+def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
+    """The same model with the kernel in ``SharedIndependent``, and without."""
+    wrapped = SharedIndependent(PROBLEM.kernel(), 2)
+    options = {"noise_variance": 0.1, "alpha": 0.4, **options}
+    return (
+        pep.PEPRegression(PROBLEM.data, wrapped, _shared(), **options),
+        pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, **options),
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"conditional": "scaled"}, marks=pytest.mark.slow),
+        pytest.param({"blocks": np.arange(14) // 4}, marks=pytest.mark.slow),
+        pytest.param({"neighbours": 3}, marks=pytest.mark.slow),
+    ],
+    ids=["rows", "scaled", "blocks", "neighbours"],
+)
+def test_same_as_without(options: dict[str, Any]) -> None:
+    shared, plain = _pair(**options)
+    assert_close(shared.training_loss(), plain.training_loss(), rtol=1e-12)
+    of_shared = gradients(shared.training_loss, shared.trainable_variables)
+    of_plain = gradients(plain.training_loss, plain.trainable_variables)
+    for one, other in zip(of_shared, of_plain, strict=True):
+        assert_close(one, other, rtol=1e-10)
+    for full_cov in (False, True):
+        expected = plain.predict_f(PROBLEM.Xnew, full_cov=full_cov)
+        for of in (shared.predict_f, shared.posterior().predict_f):
+            for one, other in zip(of(PROBLEM.Xnew, full_cov=full_cov), expected):
+                assert_close(one, other, rtol=1e-9)
+    for one, other in zip(shared.compute_qu(), plain.compute_qu()):
+        assert_close(one, other, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_all_else_that_regression_has() -> None:
+    shared, plain = _pair(alpha=0.0)
+    assert_close(shared.elbo(), plain.elbo(), rtol=1e-12)
+    assert_close(shared.upper_bound(), plain.upper_bound(), rtol=1e-12)
+    assert_close(shared.loo_log_density(), plain.loo_log_density(), rtol=1e-12)
+    covariance = shared.predict_f(PROBLEM.Xnew, full_output_cov=True)[1]
+    assert covariance.shape == (6, 2, 2)
+    with_memory, other = (
+        pep.PEPRegression(
+            PROBLEM.data, model.kernel, model.inducing_variable, memory=model.remember()
+        )
+        for model in (shared, plain)
+    )
+    assert_close(with_memory.training_loss(), other.training_loss(), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "kernel, variables, said",
+    [
+        (SharedIndependent(PROBLEM.kernel(), 2), PROBLEM.Z, "SharedIndependentInducingVariables"),
+        (SharedIndependent(PROBLEM.kernel(), 3), _shared(), "kernel: got 3.*expected 2"),
+        (
+            SharedIndependent(PROBLEM.kernel(), 2),
+            SeparateIndependentInducingVariables([InducingPoints(PROBLEM.Z)] * 2),
+            "expected those that all latent functions share",
+        ),
+        (
+            LinearCoregionalization([PROBLEM.kernel()] * 2, np.eye(2)),
+            _shared(),
+            "LinearCoregionalization, expected a kernel of one output.*SharedIndependent",
+        ),
+    ],
+)
+def test_others_are_refused(kernel: Any, variables: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        pep.PEPRegression(PROBLEM.data, kernel, variables)
