@@ -2,7 +2,7 @@
 Regression, and what alpha does
 ===============================
 
-Two hundred noisy values of a function, ten inducing points, and the power ``alpha`` that decides which
+Two hundred noisy values of a function, seven inducing points, and the power ``alpha`` that decides which
 approximation is trained: 0 is the variational bound of ``SGPR``, 1 is FITC (``GPRFITC``), and 0.5 is
 between the two.
 """
@@ -40,7 +40,7 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 # here is the kernel, the noise variance and the inducing points, and says how it went.
 
 kernel = gpflow.kernels.SquaredExponential()
-points = pep.selection.kmeans(X, 10, seed=0)
+points = pep.selection.kmeans(X, 7, seed=0)
 model = pep.models.PEPRegression((X, Y), kernel, points, alpha=0.5, noise_variance=0.1)
 record = pep.training.maximise(model)
 print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.message}")
@@ -66,7 +66,7 @@ exact = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential(), noise_var
 pep.training.maximise(exact)
 models = {"exact": exact}
 for alpha in (0.0, 0.5, 1.0):
-    points = pep.selection.kmeans(X, 10, seed=0)
+    points = pep.selection.kmeans(X, 7, seed=0)
     kernel = gpflow.kernels.SquaredExponential()
     models[f"alpha {alpha}"] = pep.models.PEPRegression(
         (X, Y), kernel, points, alpha=alpha, noise_variance=0.1
@@ -81,6 +81,10 @@ for name, one in models.items():
     print(f"{name:10} {log_z:7.2f}    {noise:.4f}       {score:.4f}")
 
 # %%
+# At 1 the noise variance is learnt too small, and held-out rows pay for it: variance that inducing points
+# leave over passes for noise there, which is how FITC explains noise away. At 0 it is a little too large.
+# Power EP between the two is closest to exact regression.
+#
 # What they look like
 # -------------------
 

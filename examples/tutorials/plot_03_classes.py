@@ -47,7 +47,7 @@ models = {
     f"RobustMax, alpha {alpha}": train(gpflow.likelihoods.MultiClass(3), alpha, 40)
     for alpha in (0.0, 0.5, 1.0)
 }
-models["Softmax, alpha 0.5"] = train(gpflow.likelihoods.Softmax(3), 0.5, 4)
+models["Softmax, alpha 0.5"] = train(gpflow.likelihoods.Softmax(3), 0.5, 10)
 
 # %%
 # ``predict_log_density`` is the log probability of the true class, ``predict_y`` has all of them.
