@@ -2,10 +2,10 @@
 
 import os
 import pkgutil
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -13,9 +13,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import gpflow_pep
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-import inventories
 
 project = "gpflow_pep"
 author = "The gpflow_pep contributors"
@@ -64,11 +61,15 @@ copybutton_prompt_text = r"^(\$|host\d\$) "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = False
 
-intersphinx_mapping = inventories.mapping(HERE / "_build" / "inventories")
+intersphinx_mapping = run_path(str(HERE / "inventories.py"))["mapping"](
+    HERE / "_build" / "inventories"
+)
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/tutorials",
     "gallery_dirs": "tutorials",
+    # One starts processes of its own, and shows what they printed.
+    "filename_pattern": r"plot_(?!07)",
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "capture_repr": (),

@@ -14,7 +14,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
-import numpy as np
+import tensorflow as tf
 import trieste
 from trieste.models.gpflow import SparseGaussianProcessRegression
 from trieste.objectives import ScaledBranin
@@ -24,15 +24,13 @@ import gpflow_pep as pep
 
 def main() -> None:
     """Run sixteen steps from eight points."""
-    np.random.seed(0)
+    tf.random.set_seed(0)
     observer = trieste.objectives.utils.mk_observer(ScaledBranin.objective)
     space = ScaledBranin.search_space
     data = observer(space.sample_halton(8, seed=0))
     kernel = gpflow.kernels.Matern52(lengthscales=[0.3, 0.3])
     Z = space.sample_halton(100, seed=1).numpy()
-    model = pep.models.PEPRegression(
-        data.astuple(), kernel, Z, alpha=0.5, noise_variance=1e-4
-    )
+    model = pep.models.PEPRegression(data.astuple(), kernel, Z, alpha=0.5, noise_variance=1e-4)
     gpflow.set_trainable(model.likelihood, False)
     gpflow.set_trainable(model.inducing_variable, False)
     optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, space)

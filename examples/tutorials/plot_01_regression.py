@@ -2,9 +2,9 @@
 Regression, and what alpha does
 ===============================
 
-Two hundred noisy values of a function, seven inducing points, and the power ``alpha`` that decides which
-approximation is trained: 0 is the variational bound of ``SGPR``, 1 is FITC (``GPRFITC``), and 0.5 is
-between the two.
+Two hundred noisy values of a function, seven inducing points, and the power ``alpha`` that decides
+which approximation is trained: 0 is the variational bound of ``SGPR``, 1 is FITC (``GPRFITC``), and
+0.5 is between the two.
 """
 
 # %%
@@ -35,9 +35,10 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 # One model
 # ---------
 #
-# The constructor is that of ``gpflow.models.SGPR`` with ``alpha`` added. Inducing points start at centres
-# of clusters; :func:`maximise <gpflow_pep.training.maximise>` trains everything that is trainable, which
-# here is the kernel, the noise variance and the inducing points, and says how it went.
+# The constructor is that of ``gpflow.models.SGPR`` with ``alpha`` added. Inducing points start at
+# centres of clusters; :func:`maximise <gpflow_pep.training.maximise>` trains everything that is
+# trainable, which here is the kernel, the noise variance and the inducing points, and says how it
+# went.
 
 kernel = gpflow.kernels.SquaredExponential()
 points = pep.selection.kmeans(X, 7, seed=0)
@@ -46,8 +47,9 @@ record = pep.training.maximise(model)
 print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.message}")
 
 # %%
-# GPflow's own ``gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)`` does
-# too. Predictions are GPflow's: ``predict_f`` of the function, ``predict_y`` of new values with their noise.
+# GPflow's own ``gpflow.optimizers.Scipy().minimize(model.training_loss,
+# model.trainable_variables)`` does too. Predictions are GPflow's: ``predict_f`` of the function,
+# ``predict_y`` of new values with their noise.
 
 mean, variance = model.predict_y(X_test)
 inside = np.abs(Y_test - mean) < 1.645 * np.sqrt(variance)
@@ -58,9 +60,10 @@ print(f"noise standard deviation: {np.sqrt(model.likelihood.variance.numpy()):.3
 # Three powers
 # ------------
 #
-# The same start, three values of ``alpha``, beside exact Gaussian process regression. Only at 0 is log Z a
-# lower bound of exact regression's, so larger values of log Z say nothing about which power is better;
-# held-out rows do. The score is the mean log density of the test values: higher is better.
+# The same start, three values of ``alpha``, beside exact Gaussian process regression. Only at 0 is
+# log Z a lower bound of exact regression's, so larger values of log Z say nothing about which power
+# is better; held-out rows do. The score is the mean log density of the test values: higher is
+# better.
 
 exact = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential(), noise_variance=0.1)
 pep.training.maximise(exact)
@@ -81,9 +84,9 @@ for name, one in models.items():
     print(f"{name:10} {log_z:7.2f}    {noise:.4f}       {score:.4f}")
 
 # %%
-# At 1 the noise variance is learnt too small, and held-out rows pay for it: variance that inducing points
-# leave over passes for noise there, which is how FITC explains noise away. At 0 it is a little too large.
-# Power EP between the two is closest to exact regression.
+# At 1 the noise variance is learnt too small, and held-out rows pay for it: variance that inducing
+# points leave over passes for noise there, which is how FITC explains noise away. At 0 it is a
+# little too large. Power EP between the two is closest to exact regression.
 #
 # What they look like
 # -------------------
@@ -104,5 +107,5 @@ axes[0].set_ylabel("y")
 # %%
 # Dashed is the truth, the band holds 90% of new values, and the red marks are the inducing points.
 #
-# **Next**: :doc:`/choosing` says which power to start from, and :doc:`/estimators` has the same model for
-# scikit-learn, with nothing to standardise.
+# **Next**: :doc:`/choosing` says which power to start from, and :doc:`/estimators` has the same
+# model for scikit-learn, with nothing to standardise.

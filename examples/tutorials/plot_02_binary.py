@@ -8,6 +8,8 @@ Labels 0 and 1, a decision boundary that no line makes, and how sure the model i
 # %%
 # The data: two half moons that overlap.
 
+from itertools import pairwise
+
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,10 +22,10 @@ X_train, labels_train = X[:300], labels[:300, None]
 X_test, labels_test = X[300:], labels[300:, None]
 
 # %%
-# :class:`PEPClassification <gpflow_pep.models.PEPClassification>` checks the labels and takes GPflow's
-# ``Bernoulli()`` for two of them, because the likelihood is ``None``. There are no variational parameters
-# to train: each row has a *site*, and an inner loop brings all of them to the fixed point of Power EP
-# whenever something is computed.
+# :class:`PEPClassification <gpflow_pep.models.PEPClassification>` checks the labels and takes
+# GPflow's ``Bernoulli()`` for two of them, because the likelihood is ``None``. There are no
+# variational parameters to train: each row has a *site*, and an inner loop brings all of them to
+# the fixed point of Power EP whenever something is computed.
 
 model = pep.models.PEPClassification(
     (X_train, labels_train),
@@ -36,8 +38,8 @@ record = pep.training.maximise(model, tolerance=1e-4, window=10)
 print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.message}")
 
 # %%
-# How the last run of the inner loop went: the number of sweeps over the rows, how far the sites are from
-# their fixed point, and whether that is within the tolerance.
+# How the last run of the inner loop went: the number of sweeps over the rows, how far the sites are
+# from their fixed point, and whether that is within the tolerance.
 
 model.update_sites()
 info = model.last_inference
@@ -79,15 +81,17 @@ ax.set(xlabel="first input", ylabel="second input")
 # Are the probabilities right?
 # ----------------------------
 #
-# Of the rows that were given a probability near 0.8, some 80% should come true.
-# :func:`calibration <gpflow_pep.metrics.calibration>` counts in bins.
+# Of the rows that were given a probability near 0.8, some 80% should come true. :func:`calibration
+# <gpflow_pep.metrics.calibration>` counts in bins.
 
 grid = np.linspace(0.0, 1.0, 6)
 given = model.predict_y(X_test)[0].numpy()[:, 0]
-for low, high in zip(grid[:-1], grid[1:]):
+for low, high in pairwise(grid):
     rows = (given >= low) & (given <= high)
-    print(f"given {low:.1f} to {high:.1f}: {rows.sum():3d} rows, {labels_test[rows].mean():.2f} are 1")
+    print(
+        f"given {low:.1f} to {high:.1f}: {rows.sum():3d} rows, {labels_test[rows].mean():.2f} are 1"
+    )
 
 # %%
-# A hundred rows do not say more than that. **Next**: :doc:`plot_03_classes`, and :doc:`/likelihoods` for
-# what ``PEP`` does with other likelihoods.
+# A hundred rows do not say more than that. **Next**: :doc:`plot_03_classes`, and
+# :doc:`/likelihoods` for what ``PEP`` does with other likelihoods.

@@ -2,12 +2,13 @@
 Several classes
 ===============
 
-Three kinds of wine by what a chemist measured, two likelihoods that GPflow has for it, and three powers.
+Three kinds of wine by what a chemist measured, two likelihoods that GPflow has for it, and three
+powers.
 """
 
 # %%
-# The data come with scikit-learn. Inputs are standardised: the kernel starts with lengthscales that suit
-# inputs of size one.
+# The data come with scikit-learn. Inputs are standardised: the kernel starts with lengthscales that
+# suit inputs of size one.
 
 import gpflow
 import matplotlib.pyplot as plt
@@ -26,9 +27,10 @@ X_train, X_test = (X_train - centre) / scale, (X_test - centre) / scale
 print(f"{len(X_train)} rows to train on, {len(X_test)} to test, {X.shape[1]} inputs")
 
 # %%
-# RobustMax (``MultiClass``) says: the class whose latent function is the largest is the label, but for one
-# row in a thousand. Softmax is smooth, and takes longer, because its integral has no closed form. Each
-# class has a latent function of its own; here they share the kernel and the inducing points.
+# RobustMax (``MultiClass``) says: the class whose latent function is the largest is the label, but
+# for one row in a thousand. Softmax is smooth, and takes longer, because its integral has no closed
+# form. Each class has a latent function of its own; here they share the kernel and the inducing
+# points.
 
 
 def train(likelihood, alpha, iterations):
@@ -60,9 +62,8 @@ for name, model in models.items():
     print(f"{name:22} {error:.3f}   {density:.4f}")
 
 # %%
-# The rows in the plane of the two inputs that matter most: those with the shortest lengthscales would show
-# it if each input had its own. Here we simply take alcohol and flavanoids, and mark the test rows that
-# the model is least sure of.
+# The rows in the plane of two of the inputs, with circles around the five test rows that the model
+# is least sure of, whose probabilities are printed.
 
 model = models["RobustMax, alpha 0.5"]
 probability = model.predict_y(X_test)[0].numpy()
@@ -78,6 +79,6 @@ for row in unsure:
     print(f"true class {y_test[row, 0]}: " + " ".join(f"{p:.3f}" for p in probability[row]))
 
 # %%
-# Circles are around the five rows with the least certain prediction, whose probabilities are printed.
-# **Next**: with many rows, minibatches in :doc:`plot_06_large_data`; labels that are words, in
-# :doc:`plot_14_tables`.
+# On so few rows the scores do not tell the powers apart, and rows that are easily told apart suit
+# :math:`\alpha = 0`; :doc:`/choosing` has data where it is otherwise. **Next**: with many rows,
+# minibatches in :doc:`plot_06_large_data`; labels that are words, in :doc:`plot_14_tables`.

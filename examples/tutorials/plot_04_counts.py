@@ -2,8 +2,9 @@
 Counts and outliers
 ===================
 
-Two data sets that Gaussian noise does not fit: whole numbers that cannot be negative, and measurements of
-which some are simply wrong. :class:`PEP <gpflow_pep.models.PEP>` takes GPflow's likelihoods for both.
+Two data sets that Gaussian noise does not fit: whole numbers that cannot be negative, and
+measurements of which some are simply wrong. :class:`PEP <gpflow_pep.models.PEP>` takes GPflow's
+likelihoods for both.
 """
 
 import gpflow
@@ -34,11 +35,12 @@ model = pep.models.PEP(
 pep.training.maximise(model, tolerance=1e-4, window=10)
 f_mean, f_variance = (np.ravel(part) for part in model.predict_f(X_new))
 y_mean, y_variance = (np.ravel(part) for part in model.predict_y(X_new))
-print(f"largest expected count {y_mean.max():.2f}, its standard deviation {np.sqrt(y_variance.max()):.2f}")
+top = np.argmax(y_mean)
+print(f"largest mean count {y_mean[top]:.2f}, standard deviation {np.sqrt(y_variance[top]):.2f}")
 
 # %%
-# The band is of the rate: quantiles of f go through the exponential. ``predict_y`` has the mean and the
-# variance of the counts themselves, which are larger.
+# The band is of the rate: quantiles of f go through the exponential. ``predict_y`` has the mean and
+# the variance of the counts themselves, which are larger.
 
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 ax.plot(X, counts, ".", color="0.6", label="counts")
@@ -53,8 +55,8 @@ ax.legend()
 # Outliers
 # --------
 #
-# One measurement in ten is anywhere. Gaussian noise has to grow until it covers them; Student's t lets
-# them be where they are.
+# One measurement in ten is anywhere. Gaussian noise has to grow until it covers them; Student's t
+# lets them be where they are.
 
 Y = np.sin(1.5 * X) + 0.1 * rng.standard_normal(X.shape)
 wrong = rng.random(len(Y)) < 0.1
@@ -73,9 +75,9 @@ for each in (gaussian, robust):
     pep.training.maximise(each, tolerance=1e-4, window=10, max_iterations=60)
 
 # %%
-# Student's t is not log-concave: sites may have a negative precision, and at large alpha there may be no
-# proper fixed point at all. Look at the record, and take a smaller alpha where it does not converge
-# (:doc:`/troubleshooting`).
+# Student's t is not log-concave: sites may have a negative precision, and at large alpha there may
+# be no proper fixed point at all. Look at the record, and take a smaller alpha where it does not
+# converge (:doc:`/troubleshooting`).
 
 robust.update_sites()
 info = robust.last_inference

@@ -2,9 +2,9 @@
 Noise that varies
 =================
 
-Measurements whose noise depends on where they were taken. Three ways, from what you know to what has to
-be learnt: a variance for each input that is given, a function with parameters that are trained, and a
-second Gaussian process for the noise.
+Measurements whose noise depends on where they were taken. Three ways, from what you know to what
+has to be learnt: a variance for each input that is given, a function with parameters that are
+trained, and a second Gaussian process for the noise.
 """
 
 import gpflow
@@ -36,16 +36,18 @@ def points():
     return pep.selection.kmeans(X, 12, seed=0)
 
 
-constant = pep.models.PEPRegression((X, Y), gpflow.kernels.SquaredExponential(), points(), alpha=0.5)
+constant = pep.models.PEPRegression(
+    (X, Y), gpflow.kernels.SquaredExponential(), points(), alpha=0.5
+)
 pep.training.maximise(constant, tolerance=1e-4, window=10)
 
 # %%
 # A function of the input
 # -----------------------
 #
-# GPflow's ``Gaussian`` takes a function for its scale, and ``PEPRegression`` stays in closed form. Any
-# ``gpflow.functions.Function`` will do; this one is a bump whose place, width and height are trained, on a
-# floor. Where the noise is known, return it, and train nothing.
+# GPflow's ``Gaussian`` takes a function for its scale, and ``PEPRegression`` stays in closed form.
+# Any ``gpflow.functions.Function`` will do; this one is a bump whose place, width and height are
+# trained, on a floor. Where the noise is known, return it, and train nothing.
 
 
 class Bump(gpflow.functions.Function):
@@ -70,14 +72,14 @@ function = pep.models.PEPRegression(
 )
 pep.training.maximise(function, tolerance=1e-4, window=10)
 bump = function.likelihood.scale
-print(f"the bump is at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth is 4.00, 0.80")
+print(f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth: 4.00, 0.80")
 
 # %%
 # A second Gaussian process
 # -------------------------
 #
-# Where no form is known, ``HeteroskedasticTFPConditional`` has two latent functions: the mean, and the log
-# of the scale. ``PEP`` integrates the first in closed form (:doc:`/tilted`).
+# Where no form is known, ``HeteroskedasticTFPConditional`` has two latent functions: the mean, and
+# the log of the scale. ``PEP`` integrates the first in closed form (:doc:`/tilted`).
 
 process = pep.models.PEP(
     (X, Y),
@@ -120,8 +122,9 @@ for ax, (name, model) in zip(axes, models.items()):
     ax.set(title=name, xlabel="x")
 
 # %%
-# Bands hold 90% of new values; dashed are those of the truth. With one noise the band is too wide at the
-# sides and too narrow around 4.
+# Bands hold 90% of new values; dashed are those of the truth. With one noise the band is too wide
+# at the sides and too narrow around 4.
 #
-# FITC (``alpha=1``) has something of this built in: variance that inducing points leave over counts as
-# noise there. That is an accident of the approximation; say it in the likelihood where you mean it.
+# FITC (``alpha=1``) has something of this built in: variance that inducing points leave over counts
+# as noise there. That is an accident of the approximation; say it in the likelihood where you mean
+# it.

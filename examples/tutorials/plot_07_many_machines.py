@@ -2,10 +2,11 @@
 Many machines
 =============
 
-The rows of a full-batch model spread over processes, which may be on many machines: each holds its own
-rows, and the numbers are those of one process with all of them. This script starts two processes on the
-machine it runs on. It was not run when this page was built, because two more processes would wait for
-each other there; its output is that of ``python examples/tutorials/plot_07_many_machines.py``.
+The rows of a full-batch model spread over processes, which may be on many machines: each holds its
+own rows, and the numbers are those of one process with all of them. This script starts two
+processes on the machine it runs on. It was not run when this page was built, because two more
+processes would wait for each other there; its output is that of ``python
+examples/tutorials/plot_07_many_machines.py``.
 """
 
 import json
@@ -37,10 +38,10 @@ def part(number):
 # What each process does
 # ----------------------
 #
-# The model is made of the process's own rows. What makes it a model of all rows is its training loss, in
-# which M x M sums go over the network, once for the value and once for the gradient. Parameters start
-# from the same numbers everywhere, so inducing points are not chosen from a process's own rows. Inside
-# ``sharded`` predictions are of all rows.
+# The model is made of the process's own rows. What makes it a model of all rows is its training
+# loss, in which M x M sums go over the network, once for the value and once for the gradient.
+# Parameters start from the same numbers everywhere, so inducing points are not chosen from a
+# process's own rows. Inside ``sharded`` predictions are of all rows.
 
 
 def work():
@@ -64,8 +65,8 @@ def work():
 # Start them
 # ----------
 #
-# On real machines the same command runs on each, with a ``TF_CONFIG`` that names all of them and itself.
-# Here two ports of this machine stand for two hosts.
+# On real machines the same command runs on each, with a ``TF_CONFIG`` that names all of them and
+# itself. Here two ports of this machine stand for two hosts.
 
 
 def start():
@@ -78,7 +79,8 @@ def start():
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
         processes.append(subprocess.Popen([sys.executable, __file__], env=environment))
-    if any([process.wait() for process in processes]):
+    failures = [process.wait() for process in processes]
+    if any(failures):
         sys.exit("A process failed; its message is above.")
     together = [np.concatenate(column) for column in zip(part(0), part(1))]
     Z = np.linspace(-4.0, 4.0, 20)[:, None]
@@ -104,5 +106,5 @@ if __name__ == "__main__":
 #    :language: text
 #
 # ``PEP`` and ``PEPClassification`` train in the same way, and minibatches with
-# ``pep.training.fit(strategy=...)``: :doc:`/distributed` has both, what is refused, and what happens when
-# a process fails.
+# ``pep.training.fit(strategy=...)``: :doc:`/distributed` has both, what is refused, and what
+# happens when a process fails.

@@ -2,8 +2,9 @@
 Rows that come in batches
 =========================
 
-Rows arrive, are learnt from, and cannot be kept. :meth:`remember <gpflow_pep.models.PEPRegression.remember>`
-puts what they told into M² numbers; the next model takes these as ``memory``, and goes on.
+Rows arrive, are learnt from, and cannot be kept. :meth:`remember
+<gpflow_pep.models.PEPRegression.remember>` puts what they told into M² numbers; the next model
+takes these as ``memory``, and goes on.
 """
 
 import gpflow
@@ -17,9 +18,10 @@ X = np.sort(rng.uniform(0.0, 9.0, (300, 1)), axis=0)
 Y = np.sin(2.0 * X) + 0.2 * rng.standard_normal(X.shape)
 
 # %%
-# Three batches, in the order of x, which is the hardest: nothing of what was seen comes again. After each
-# there are seven more inducing points, chosen among the old ones and the new rows, and the
-# hyperparameters are trained on top of the memory. Only ``memory`` and ``Z`` go from one to the next.
+# Three batches, in the order of x, which is the hardest: nothing of what was seen comes again.
+# After each there are seven more inducing points, chosen among the old ones and the new rows, and
+# the hyperparameters are trained on top of the memory. Only ``memory`` and ``Z`` go from one to the
+# next.
 
 kernel = gpflow.kernels.SquaredExponential()
 memory, Z, after = None, np.zeros((0, 1)), []
@@ -59,6 +61,6 @@ axes[1].legend(loc="upper right")
 axes[-1].set_xlabel("x")
 
 # %%
-# Pale rows are gone, and the function is where it was. At ``alpha=1`` do not train the inducing points of
-# batches: :doc:`/streaming` says why, what is lost and what is frozen, and has the two other ways to go
-# on, which keep the rows or filter them.
+# Pale rows are gone, and the function is where it was. At ``alpha=1`` do not train the inducing
+# points of batches: :doc:`/streaming` says why, what is lost and what is frozen, and has the two
+# other ways to go on, which keep the rows or filter them.

@@ -2,8 +2,9 @@
 Active learning
 ===============
 
-Labels are dear: which row should be labelled next? One that the model can learn from. ``condition_on`` adds
-rows to a trained classifier; rows that were there keep their sites, so that a few sweeps are enough.
+Labels are dear: which row should be labelled next? One that the model can learn from.
+``condition_on`` adds rows to a trained classifier; rows that were there keep their sites, so that a
+few sweeps are enough.
 """
 
 import gpflow
@@ -19,10 +20,10 @@ labels = labels[:, None].astype(float)
 NUM_POOL, NUM_FIRST, NUM_MORE = 500, 6, 30  # the last 400 rows are for the test
 
 # %%
-# The entropy of y is largest where the probability p of label 1 is near a half; but it is so too where
-# classes overlap, and where no label will ever help. The information that a label has about f is what
-# remains without the noise of the labels: the entropy of y less the mean entropy of y given f (Houlsby et
-# al. 2011, *Bayesian Active Learning for Classification and Preference Learning*).
+# The entropy of y is largest where the probability p of label 1 is near a half; but it is so too
+# where classes overlap, and where no label will ever help. The information that a label has about f
+# is what remains without the noise of the labels: the entropy of y less the mean entropy of y given
+# f (Houlsby et al. 2011, *Bayesian Active Learning for Classification and Preference Learning*).
 
 nodes, weights = np.polynomial.hermite_e.hermegauss(32)
 weights = weights / weights.sum()
@@ -38,9 +39,9 @@ def probability_and_information(likelihood, mean, variance):
 
 
 # %%
-# One label at a time, by information and at random. Data that are ``tf.Variable`` of shape [None, D] let a
-# prediction that was compiled once go on for more rows. The kernel stays as it is; with real data train it
-# now and then.
+# One label at a time, by information and at random. Data that are ``tf.Variable`` of shape [None,
+# D] let a prediction that was compiled once go on for more rows. The kernel stays as it is; with
+# real data train it now and then.
 
 
 def learn(choose):
@@ -89,5 +90,5 @@ axes[1].plot(*X[asked].T, "o", color="black", markersize=5, fillstyle="none", la
 axes[1].legend()
 
 # %%
-# That is one run with one seed; :doc:`/streaming` says more of ``condition_on``. Where what is sought is a
-# minimum, see :doc:`plot_10_bayesian_optimisation`.
+# That is one run with one seed; :doc:`/streaming` says more of ``condition_on``. Where what is
+# sought is a minimum, see :doc:`plot_10_bayesian_optimisation`.

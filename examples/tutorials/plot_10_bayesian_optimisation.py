@@ -2,9 +2,9 @@
 Bayesian optimisation
 =====================
 
-Find the minimum of a function that is dear to evaluate: model what is known, and evaluate next where the
-model expects the largest improvement. First the loop itself, in twenty lines, and then trieste, which has
-all of it and takes these models as they are.
+Find the minimum of a function that is dear to evaluate: model what is known, and evaluate next
+where the model expects the largest improvement. First the loop itself, in twenty lines, and then
+trieste, which has all of it and takes these models as they are.
 """
 
 import gpflow
@@ -15,7 +15,8 @@ from scipy.stats import norm
 import gpflow_pep as pep
 
 # %%
-# Branin's function on the unit square, scaled as in trieste; its smallest value is -1.0474, in three places.
+# Branin's function on the unit square, scaled as in trieste; its smallest value is -1.0474, in
+# three places.
 
 
 def branin(X):
@@ -28,9 +29,10 @@ def branin(X):
 # The loop
 # --------
 #
-# Evaluations are exact, so the noise is small and fixed. With fewer than a hundred of them every row can
-# be an inducing point, and all powers are exact regression; the sparse model matters for the thousands of
-# rows of long runs, where this loop stays as it is. The kernel learns at every fifth step.
+# Evaluations are exact, so the noise is small and fixed. With fewer than a hundred of them every
+# row can be an inducing point, and all powers are exact regression; the sparse model matters for
+# the thousands of rows of long runs, where this loop stays as it is. The kernel learns at every
+# fifth step.
 
 rng = np.random.default_rng(0)
 candidates = rng.uniform(size=(2000, 2))
@@ -72,9 +74,10 @@ axes[1].legend()
 # With trieste
 # ------------
 #
-# trieste's ``SparseGaussianProcessRegression`` takes a ``PEPRegression`` where it takes an ``SGPR``, and
-# trains, updates and queries it. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the other pages are
-# not built with; this script and its output are of an environment of its own.
+# trieste's ``SparseGaussianProcessRegression`` takes a ``PEPRegression`` where it takes an
+# ``SGPR``, and trains, updates and queries it. trieste 4.6.1 needs TensorFlow 2.18 or earlier,
+# which the other pages are not built with; this script and its output are of an environment of its
+# own.
 #
 # .. literalinclude:: /../examples/trieste_loop.py
 #    :language: python

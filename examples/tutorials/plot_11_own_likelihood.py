@@ -2,9 +2,9 @@
 A likelihood of your own
 ========================
 
-Delays: errors that are small on one side and can be large on the other. GPflow has no such likelihood. A
-class with one method for the density is what GPflow asks for, and one function tells ``PEP`` where that
-density has its structure.
+Delays: errors that are small on one side and can be large on the other. GPflow has no such
+likelihood. A class with one method for the density is what GPflow asks for, and one function tells
+``PEP`` where that density has its structure.
 """
 
 import gpflow
@@ -19,10 +19,10 @@ import gpflow_pep as pep
 # The likelihood
 # --------------
 #
-# The skewed logistic density of z = (y - f) / scale, b exp(-z) / (1 + exp(-z))^(b + 1) / scale: symmetric
-# for b = 1, with a longer tail above for larger b. GPflow needs the log density of a row, and for
-# ``predict_y`` the mean and the variance of y given f. Write the density so that it is finite wherever
-# f is: softplus for log(1 + exp(-z)) does not overflow.
+# The skewed logistic density of z = (y - f) / scale, b exp(-z) / (1 + exp(-z))^(b + 1) / scale:
+# symmetric for b = 1, with a longer tail above for larger b. GPflow needs the log density of a row,
+# and for ``predict_y`` the mean and the variance of y given f. Write the density so that it is
+# finite wherever f is: softplus for log(1 + exp(-z)) does not overflow.
 
 
 class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
@@ -51,9 +51,9 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 # What PEP asks
 # -------------
 #
-# The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods here share: nodes
-# that are dense where the density has its structure. That is a *core*: its middle, the scale of what is
-# to be resolved, and half its length. Derivatives follow by themselves.
+# The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods here share:
+# nodes that are dense where the density has its structure. That is a *core*: its middle, the scale
+# of what is to be resolved, and half its length. Derivatives follow by themselves.
 
 
 @pep.tilted.scalar_factor.register(SkewedLogistic)
@@ -64,8 +64,8 @@ def _factor(likelihood, X, Y, alpha):
 
 
 # %%
-# Is it accurate? Compare with brute force before a model trusts it: a Gaussian much wider than the density,
-# one about as wide, and one much narrower.
+# Is it accurate? Compare with brute force before a model trusts it: a Gaussian much wider than the
+# density, one about as wide, and one much narrower.
 
 likelihood = SkewedLogistic(0.2, 3.0)
 one, y = np.ones([1, 1]), 0.7
@@ -127,5 +127,6 @@ ax.legend(ncols=2, fontsize=8)
 ax.set(xlabel="x", ylabel="y")
 
 # %%
-# Scale and skew trade places: several pairs of them fit 200 rows about as well. Which targets a likelihood
-# gives a probability, several latent functions, and a closed form in the place of quadrature: :doc:`/tilted`.
+# Scale and skew trade places: several pairs of them fit 200 rows about as well. Which targets a
+# likelihood gives a probability, several latent functions, and a closed form in the place of
+# quadrature: :doc:`/tilted`.

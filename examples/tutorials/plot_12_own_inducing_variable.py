@@ -2,9 +2,9 @@
 Inducing variables and kernels of your own
 ==========================================
 
-An inducing variable is any linear function of f whose covariances are known. This page adds two: the
-*derivative* of f at a point, and the blurred points that come with the package, and a kernel that is not
-GPflow's. No model has to know of any of them.
+An inducing variable is any linear function of f whose covariances are known. This page adds two:
+the *derivative* of f at a point, and the blurred points that come with the package, and a kernel
+that is not GPflow's. No model has to know of any of them.
 """
 
 import gpflow
@@ -22,10 +22,11 @@ import gpflow_pep as pep
 # Values and slopes
 # -----------------
 #
-# For each point z two variables: f(z) and f'(z). The class holds the points and says how many variables
-# there are; two functions, registered with GPflow, say how these vary together (``Kuu``, which adds the
-# jitter it is called with) and with f at rows (``Kuf``). Derive from ``InducingVariables`` and not from
-# ``InducingPoints``, whose rules for all kernels would silently be used for yours.
+# For each point z two variables: f(z) and f'(z). The class holds the points and says how many
+# variables there are; two functions, registered with GPflow, say how these vary together (``Kuu``,
+# which adds the jitter it is called with) and with f at rows (``Kuf``). Derive from
+# ``InducingVariables`` and not from ``InducingPoints``, whose rules for all kernels would silently
+# be used for yours.
 
 
 class ValuesAndSlopes(InducingVariables):
@@ -60,8 +61,8 @@ def _kuf(u, kernel, X):
 
 
 # %%
-# Six points each, kernel and noise as they are in the truth, nothing trained. Blurred points are averages of
-# f around a place (:doc:`/inducing`).
+# Six points each, kernel and noise as they are in the truth, nothing trained. Blurred points are
+# averages of f around a place (:doc:`/inducing`).
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0.0, 6.0, (150, 1))
@@ -99,8 +100,9 @@ ax.set(xlabel="x", ylabel="y", ylim=(-1.5, 1.9))
 # A kernel of your own
 # --------------------
 #
-# Derive from ``gpflow.kernels.Kernel`` and give ``K`` and ``K_diag``; with ``InducingPoints`` nothing else is
-# needed. This one says that f is an even function, f(x) = f(-x): half of it is seen, all of it is known.
+# Derive from ``gpflow.kernels.Kernel`` and give ``K`` and ``K_diag``; with ``InducingPoints``
+# nothing else is needed. This one says that f is an even function, f(x) = f(-x): half of it is
+# seen, all of it is known.
 
 
 class Even(gpflow.kernels.Kernel):
@@ -133,5 +135,5 @@ ax.legend()
 ax.set(xlabel="x", ylabel="y", ylim=(-3.0, 3.0))
 
 # %%
-# ``K_diag`` must be the diagonal of ``K``: it decides the variance that inducing points leave over, and a
-# wrong one is refused where that becomes negative.
+# ``K_diag`` must be the diagonal of ``K``: it decides the variance that inducing points leave over,
+# and a wrong one is refused where that becomes negative.

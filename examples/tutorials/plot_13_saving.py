@@ -2,8 +2,9 @@
 Saving and serving
 ==================
 
-Four ways to keep a trained model, from the one that needs the whole script to the one that needs only
-TensorFlow: a checkpoint, parameters as a dictionary, a pickled estimator, and a SavedModel that predicts.
+Four ways to keep a trained model, from the one that needs the whole script to the one that needs
+only TensorFlow: a checkpoint, parameters as a dictionary, a pickled estimator, and a SavedModel
+that predicts.
 """
 
 import pickle
@@ -37,8 +38,8 @@ print(expected.ravel())
 # A checkpoint
 # ------------
 #
-# ``tf.train.Checkpoint`` keeps all parameters, sites of ``PEP`` included. To read it, make the same model
-# again, from the same rows: a checkpoint has no code and no data.
+# ``tf.train.Checkpoint`` keeps all parameters, sites of ``PEP`` included. To read it, make the same
+# model again, from the same rows: a checkpoint has no code and no data.
 
 path = tf.train.Checkpoint(model=model).write(str(directory / "checkpoint"))
 other = make_model()
@@ -79,8 +80,9 @@ print(f"{size / 1024:.0f} KiB")
 # An estimator
 # ------------
 #
-# The :doc:`estimators </estimators>` can be pickled, and so kept with ``joblib``, sent to other processes
-# and put into pipelines. A pickle runs code when it is read: read only those that you wrote.
+# The :doc:`estimators </estimators>` can be pickled, and so kept with ``joblib``, sent to other
+# processes and put into pipelines. A pickle runs code when it is read: read only those that you
+# wrote.
 
 estimator = pep.estimators.PEPRegressor(num_inducing=12, random_state=0).fit(X, Y[:, 0])
 (directory / "estimator.pickle").write_bytes(pickle.dumps(estimator))
@@ -94,9 +96,9 @@ print(estimator.predict(X_new), again.predict(X_new))
 # ============================ ============================== ==================================
 # kept by                      needs to be read               for
 # ============================ ============================== ==================================
-# checkpoint                   the script, the rows           going on with training
-# dictionary of parameters     the script, the rows           looking at values, other programs
-# SavedModel                   TensorFlow                     predictions in production
-# pickle of an estimator       the same versions, trust       scikit-learn's tools
-# ``gpflow-pep compare``       this package                   :doc:`/compare`
+# checkpoint                   the script, the rows           going on with training dictionary of
+# parameters     the script, the rows           looking at values, other programs SavedModel
+# TensorFlow                     predictions in production pickle of an estimator       the same
+# versions, trust       scikit-learn's tools ``gpflow-pep compare``       this package
+# :doc:`/compare`
 # ============================ ============================== ==================================

@@ -2,13 +2,14 @@
 A table with words and gaps
 ===========================
 
-From a table as people have it, words, missing values and an ID, to predictions with intervals that were
-checked on rows held out: scikit-learn's tools around :class:`PEPRegressor
+From a table as people have it, words, missing values and an ID, to predictions with intervals that
+were checked on rows held out: scikit-learn's tools around :class:`PEPRegressor
 <gpflow_pep.estimators.PEPRegressor>`.
 """
 
 # %%
-# Prices of used instruments: a number to predict, a word, two numbers of which one has gaps, and an ID.
+# Prices of used instruments: a number to predict, a word, two numbers of which one has gaps, and an
+# ID.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,15 +33,16 @@ table = pd.DataFrame(
 )
 base = table["kind"].map({"violin": 900.0, "viola": 1100.0, "cello": 2000.0})
 table["price"] = (
-    base * (0.6 + 0.15 * table["condition"]) + 300.0 * np.log1p(table["age"])
+    base * (0.6 + 0.15 * table["condition"])
+    + 300.0 * np.log1p(table["age"])
     + 120.0 * rng.standard_normal(300)
 ).round(-1)
 table.loc[rng.random(300) < 0.15, "condition"] = np.nan
 print(table.head())
 
 # %%
-# What is done to each column is part of the pipeline, and so of what is trained on each fold. The ID says
-# nothing and is left out. Numbers need no scaling: the estimator does that.
+# What is done to each column is part of the pipeline, and so of what is trained on each fold. The
+# ID says nothing and is left out. Numbers need no scaling: the estimator does that.
 
 columns = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore"), ["kind"]),
@@ -84,5 +86,5 @@ axes[1].set(xlabel="age", ylabel="price at condition 3")
 axes[1].legend()
 
 # %%
-# From the command line, with the columns found out, several powers compared and a report: :doc:`/compare`.
-# What scikit-learn's own checks say of the estimators: :doc:`/estimators`.
+# From the command line, with the columns found out, several powers compared and a report:
+# :doc:`/compare`. What scikit-learn's own checks say of the estimators: :doc:`/estimators`.
