@@ -2,6 +2,7 @@
 
 import os
 import pkgutil
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ extensions = [
 ]
 templates_path = ["_templates"]
 # Of the gallery, pages are sources; what it writes beside them is not.
-exclude_patterns = ["_build", "tutorials/GALLERY_HEADER.rst", "tutorials/*.ipynb", "**.inc"]
+exclude_patterns = ["_build", "tutorials/GALLERY_HEADER.rst", "tutorials/*.ipynb", "_templates"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -81,20 +82,11 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
 }
 
-# The rooms whose names users write, in the order in which they meet them.
-PUBLIC = [
-    "models",
-    "estimators",
-    "likelihoods",
-    "inducing_variables",
-    "selection",
-    "training",
-    "tilted",
-    "metrics",
-    "plotting",
-    "monitor",
-    "compare",
-]
+# The rooms whose names users write: those that the reference lists.
+REFERENCE = HERE / "reference"
+PUBLIC = re.findall(
+    r"^   gpflow_pep\.(\w+)$", (REFERENCE / "index.rst").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 
 def _public_names() -> dict[str, str]:
@@ -112,32 +104,21 @@ def _public_names() -> dict[str, str]:
 PUBLIC_NAMES = _public_names()
 
 
-def _write_lists() -> None:
-    """Write the lists of modules that the reference includes."""
-    reference = HERE / "reference"
+def _write_inside() -> None:
+    """Write the page of all other modules. Autosummary reads pages, and nothing they include."""
     rooms = "".join(
         f"#. :mod:`gpflow_pep.{room}`: {what.replace('`', '``')};\n"
         for room, what in gpflow_pep.ROOMS.items()
     )
     shown = {f"gpflow_pep.{room}" for room in PUBLIC}
-    modules = pkgutil.walk_packages(gpflow_pep.__path__, "gpflow_pep.")
-    inside = sorted(module.name for module in modules if module.name not in shown)
-    tables = {
-        "public.inc": ("generated", "room.rst", sorted(shown, key=_place)),
-        "internals.inc": ("internals", "module.rst", inside),
-    }
-    for name, (folder, template, listed) in tables.items():
-        lines = [".. autosummary::", f"   :toctree: {folder}", f"   :template: {template}", ""]
-        text = "\n".join([*lines, *(f"   {module}" for module in listed), ""])
-        (reference / name).write_text(text, encoding="utf-8")
-    (reference / "rooms.inc").write_text(rooms, encoding="utf-8")
+    found = {module.name for module in pkgutil.walk_packages(gpflow_pep.__path__, "gpflow_pep.")}
+    modules = "".join(f"   {name}\n" for name in sorted(found - shown))
+    page = (HERE / "_templates" / "inside.rst").read_text(encoding="utf-8")
+    text = page.replace("ROOMS", rooms).replace("MODULES", modules)
+    (REFERENCE / "inside.rst").write_text(text, encoding="utf-8")
 
 
-def _place(module: str) -> int:
-    return PUBLIC.index(module.split(".")[1])
-
-
-_write_lists()
+_write_inside()
 
 
 def _leave_out(

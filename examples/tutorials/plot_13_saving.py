@@ -93,12 +93,24 @@ print(estimator.predict(X_new), again.predict(X_new))
 # Which one
 # ---------
 #
-# ============================ ============================== ==================================
-# kept by                      needs to be read               for
-# ============================ ============================== ==================================
-# checkpoint                   the script, the rows           going on with training dictionary of
-# parameters     the script, the rows           looking at values, other programs SavedModel
-# TensorFlow                     predictions in production pickle of an estimator       the same
-# versions, trust       scikit-learn's tools ``gpflow-pep compare``       this package
-# :doc:`/compare`
-# ============================ ============================== ==================================
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - kept by
+#      - needs to be read
+#      - for
+#    * - checkpoint
+#      - the script, the rows
+#      - going on with training
+#    * - dictionary of parameters
+#      - the script, the rows
+#      - looking at values, other programs
+#    * - SavedModel
+#      - TensorFlow
+#      - predictions in production
+#    * - pickle of an estimator
+#      - the same versions, and trust
+#      - scikit-learn's tools
+#    * - ``gpflow-pep compare``
+#      - this package
+#      - the model of :doc:`/compare`, without pickle
