@@ -73,6 +73,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_(?!07)",
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
+    "default_thumb_file": str(HERE / "figures" / "snelson.png"),
     "capture_repr": (),
     "remove_config_comments": True,
     "show_memory": False,

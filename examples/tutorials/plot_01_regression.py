@@ -43,7 +43,7 @@ Y_test = truth(X_test) + 0.2 * rng.standard_normal(X_test.shape)
 kernel = gpflow.kernels.SquaredExponential()
 points = pep.selection.kmeans(X, 7, seed=0)
 model = pep.models.PEPRegression((X, Y), kernel, points, alpha=0.5, noise_variance=0.1)
-record = pep.training.maximise(model)
+record = pep.training.maximise(model, progress=False)
 print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.message}")
 
 # %%
@@ -66,7 +66,7 @@ print(f"noise standard deviation: {np.sqrt(model.likelihood.variance.numpy()):.3
 # better.
 
 exact = gpflow.models.GPR((X, Y), gpflow.kernels.SquaredExponential(), noise_variance=0.1)
-pep.training.maximise(exact)
+pep.training.maximise(exact, progress=False)
 models = {"exact": exact}
 for alpha in (0.0, 0.5, 1.0):
     points = pep.selection.kmeans(X, 7, seed=0)
@@ -74,7 +74,7 @@ for alpha in (0.0, 0.5, 1.0):
     models[f"alpha {alpha}"] = pep.models.PEPRegression(
         (X, Y), kernel, points, alpha=alpha, noise_variance=0.1
     )
-    pep.training.maximise(models[f"alpha {alpha}"], tolerance=1e-4, window=10)
+    pep.training.maximise(models[f"alpha {alpha}"], tolerance=1e-4, window=10, progress=False)
 
 print("             log Z   noise sd   log density")
 for name, one in models.items():

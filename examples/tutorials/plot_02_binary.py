@@ -34,7 +34,7 @@ model = pep.models.PEPClassification(
     pep.selection.kmeans(X_train, 20, seed=0),
     alpha=0.5,
 )
-record = pep.training.maximise(model, tolerance=1e-4, window=10)
+record = pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 print(f"log Z {record.objective:.2f} after {record.iterations} steps: {record.message}")
 
 # %%

@@ -41,7 +41,9 @@ def train(likelihood, alpha, iterations):
         pep.selection.kmeans(X_train, 10, seed=0),
         alpha=alpha,
     )
-    pep.training.maximise(model, tolerance=1e-4, window=10, max_iterations=iterations)
+    pep.training.maximise(
+        model, tolerance=1e-4, window=10, max_iterations=iterations, progress=False
+    )
     return model
 
 

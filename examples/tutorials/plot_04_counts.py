@@ -32,7 +32,7 @@ model = pep.models.PEP(
     inducing_variable=pep.selection.kmeans(X, 12, seed=0),
     alpha=0.5,
 )
-pep.training.maximise(model, tolerance=1e-4, window=10)
+pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 f_mean, f_variance = (np.ravel(part) for part in model.predict_f(X_new))
 y_mean, y_variance = (np.ravel(part) for part in model.predict_y(X_new))
 top = np.argmax(y_mean)
@@ -72,7 +72,7 @@ robust = pep.models.PEP(
     alpha=0.5,
 )
 for each in (gaussian, robust):
-    pep.training.maximise(each, tolerance=1e-4, window=10, max_iterations=60)
+    pep.training.maximise(each, tolerance=1e-4, window=10, max_iterations=60, progress=False)
 
 # %%
 # Student's t is not log-concave: sites may have a negative precision, and at large alpha there may

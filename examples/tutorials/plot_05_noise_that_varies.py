@@ -39,7 +39,7 @@ def points():
 constant = pep.models.PEPRegression(
     (X, Y), gpflow.kernels.SquaredExponential(), points(), alpha=0.5
 )
-pep.training.maximise(constant, tolerance=1e-4, window=10)
+pep.training.maximise(constant, tolerance=1e-4, window=10, progress=False)
 
 # %%
 # A function of the input
@@ -70,7 +70,7 @@ function = pep.models.PEPRegression(
     alpha=0.5,
     likelihood=gpflow.likelihoods.Gaussian(scale=Bump()),
 )
-pep.training.maximise(function, tolerance=1e-4, window=10)
+pep.training.maximise(function, tolerance=1e-4, window=10, progress=False)
 bump = function.likelihood.scale
 print(f"bump at {bump.place.numpy():.2f}, {bump.width.numpy():.2f} wide; the truth: 4.00, 0.80")
 
@@ -93,7 +93,9 @@ process = pep.models.PEP(
     alpha=0.5,
     num_latent_gps=2,
 )
-record = pep.training.maximise(process, tolerance=1e-4, window=10, max_iterations=25)
+record = pep.training.maximise(
+    process, tolerance=1e-4, window=10, max_iterations=25, progress=False
+)
 print(record.message)
 
 # %%

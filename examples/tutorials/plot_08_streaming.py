@@ -31,7 +31,7 @@ for k in range(3):
     candidates = np.concatenate([Z, X[rows]])
     points = pep.selection.greedy_variance(candidates, 7 * (k + 1), kernel=kernel)
     model = pep.models.PEPRegression((X[rows], Y[rows]), kernel, points, alpha=0.5, memory=memory)
-    pep.training.maximise(model, tolerance=1e-4, window=10)
+    pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
     memory, Z = model.remember(), model.inducing_variable.Z.numpy()
     after.append((rows, Z, *(np.ravel(part) for part in model.predict_f(x))))
     error = np.abs(model.predict_f(X[: rows.stop])[0] - np.sin(2.0 * X[: rows.stop]))
@@ -43,7 +43,7 @@ for k in range(3):
 together = pep.models.PEPRegression(
     (X, Y), gpflow.kernels.SquaredExponential(), Z.copy(), alpha=0.5
 )
-pep.training.maximise(together, tolerance=1e-4, window=10)
+pep.training.maximise(together, tolerance=1e-4, window=10, progress=False)
 error = np.mean(np.abs(together.predict_f(X)[0] - np.sin(2.0 * X)))
 print(f"all rows at once: {error:.4f}")
 

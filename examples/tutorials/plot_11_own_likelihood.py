@@ -99,7 +99,7 @@ model = pep.models.PEP(
     pep.selection.kmeans(X, 12, seed=0),
     alpha=0.5,
 )
-record = pep.training.maximise(model, tolerance=1e-4, window=10)
+record = pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 found = model.likelihood
 print(f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():.2f} (true: 4.00)")
 
@@ -109,7 +109,7 @@ print(f"scale {found.scale.numpy():.3f} (true: 0.150), skew {found.skew.numpy():
 gaussian = pep.models.PEPRegression(
     (X, Y), gpflow.kernels.SquaredExponential(), pep.selection.kmeans(X, 12, seed=0), alpha=0.5
 )
-pep.training.maximise(gaussian, tolerance=1e-4, window=10)
+pep.training.maximise(gaussian, tolerance=1e-4, window=10, progress=False)
 x = np.linspace(0.0, 6.0, 150)[:, None]
 X_test = rng.uniform(0.0, 6.0, (500, 1))
 z = -np.log(rng.uniform(size=X_test.shape) ** (-1.0 / 4.0) - 1.0)

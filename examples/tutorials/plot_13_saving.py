@@ -30,7 +30,7 @@ def make_model():
 
 
 model = make_model()
-pep.training.maximise(model, tolerance=1e-4, window=10)
+pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
 expected = model.predict_f(X_new)[0].numpy()
 print(expected.ravel())
 
