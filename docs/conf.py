@@ -111,7 +111,8 @@ def _write_inside() -> None:
         f"#. :mod:`gpflow_pep.{room}`: {what.replace('`', '``')};\n"
         for room, what in gpflow_pep.ROOMS.items()
     )
-    shown = {f"gpflow_pep.{room}" for room in PUBLIC}
+    # A function may have the name of its module; the reference has the function.
+    shown = {f"gpflow_pep.{room}" for room in PUBLIC} | set(PUBLIC_NAMES.values())
     found = {module.name for module in pkgutil.walk_packages(gpflow_pep.__path__, "gpflow_pep.")}
     modules = "".join(f"   {name}\n" for name in sorted(found - shown))
     page = (HERE / "_templates" / "inside.rst").read_text(encoding="utf-8")
@@ -126,7 +127,7 @@ def _leave_out(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
     """Leave out what scikit-learn adds to estimators, and of modules what users know from above."""
-    if name.startswith("set_") and name.endswith("_request"):
+    if (name.startswith("set_") and name.endswith("_request")) or name == "get_metadata_routing":
         return True
     home = f"{getattr(member, '__module__', '')}.{getattr(member, '__qualname__', '')}"
     return True if what == "module" and home in PUBLIC_NAMES else None
