@@ -33,25 +33,25 @@ print(f"{len(X_train)} rows to train on, {len(X_test)} to test, {X.shape[1]} inp
 # points.
 
 
-def train(likelihood, alpha, iterations):
-    model = pep.models.PEPClassification(
-        (X_train, y_train),
-        gpflow.kernels.SquaredExponential(lengthscales=np.sqrt(X.shape[1])),
-        likelihood,
-        pep.selection.kmeans(X_train, 10, seed=0),
-        alpha=alpha,
-    )
-    pep.training.maximise(
-        model, tolerance=1e-4, window=10, max_iterations=iterations, progress=False
-    )
-    return model
+def make_model(kernel, likelihood, points, alpha):
+    return pep.models.PEPClassification((X_train, y_train), kernel, likelihood, points, alpha=alpha)
 
 
-models = {
-    f"RobustMax, alpha {alpha}": train(gpflow.likelihoods.MultiClass(3), alpha, 40)
-    for alpha in (0.0, 0.5, 1.0)
-}
-models["Softmax, alpha 0.5"] = train(gpflow.likelihoods.Softmax(3), 0.5, 10)
+models = {}
+for alpha in (0.0, 0.5, 1.0):
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.sqrt(X.shape[1]))
+    points = pep.selection.kmeans(X_train, 10, seed=0)
+    model = make_model(kernel, gpflow.likelihoods.MultiClass(3), points, alpha)
+    pep.training.maximise(model, tolerance=1e-4, window=10, max_iterations=40, progress=False)
+    models[f"RobustMax, alpha {alpha}"] = model
+
+# %%
+# Softmax here has the kernel and the points that RobustMax learnt, and is not trained itself.
+
+trained = models["RobustMax, alpha 0.5"]
+models["Softmax, alpha 0.5"] = make_model(
+    trained.kernel, gpflow.likelihoods.Softmax(3), trained.inducing_variable, 0.5
+)
 
 # %%
 # ``predict_log_density`` is the log probability of the true class, ``predict_y`` has all of them.
