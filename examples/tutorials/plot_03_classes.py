@@ -46,7 +46,8 @@ for alpha in (0.0, 0.5, 1.0):
     models[f"RobustMax, alpha {alpha}"] = model
 
 # %%
-# Softmax here has the kernel and the points that RobustMax learnt, and is not trained itself.
+# Softmax here has the kernel and the points that RobustMax learnt, and is not trained itself: its
+# score is where training would start from.
 
 trained = models["RobustMax, alpha 0.5"]
 models["Softmax, alpha 0.5"] = make_model(
