@@ -49,6 +49,18 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 10)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked ``near_copies`` all but the first are slow tests."""
+    met = set()
+    for item in items:
+        if item.get_closest_marker("near_copies"):
+            test = item.nodeid.partition("[")[0]
+            if test in met:
+                item.add_marker(pytest.mark.slow)
+            met.add(test)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """

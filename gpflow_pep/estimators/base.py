@@ -114,6 +114,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.inducing_variable_ = self.model_.inducing_variable
         self._posterior = self.model_.posterior()
 
+    @property
+    def input_scaler_(self) -> StandardScaler:
+        """What changes inputs from original units to those of ``model_``."""
+        return self._scaler
+
     def _alphas(self) -> tuple[float, ...]:
         if isinstance(self.alpha, str):
             if self.alpha != "auto":

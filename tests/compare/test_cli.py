@@ -200,7 +200,7 @@ def test_exit_code_1_if_a_fit_failed(
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out_the_saved_model(monkeypatch)
-    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
+    monkeypatch.setattr(plotting.canvas, "find_spec", lambda name: None)
     replace_compare(monkeypatch, lambda *_, **__: small_comparison())
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 0, result.output

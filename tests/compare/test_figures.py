@@ -140,6 +140,6 @@ def test_nothing_to_draw(draw: Any) -> None:
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_without_matplotlib(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
+    monkeypatch.setattr(plotting.canvas, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'gpflow_pep\[plots\]'"):
         draw(small_comparison())

@@ -13,6 +13,7 @@ PROBLEM = regression_problem(num_data=14)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
 
 
+@pytest.mark.slow
 def test_basis_points() -> None:
     example = load_example("basis_points.py")
     Ynew = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])[:, None]

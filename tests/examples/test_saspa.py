@@ -17,6 +17,7 @@ def example() -> ModuleType:
     return load_example("saspa.py")
 
 
+@pytest.mark.slow
 def test_blur_brings_the_circle_nearer(example: ModuleType) -> None:
     """QAM10, Figure 1, and at every alpha."""
     points, spherical, full = example.distances(0)

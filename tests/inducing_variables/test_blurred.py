@@ -142,6 +142,7 @@ def _total(blurred: BlurredInducingPoints, kernel: gpflow.kernels.Kernel) -> tf.
 
 @pytest.mark.parametrize("name", ["active dimension", "product of sums"])
 @every_covariance
+@pytest.mark.near_copies
 def test_gradients(name: str, covariance: Array) -> None:
     kernel, blurred = KERNELS[name](), BlurredInducingPoints(Z, covariance)
     variables = (*blurred.trainable_variables, *kernel.trainable_variables)
@@ -208,6 +209,7 @@ def test_covariances_are_trained() -> None:
 
 
 @pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
+@pytest.mark.near_copies
 def test_several_latent_functions(separate: bool) -> None:
     kernels = [_ard(), SquaredExponential(lengthscales=0.7)]
     parts = [BlurredInducingPoints(Z, FULL), BlurredInducingPoints(Z, DIAGONAL)]

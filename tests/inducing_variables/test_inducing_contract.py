@@ -77,6 +77,7 @@ def _disturb(model: Any) -> None:
 
 
 @every_case
+@pytest.mark.near_copies
 def test_copied_stored_and_saved(create: Any, variable: Any, tmp_path: Path) -> None:
     model = _create(create, variable)
     _disturb(model)
@@ -111,6 +112,7 @@ def test_float32(create: Any, variable: Any) -> None:
 
 
 @pytest.mark.parametrize("create", [_pep, _sgpr, pytest.param(_svgp, marks=pytest.mark.slow)])
+@pytest.mark.near_copies
 def test_trained(create: Any) -> None:
     model = _create(create, _noisy_blurred)
     loss = model.training_loss

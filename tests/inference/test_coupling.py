@@ -54,6 +54,7 @@ def run(model: pep.models.PEP) -> tuple[float, int]:
     "likelihood",
     [pytest.param(name, marks=[pytest.mark.slow] * (name == "Softmax")) for name in LIKELIHOODS],
 )
+@pytest.mark.slow
 def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
     value, sweeps = run(coupled)

@@ -71,6 +71,7 @@ def test_from_no_sites_where_those_given_are_improper() -> None:
     np.testing.assert_array_equal(model.sites.tau, fresh.sites.tau)
 
 
+@pytest.mark.slow
 def test_improper_updates_are_refused_and_counted() -> None:
     """Targets far apart at the same place: Student's factors want more than q has to give."""
     X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1]])

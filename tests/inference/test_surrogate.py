@@ -55,6 +55,7 @@ def _check(model: Any, mean: Array, covariances: Array) -> None:
         ("RobustMax", "alpha 0.5"),
     ],
 )
+@pytest.mark.near_copies
 def test_exact_inference_gives_the_posterior_and_the_evidence(name: str, power: str) -> None:
     model = CASES[name].model(alpha=ALPHAS[power])
     mean, covariances = model.compute_qu()
@@ -86,6 +87,7 @@ def test_fewer_rows_than_inducing_variables() -> None:
     _check(model, mean.numpy(), covariance.numpy()[None])
 
 
+@pytest.mark.slow
 def test_less_precision_than_the_prior_is_no_regression() -> None:
     """An outlier far from all else, for which Student's likelihood is convex."""
     X, Y = np.array([[0.0], [5.0]]), np.array([[0.0], [4.0]])

@@ -284,6 +284,7 @@ class TestBoth:
         assert np.min(np.linalg.eigvalsh(cov)) > -1e-10
 
     @pytest.mark.parametrize("full_cov", [False, pytest.param(True, marks=pytest.mark.slow)])
+    @pytest.mark.near_copies
     def test_graphs_of_any_number_of_rows(
         self, case: Case, options: dict[str, Any], full_cov: bool
     ) -> None:
@@ -297,6 +298,7 @@ class TestBoth:
             for actual, wanted in zip(predict(Xnew), expected):
                 np.testing.assert_allclose(actual, wanted, rtol=1e-9, atol=1e-11)
 
+    @pytest.mark.near_copies
     def test_data_of_any_number_of_rows(self, case: Case, options: dict[str, Any]) -> None:
         model = case.model()
         expected = model.predict_f(XNEW, **options)

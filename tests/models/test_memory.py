@@ -122,6 +122,7 @@ def _check(model: Any, expected: Past) -> None:
 
 
 @pytest.mark.parametrize("create, alpha", REGRESSION)
+@pytest.mark.near_copies
 def test_batch_after_batch_is_one_batch(create: Any, alpha: float) -> None:
     """Where neither prior nor inducing points change, nothing is lost."""
     memory = None
@@ -158,6 +159,7 @@ def test_nothing_is_lost_where_little_is_known() -> None:
 
 
 @pytest.mark.parametrize("create, alpha", REGRESSION)
+@pytest.mark.near_copies
 def test_prior_and_inducing_points_change_twice(create: Any, alpha: float) -> None:
     expected = None
     memory = None

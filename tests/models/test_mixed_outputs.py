@@ -77,7 +77,8 @@ def test_gaussian_noise(case: str, alpha: float) -> None:
         assert_close(model.pep_log_marginal_likelihood((X, Y)), svgp.elbo((X, Y)), rtol=1e-10)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("alpha", [0.5, 0.0, 1.0])
+@pytest.mark.near_copies
 def test_gradients(alpha: float) -> None:
     model = pep.models.RPAPEP(
         likelihood=gpflow.likelihoods.Gaussian(NOISE), num_data=N, alpha=alpha, **_coregionalised()

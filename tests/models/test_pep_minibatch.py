@@ -103,6 +103,7 @@ def test_improper_sites_are_mended() -> None:
     assert model.update_sites().converged
 
 
+@pytest.mark.slow
 def test_adam_trains() -> None:
     model = CASES["probit"].model(alpha=0.5)
     before = float(model.training_loss())

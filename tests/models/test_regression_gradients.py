@@ -133,6 +133,7 @@ CHUNKED_MODELS = [
 
 
 @pytest.mark.parametrize("name", CHUNKED_MODELS)
+@pytest.mark.near_copies
 def test_loss_gradient_is_the_same_for_every_chunk_size(name: str) -> None:
     def gradient(chunk_size: int | None) -> Any:
         model = MODELS[name](chunk_size)

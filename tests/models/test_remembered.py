@@ -70,6 +70,7 @@ def _with_steps(**options: Any) -> "pep.models.PEP":
 
 
 @pytest.mark.filterwarnings("ignore:The sites did not converge")
+@pytest.mark.slow
 def test_fresh_sites_make_log_z_a_function_of_the_parameters() -> None:
     model = _with_steps(fresh_sites=True)
     first = float(model.pep_log_marginal_likelihood())
@@ -93,6 +94,7 @@ def test_fresh_sites_make_log_z_a_function_of_the_parameters() -> None:
         pytest.param("another loss", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.near_copies
 def test_minibatch_totals_follow_sites_that_something_else_replaced(disturb: str) -> None:
     model = _model()
     loss = model.minibatch_training_loss_closure(10, seed=0, refresh_every=10**6)

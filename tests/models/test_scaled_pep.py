@@ -206,6 +206,7 @@ def test_between_svgp_and_the_log_evidence(name: str, jitter: float) -> None:
 
 @pytest.mark.parametrize("name", ["probit", "Poisson", "Gaussian"])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.near_copies
 def test_never_below_svgp(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = regression_problem(seed, num_data=20)._replace(

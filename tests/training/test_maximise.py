@@ -207,6 +207,7 @@ def test_interrupt_keeps_the_best_of_all_starts() -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
+@pytest.mark.near_copies
 def test_steps_go_back_from_where_the_model_fails(silent: bool) -> None:
     free = quiet(exact())
     model = walled(0.03, silent)  # the path without a wall goes there, its end is at 0.04

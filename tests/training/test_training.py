@@ -104,8 +104,28 @@ def tied(name: str, likelihood: Any = None, alpha: float = 0.0) -> Any:
     return getattr(pep.models, name)(kernel, likelihood, X[:4].copy(), num_data=N, alpha=alpha)
 
 
-@pytest.mark.parametrize("way", [1.0, True, gpflow.optimizers.NaturalGradient(1.0)])
-@pytest.mark.parametrize("create", [svgp, *(lambda n=n: tied(n) for n in ("ARPEP", "APEP"))])
+_NATURAL = gpflow.optimizers.NaturalGradient(1.0)
+
+
+@pytest.mark.parametrize(
+    "create, way",
+    [
+        (svgp, 1.0),
+        (lambda: tied("ARPEP"), _NATURAL),
+        (lambda: tied("APEP"), True),
+        *(
+            pytest.param(create, way, marks=pytest.mark.slow)
+            for create, way in [
+                (svgp, True),
+                (svgp, _NATURAL),
+                (lambda: tied("ARPEP"), 1.0),
+                (lambda: tied("ARPEP"), True),
+                (lambda: tied("APEP"), 1.0),
+                (lambda: tied("APEP"), _NATURAL),
+            ]
+        ),
+    ],
+)
 def test_natural_gradients_and_optimiser(create: Callable[[], Any], way: Any) -> None:
     """One step of length 1 on all rows is the optimum where the likelihood is Gaussian."""
     model = create()
