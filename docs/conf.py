@@ -123,6 +123,18 @@ def _write_inside() -> None:
 _write_inside()
 
 
+def _drop_stale() -> None:
+    """Remove pages of names that are gone since the last build."""
+    for page in [*REFERENCE.glob("generated/*.rst"), *REFERENCE.glob("internals/*.rst")]:
+        try:
+            pkgutil.resolve_name(page.stem)
+        except (ImportError, AttributeError):
+            page.unlink()
+
+
+_drop_stale()
+
+
 def _leave_out(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
