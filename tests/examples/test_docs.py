@@ -1,0 +1,145 @@
+"""What the documentation says: its code runs, its numbers and messages are those of the package."""
+
+import re
+import runpy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.kernels import SquaredExponential
+from helpers import EXAMPLES, assert_close
+
+import gpflow_pep as pep
+from gpflow_pep.ops.linalg import JitterWarning
+
+ROOT = EXAMPLES.parent
+DOCS = ROOT / "docs"
+TUTORIALS = sorted((EXAMPLES / "tutorials").glob("plot_*.py"))
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-3.0, 3.0, (60, 1))
+Y = np.sin(2.0 * X) + 0.2 * rng.standard_normal(X.shape)
+LABELS = (Y > 0.0).astype(float)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorials_are_scripts(
+    script: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.setattr("sys.argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+    said = capfd.readouterr().out
+    assert said and not re.search(r"\b(nan|inf)\b", said)
+
+
+def _blocks(text: str) -> list[tuple[bool, str]]:
+    """Python of a page: whether a block is one of two side by side, and its code."""
+    found = re.findall(
+        r"^( *)\.\. code-block:: python\n\n((?:\1 {3}.*\n|\s*\n)+)", text, re.MULTILINE
+    )
+    return [(bool(indent), dedent(code)) for indent, code in found]
+
+
+@pytest.mark.slow
+def test_moving_here() -> None:
+    """The code of both sides runs; where the page says that they are equal, they are."""
+    blocks = _blocks((DOCS / "moving.rst").read_text(encoding="utf-8"))
+    sides = [code for beside, code in blocks if beside]
+    start, after_sgpr = (code for beside, code in blocks if not beside)
+    assert len(sides) == 12
+    names: list[dict[str, Any]] = []
+    for code in sides:
+        names.append({})
+        exec(start, names[-1])
+        exec(code, names[-1])
+    sgpr, fitc, _, tied, regressor, classifier = zip(names[::2], names[1::2])
+    for theirs, ours in (sgpr, fitc):
+        assert_close(ours["loss"], theirs["loss"], rtol=1e-6)
+    exec(after_sgpr, sgpr[1])
+    assert np.all(sgpr[1]["variance"] > 0.0)
+    svgp, arpep = (side["model"] for side in tied)
+    arpep.alpha.assign(0.0)
+    values = gpflow.utilities.read_values(arpep)
+    del values[".alpha"]
+    gpflow.utilities.multiple_assign(svgp, values)
+    data = tied[0]["X"], tied[0]["labels"]
+    # GPflow's quadrature has 20 nodes.
+    assert_close(arpep.pep_log_marginal_likelihood(data), svgp.elbo(data), rtol=1e-5)
+    np.testing.assert_allclose(regressor[1]["mean"], regressor[0]["mean"], atol=0.3)
+    np.testing.assert_allclose(classifier[1]["probability"], classifier[0]["probability"], atol=0.3)
+
+
+def test_numbers_are_those_of_the_files() -> None:
+    """Each number with three decimals or more on the page was printed by a command."""
+    page = (DOCS / "choosing.rst").read_text(encoding="utf-8")
+    printed = " ".join(path.read_text(encoding="utf-8") for path in DOCS.glob("figures/*.txt"))
+    numbers = re.findall(r"-?\d+\.\d{3,}", page)
+    assert len(numbers) > 40
+    assert not set(numbers) - set(re.findall(r"-?\d+\.\d+", printed))
+
+
+def test_citation() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {pep.__version__}\n" in citation
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for title in re.findall(r"^    title: (.*)$", citation, re.MULTILINE)[:4]:
+        assert title.lower() in re.sub(r"\s+", " ", readme).lower()
+
+
+def _hard() -> None:
+    model = pep.PEPClassification(
+        (X, LABELS), SquaredExponential(100.0, 0.3), None, X[:10].copy(), max_sweeps=2, alpha=1.0
+    )
+    model.predict_f(X[:2])
+
+
+def _coinciding() -> None:
+    kernel = SquaredExponential(1e12)
+    pep.PEPRegression((X, Y), kernel, np.repeat(X[:10], 3, axis=0)).predict_f(X[:2])
+
+
+def _float32() -> None:
+    pep.PEPRegression((X.astype(np.float32), Y), SquaredExponential(), X[:5])
+
+
+def _missing() -> None:
+    gap = X.copy()
+    gap[3] = np.nan
+    pep.PEPRegression((gap, Y), SquaredExponential(), X[:5])
+
+
+def _labels() -> None:
+    pep.PEPClassification((X, 2.0 * LABELS - 1.0), SquaredExponential(), None, X[:5])
+
+
+@pytest.mark.parametrize(
+    "number, trouble, kind",
+    [
+        pytest.param(0, _hard, pep.models.ConvergenceWarning, marks=pytest.mark.slow),
+        pytest.param(1, _coinciding, JitterWarning, marks=pytest.mark.slow),
+        (2, _float32, ValueError),
+        (3, _missing, ValueError),
+        (4, _labels, ValueError),
+    ],
+    ids=["sites", "jitter", "float32", "missing", "labels"],
+)
+def test_messages_are_printed_so(
+    number: int, trouble: Callable[[], None], kind: type[Exception]
+) -> None:
+    page = (DOCS / "troubleshooting.rst").read_text(encoding="utf-8")
+    boxes = re.findall(r"\.\. code-block:: text\n\n((?:   .*\n)+)", page)
+    box = " ".join(boxes[number].split())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", kind if issubclass(kind, Warning) else UserWarning)
+        with pytest.raises(kind) as raised:
+            trouble()
+    # Numbers depend on the machine: the last digits of a residual.
+    message = re.sub(r"residual [\d.e-]+", "residual", f"{kind.__name__}: {raised.value}")
+    assert re.sub(r"residual [\d.e-]+", "residual", box) in message
