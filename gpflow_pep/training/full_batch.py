@@ -20,6 +20,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from threadpoolctl import threadpool_limits
 
+from ..checks import check_callable, check_seed
 from ..covariances.evaluate import is_plain
 from . import checks
 from .model_state import assign, reason, state_of
@@ -148,6 +149,8 @@ def maximise(
     """
     variables = checks.check_holds_data(model)
     checks.check_limits(tolerance, window, max_iterations, seconds)
+    check_seed(seed)
+    check_callable("callback", callback, "Pass a function of a Step.")
     state, moves = state_of(model), _moves(starts, variables, seed)
     num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
     optimizer = gpflow.optimizers.Scipy()

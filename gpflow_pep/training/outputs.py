@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .history import History
+from .model_state import reason
 
 
 def resumed(
@@ -18,6 +19,7 @@ def resumed(
     """Go on from the newest checkpoint if there is one. Returns what writes the next."""
     if directory is None:
         return lambda: None
+    _check_writable("checkpoint_dir", directory)
     manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
     if manager.latest_checkpoint:
         try:
@@ -30,11 +32,46 @@ def resumed(
             ) from error
 
     def save() -> None:
-        step = history.num_steps
-        if not (manager.latest_checkpoint or "").endswith(f"-{step}"):
+        step, newest = history.num_steps, manager.latest_checkpoint or ""
+        if step == 0 or newest.endswith(f"-{step}"):
+            return
+        try:
             manager.save(checkpoint_number=step)
+        except tf.errors.OpError as error:
+            kept = f"The checkpoint {newest} is as it was" if newest else "There is none before it"
+            raise OSError(
+                f"checkpoint_dir: got an error when the checkpoint of step {step} was written to"
+                f" {directory} ({reason(error)}), expected a folder with space to write into."
+                f" {kept}, and the model has the parameters of step {step}. Make room, or name"
+                " another directory, and call fit again."
+            ) from error
 
     return save
+
+
+@contextmanager
+def saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
+    """Write a checkpoint where an interrupt leaves the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        save()
+        raise
+
+
+def _check_writable(name: str, directory: str | PathLike[str]) -> None:
+    """Refuse a folder that nothing can be written to, before hours of training and not after."""
+    probe = f"{directory}/.writable"
+    try:
+        tf.io.gfile.makedirs(str(directory))
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("x")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{name}: got {directory}, which cannot be written to ({reason(error)}), expected a"
+            " folder, or the name of one to make. Name another, or make room there."
+        ) from error
 
 
 @contextmanager
@@ -50,6 +87,7 @@ def scalars(
             f"log_dir: got {directory}, expected that tensorboard is installed, which TensorFlow"
             " writes scalars with. Install it, or leave log_dir out."
         )
+    _check_writable("log_dir", directory)
     writer = tf.summary.create_file_writer(str(directory))
 
     def write(step: int, values: Mapping[str, float]) -> None:
