@@ -63,8 +63,8 @@ def check_noise_variance(noise_variance: Any) -> None:
     if value.size != 1 or not is_number(value[0]) or not least < value[0] < np.inf:
         raise ValueError(
             f"noise_variance: got {noise_variance!r}, expected one finite number above {least:g}."
-            " Pass 0.1 times the variance of Y, for example; noise that depends on the input is a"
-            " likelihood, gpflow.likelihoods.Gaussian(variance=...) with a gpflow.functions.Function."
+            " Pass 0.1 times the variance of Y, for example; noise that depends on the input is"
+            " a likelihood: gpflow.likelihoods.Gaussian(variance=...) with a gpflow function."
         )
 
 

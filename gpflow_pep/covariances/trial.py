@@ -1,4 +1,4 @@
-"""Kernel and mean function tried at one row, so that what does not suit the data says so at once."""
+"""Kernel and mean function tried at one row, so that one that does not suit the data says so."""
 
 from collections.abc import Callable
 from typing import Any

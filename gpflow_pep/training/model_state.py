@@ -37,4 +37,5 @@ def reason(error: Exception) -> str:
         return " ".join(said[1].replace("\\", "").split())
     if isinstance(error, tf.errors.OpError):
         message = [line for line in message.splitlines() if line[:1] not in ("", "\t", " ")][-1]
+        message = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", message)
     return " ".join(message.split())

@@ -35,16 +35,8 @@ def resumed(
         step, newest = history.num_steps, manager.latest_checkpoint or ""
         if step == 0 or newest.endswith(f"-{step}"):
             return
-        try:
+        with _written("checkpoint_dir", directory):
             manager.save(checkpoint_number=step)
-        except tf.errors.OpError as error:
-            kept = f"The checkpoint {newest} is as it was" if newest else "There is none before it"
-            raise OSError(
-                f"checkpoint_dir: got an error when the checkpoint of step {step} was written to"
-                f" {directory} ({reason(error)}), expected a folder with space to write into."
-                f" {kept}, and the model has the parameters of step {step}. Make room, or name"
-                " another directory, and call fit again."
-            ) from error
 
     return save
 
@@ -91,14 +83,28 @@ def scalars(
     writer = tf.summary.create_file_writer(str(directory))
 
     def write(step: int, values: Mapping[str, float]) -> None:
-        with writer.as_default(step):
+        with _written("log_dir", directory), writer.as_default(step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 
     try:
         yield write
     finally:
-        writer.close()
+        with _written("log_dir", directory):
+            writer.close()
+
+
+@contextmanager
+def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
+    """Say what could not be written."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"{name}: got an error when {directory} was written to ({reason(error)}), expected a"
+            " folder with space to write into. The model has the parameters of the newest step,"
+            " and what was written before stays. Make room, or name another directory."
+        ) from error
 
 
 @contextmanager
