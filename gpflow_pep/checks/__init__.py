@@ -18,7 +18,7 @@ from .arguments import (
     check_same_float,
     check_single_output,
 )
-from .graph import require, require_finite, require_same_rows
+from .graph import reason, require, require_finite, require_same_rows
 from .numbers import (
     check_callable,
     check_loop,
@@ -55,6 +55,7 @@ __all__ = [
     "check_seed",
     "check_single_output",
     "is_number",
+    "reason",
     "require",
     "require_finite",
     "require_same_rows",

@@ -1,4 +1,6 @@
-"""Checks of values that only a running graph knows."""
+"""Checks of values that only a running graph knows, and what they say when they fail there."""
+
+import re
 
 import tensorflow as tf
 
@@ -60,3 +62,19 @@ def require_same_rows(
     )
     with tf.control_dependencies(same):
         return tf.identity(X)
+
+
+def reason(error: Exception) -> str:
+    """
+    Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace.
+
+    :param error: The error.
+    """
+    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    said = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", message, re.DOTALL)
+    if said:
+        return " ".join(said[1].replace("\\", "").split())
+    if isinstance(error, tf.errors.OpError):
+        message = [line for line in message.splitlines() if line[:1] not in ("", "\t", " ")][-1]
+        message = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", message)
+    return " ".join(message.split())

@@ -9,6 +9,7 @@ from gpflow.base import TensorType
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
+from ..checks import reason
 from .evaluate import covariance, mean
 
 #: What code of users and TensorFlow raise for inputs of other columns.
@@ -62,9 +63,8 @@ def _tried(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor) 
     try:
         return call()
     except _FAILURES as error:
-        said = " ".join(str(error).split())
         raise ValueError(
             f"{name}: got {type(part).__name__}, which fails at a row of X with"
             f" {row.shape[1]} column(s), expected one for such rows. Check its parameters' shapes"
-            f" and active_dims. It says: {said[:300]}"
+            f" and active_dims. It says: {reason(error)[:300]}"
         ) from error

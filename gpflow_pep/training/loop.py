@@ -18,14 +18,21 @@ import tf_keras
 from gpflow.base import RegressionData
 from gpflow.models import GPModel
 
-from ..checks import as_tensor, check_callable, check_positive, check_seed, require_finite
+from ..checks import (
+    as_tensor,
+    check_callable,
+    check_positive,
+    check_seed,
+    reason,
+    require_finite,
+)
 from ..covariances.evaluate import is_plain
 from ..models.minibatch import MinibatchLoss
 from ..ops.batches import Epochs, shuffled_rows
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .interrupts import held_back
-from .model_state import assign, reason, state_of
+from .model_state import assign, state_of
 from .natural import Length, Natural
 from .outputs import bar, resumed, saved_if_interrupted, scalars
 from .replicas import Replicas

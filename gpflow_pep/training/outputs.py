@@ -9,8 +9,8 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..checks import reason
 from .history import History
-from .model_state import reason
 
 
 def resumed(
