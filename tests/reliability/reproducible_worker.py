@@ -61,7 +61,7 @@ CHUNKED: dict[str, Callable[..., Any]] = {
 def numbers(model: Any) -> Numbers:
     """The loss, its gradient, and predictions, of the parameters as they are."""
     variables = model.trainable_variables
-    loss = gpflow.models.training_loss_closure(model, (X, Y), compile=False)
+    loss = gpflow.models.training_loss_closure(model, getattr(model, "data", (X, Y)), compile=False)
     with tf.GradientTape() as tape:
         value = loss()
     gradient = [tf.convert_to_tensor(part) for part in tape.gradient(value, variables)]

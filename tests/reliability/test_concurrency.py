@@ -34,7 +34,7 @@ def _in_threads(call: Callable[[int], Any], count: int) -> list[Any]:
 
 def test_predictions(trial: Trial, size: Size) -> None:
     """Predictions from 8 threads on one model, its posterior, a compiled function"""
-    count = size(quick=16, full=200)
+    count = size(quick=8, full=200)
     for name, create in MODELS.items():
         model = create()
         expected = model.predict_f(XNEW)
@@ -70,7 +70,7 @@ def test_several_models(trial: Trial, size: Size) -> None:
         record = pep.training.maximise(model, max_iterations=5, progress=False)
         return np.array([record.objective]), *model.predict_f(XNEW)
 
-    count = size(quick=8, full=40)
+    count = size(quick=4, full=40)
     blas = [pool["num_threads"] for pool in threadpool_info()]
     found = _in_threads(trained, count)
     for number, result in enumerate(found):
@@ -85,7 +85,7 @@ def test_fit_in_threads(trial: Trial, size: Size) -> None:
     """Minibatch training in 8 threads, with bars: the numbers of one thread"""
     alone = worker.TRAINED["fit"]()
     for number, result in enumerate(
-        _in_threads(lambda k: worker.TRAINED["fit"](), size(quick=8, full=16))
+        _in_threads(lambda k: worker.TRAINED["fit"](), size(quick=2, full=16))
     ):
         with trial.case(f"run {number}"):
             for one, other in zip(result, alone):
@@ -112,10 +112,10 @@ def _steady(trial: Trial, name: str, call: Callable[[], Any], count: int) -> Non
 
 def test_memory(trial: Trial, size: Size) -> None:
     """Losses and predictions, 1000 of each, models built 200 times: no growth"""
-    calls, builds = size(quick=50, full=1000), size(quick=10, full=200)
+    calls, builds = size(quick=20, full=1000), size(quick=5, full=200)
     for name, create in MODELS.items():
         model = create()
-        data = (tf.constant(X), tf.constant(Y))
+        data = getattr(model, "data", (tf.constant(X), tf.constant(Y)))
         loss = gpflow.models.training_loss_closure(model, data, compile=True)
         eager = gpflow.models.training_loss_closure(model, data, compile=False)
         few = calls // 10 if name == "PEP" else calls  # each of PEP's takes long without a graph

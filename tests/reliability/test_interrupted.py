@@ -24,10 +24,13 @@ PROMPT = 2.0
 BOUND = 120.0
 
 
+def _command(*arguments: object) -> list[str]:
+    return [sys.executable, worker.__file__, *map(str, arguments)]
+
+
 def _started(*arguments: object) -> "subprocess.Popen[str]":
-    command = [sys.executable, worker.__file__, *map(str, arguments)]
     return subprocess.Popen(
-        command,
+        _command(*arguments),
         cwd=Path(worker.__file__).parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -75,7 +78,7 @@ def test_killed(trial: Trial, size: Size, kind: str, tmp_path: Path) -> None:
                 assert process.returncode == -signal.SIGKILL
                 _readable(directory)
         with trial.case(f"{kind}, run {runs} to the end"):
-            subprocess.run(_started(kind, directory, output).args, check=True, capture_output=True)
+            subprocess.run(_command(kind, directory, output), check=True, capture_output=True)
             found = np.load(output)
             for name, numbers in expected.items():
                 np.testing.assert_allclose(found[name], numbers, rtol=1e-10, err_msg=name)

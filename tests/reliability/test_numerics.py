@@ -29,9 +29,17 @@ def data(seed: int = 0, num_rows: int = N) -> tuple[Any, Any]:
 
 
 def inducing(X: Any) -> dict[str, Any]:
-    """Spread; near repeats, so that Kuu is nearly singular; all rows."""
+    """Near repeats, so that Kuu is nearly singular; spread; all rows."""
     near = X[:4] + 1e-6 * np.random.default_rng(1).standard_normal((len(X[:4]), 2))
-    return {"spread": X[:6].copy(), "near repeats": np.r_[X[:4], near], "all rows": X.copy()}
+    return {"near repeats": np.r_[X[:4], near], "spread": X[:6].copy(), "all rows": X.copy()}
+
+
+def left_out(trial: Trial, size: Size, name: str, quick: tuple[str, ...]) -> bool:
+    """Whether the quick campaign goes without."""
+    is_out = bool(size(quick=1, full=0)) and name not in quick
+    if is_out:
+        trial.skip(f"{name}, by the quick campaign")
+    return is_out
 
 
 def kernel() -> gpflow.kernels.Kernel:
@@ -109,8 +117,8 @@ def said_clearly(error: Exception) -> bool:
 def test_grid(trial: Trial, size: Size, name: str) -> None:
     """Kernel variances 1e-4 to 1e6, lengthscales 1e-3 to 1e3, singular Kuu"""
     rows, refused = data(), 0
-    step = size(quick=9, full=1)
-    for label, Z in inducing(rows[0]).items():
+    step = size(quick=4, full=1)
+    for label, Z in list(inducing(rows[0]).items())[:: size(quick=3, full=1)]:
         model = MODELS[name](rows, Z)
         evaluate = evaluation(model, rows)
         cells = list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))[::step]
@@ -134,14 +142,16 @@ def test_grid(trial: Trial, size: Size, name: str) -> None:
 @pytest.mark.parametrize("name", pep_cases.CASES)
 def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     """The inner loop of PEP for each likelihood, over the grid of stress.py: log Z is finite"""
+    if left_out(trial, size, name, ("probit", "Student-t", "RobustMax")):
+        return
     stress = load_example("benchmarks/stress.py")
     stress.VARIANCES, stress.LENGTHSCALES = VARIANCES, LENGTHSCALES
     if size(quick=1, full=0):
-        stress.VARIANCES, stress.LENGTHSCALES, stress.ALPHAS = VARIANCES[::2], (0.1, 10.0), (0.5,)
+        stress.VARIANCES, stress.LENGTHSCALES = VARIANCES[::2], (1e-3, 1.0, 1e3)
     case = pep_cases.CASES[name]
     problem = stress.Problem(case.problem.X, case.Y, case.likelihood())
     converged, tried = 0, 0
-    for label, Z in inducing(problem.X).items():
+    for label, Z in list(inducing(problem.X).items())[: size(quick=1, full=2, long=3)]:
         for key, cell in stress.cells(problem, Z).items():
             with trial.case(f"{name}, {label}, {key}"):
                 assert cell.finite, "log Z is not finite"
@@ -199,7 +209,9 @@ def _trained(trial: Trial, name: str, rows: Any, Z: Any, label: str) -> int:
 @pytest.mark.parametrize("name", MODELS)
 def test_scales(trial: Trial, size: Size, name: str) -> None:
     """Data of odd scales, outliers, N = 1, M = 1, single precision: five steps of training"""
-    refused, step = 0, size(quick=4, full=1)
+    if left_out(trial, size, name, ("PEPRegression", "PEP", "ARPEP")):
+        return
+    refused, step = 0, size(quick=3, full=1)
     for label, rows in list(scaled(data()))[::step]:
         if name.endswith("neighbours") and len(rows[0]) < 4:
             continue

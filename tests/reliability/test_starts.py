@@ -17,7 +17,7 @@ from sklearn.preprocessing import scale
 
 import gpflow_pep as pep
 
-N, M = 80, 8
+N, M = 60, 6
 #: Nats from the best known value that count as reaching it.
 NEAR = 0.1
 #: Standard deviation of starts, in log hyperparameters.
@@ -152,21 +152,21 @@ def _share(ends: list[float], best: float) -> str:
 def test_models(trial: Trial, size: Size, name: str) -> None:
     """PEPRegression and PEP by maximise from random starts"""
     problem = PROBLEMS[name]()
-    count = size(quick=4, full=200)
+    closed_form = problem.likelihood is Gaussian
+    count = size(quick=4, full=200 if closed_form else 60, long=200)
     moves = [start(problem, seed) for seed in range(count)]
     others, failures = theirs(problem, moves)
     bounds = ours(problem, 0.0, moves)
     best = max(filter(np.isfinite, [*others, *bounds]))
-    other = "SGPR" if problem.likelihood is Gaussian else "SVGP"
+    other = "SGPR" if closed_form else "SVGP"
     said = [
         f"{other} {_share(others, best)} ({failures} failed)",
         f"alpha 0 {_share(bounds, best)}",
     ]
     _tell(trial, f"{name}, alpha 0", bounds)
-    for alpha in (0.5, 1.0):
-        ends = ours(problem, alpha, moves)
-        _tell(trial, f"{name}, alpha {alpha}", ends)
-        said.append(f"alpha {alpha:g} {_share(ends, max(ends))}")
+    ends = ours(problem, 0.5, moves)
+    _tell(trial, f"{name}, alpha 0.5", ends)
+    said.append(f"alpha 0.5 {_share(ends, max(ends))}")
     trial.note(f"{name}: at the best known optimum, {', '.join(said)}")
 
 
@@ -192,7 +192,7 @@ def _estimators() -> dict[str, Any]:
 def test_estimators(trial: Trial, size: Size, name: str) -> None:
     """Estimators from random kernels and inducing points"""
     problem, scores = PROBLEMS[name](), []
-    for seed in range(size(quick=2, full=20, long=200)):
+    for seed in range(size(quick=1, full=20, long=200)):
         random = np.random.default_rng(seed)
         variance, lengthscale = np.exp(SPREAD * random.standard_normal(2))
         kernel = SquaredExponential(variance=variance, lengthscales=lengthscale)
