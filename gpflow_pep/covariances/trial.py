@@ -1,6 +1,7 @@
 """Kernel and mean function tried at one row, so that one that does not suit the data says so."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +31,7 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
         return
     row = tf.convert_to_tensor(X[:1])
     for part in kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]:
-        _tried("kernel", part, lambda part=part: covariance(part, row, row), row)
+        _tried("kernel", part, partial(covariance, part, row, row), row)
 
 
 def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
@@ -48,7 +49,7 @@ def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: in
     if not tf.executing_eagerly():
         return
     row = tf.convert_to_tensor(X[:1])
-    value = _tried("mean_function", mean_function, lambda: mean(mean_function, row), row)
+    value = _tried("mean_function", mean_function, partial(mean, mean_function, row), row)
     expected = sorted({1, num_latent or 1})
     if value.shape.rank != 2 or value.shape[1] not in expected:
         raise ValueError(

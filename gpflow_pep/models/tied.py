@@ -131,8 +131,9 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
             mean_function=self.mean_function,
             inducing_variable=inducing_variable,
         )
-        if (inducing_variable.shape or (None, None))[1] is not None:
-            origin = tf.zeros([1, inducing_variable.shape[1]], default_float())
+        num_columns = (*(inducing_variable.shape or ()), None, None)[1]
+        if num_columns is not None:
+            origin = tf.zeros([1, num_columns], default_float())
             check_kernel_at_row(kernel, origin)
             check_mean_at_row(self.mean_function, origin, self.num_latent_gps)
         self.alpha = Power(alpha)

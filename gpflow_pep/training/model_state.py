@@ -6,7 +6,10 @@ from typing import Any
 import tensorflow as tf
 from gpflow.models import GPModel
 
+from ..checks import reason
 from ..models import PEP, PEPRegression
+
+__all__ = ["assign", "reason", "state_of"]
 
 
 def state_of(model: GPModel) -> list[tf.Variable]:
