@@ -100,7 +100,8 @@ def evaluation(model: Any, rows: Any) -> Callable[[], None]:
         numbers, least = all_of_it()
         for number in numbers:
             assert np.isfinite(number).all(), "NaN or infinity came out"
-        assert least > -1e-6 * max(1.0, float(np.asarray(model.kernel.variance))), f"a variance of {least}"
+        largest = max(1.0, float(np.asarray(model.kernel.variance)))
+        assert least > -1e-6 * largest, f"a variance of {least}"
 
     return call
 
