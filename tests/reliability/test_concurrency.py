@@ -82,7 +82,7 @@ def test_several_models(trial: Trial, size: Size) -> None:
 
 
 def test_fit_in_threads(trial: Trial, size: Size) -> None:
-    """Minibatch training in 8 threads, with bars: the numbers of one thread"""
+    """Minibatch training in 8 threads: the numbers of one thread"""
     alone = worker.TRAINED["fit"]()
     for number, result in enumerate(
         _in_threads(lambda k: worker.TRAINED["fit"](), size(quick=2, full=16))
@@ -111,7 +111,7 @@ def _steady(trial: Trial, name: str, call: Callable[[], Any], count: int) -> Non
 
 
 def test_memory(trial: Trial, size: Size) -> None:
-    """Losses and predictions, 1000 of each, models built 200 times: no growth"""
+    """Losses, predictions, posteriors, models built and trained, many times: no growth"""
     calls, builds = size(quick=20, full=1000), size(quick=5, full=200)
     for name, create in MODELS.items():
         model = create()
