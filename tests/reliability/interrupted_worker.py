@@ -60,8 +60,9 @@ def interrupted_maximise(output: str) -> None:
 
     with contextlib.suppress(KeyboardInterrupt):
         pep.training.maximise(model, starts=10_000, tolerance=0.0, callback=tell, progress=False)
+    ended = time.time()
     kept = -float(model.training_loss())
-    np.savez(output, before=before, best=max(seen), kept=kept)
+    np.savez(output, before=before, best=max(seen), kept=kept, ended=ended)
 
 
 def interrupted_fit(output: str) -> None:
