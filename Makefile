@@ -15,7 +15,8 @@ CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test slow faults lint types docs demo bench
+TRY ?= full
+.PHONY: help setup test slow faults reliability lint types docs demo bench
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -30,13 +31,19 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 setup: $(STAMP)  ## create .venv and install the package with all it needs (once)
 
 test: $(STAMP)  ## run the tests, except the slow ones
-	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
+	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 $(BIN)/python -m pytest -n 2 \
+		-m "not slow and not reliability"
 
 slow: $(STAMP)  ## run the tests that take long or gigabytes
 	$(BIN)/python -m pytest -m slow
 
 faults: $(STAMP)  ## break the package in ten places, one at a time, and see the tests notice
 	$(BIN)/python tests/faults.py
+
+reliability: $(STAMP)  ## run the campaign of docs/reliability; TRY=quick or TRY=long for less or more
+	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/python -m pytest tests/reliability -n 2 --size $(TRY) \
+		--table docs/figures/reliability.txt
 
 lint: $(STAMP)  ## check style and format with ruff
 	$(BIN)/ruff check .

@@ -11,18 +11,31 @@ from check_shapes import check_shape, check_shapes
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
+from .checks import is_number
+
 
 def _check_values(**arrays: AnyNDArray) -> None:
     for name, array in arrays.items():
         array = np.asarray(array)
         if array.size == 0:
             raise ValueError(f"{name} is empty, expected at least one row: pass held-out rows.")
-        if array.dtype.kind in "fc" and not np.all(np.isfinite(array)):
+        if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
             count = int(np.sum(~np.isfinite(array)))
             raise ValueError(
                 f"{name} has {count} values that are NaN or infinite, expected finite numbers:"
                 " remove those rows, or look at the fit that predicted them."
             )
+
+
+def _check_numbers(**arrays: AnyNDArray) -> None:
+    for name, array in arrays.items():
+        dtype = np.asarray(array).dtype
+        if dtype.kind not in "fiub":
+            raise ValueError(
+                f"{name} has values of type {dtype}, expected real numbers: convert it, for"
+                " instance with numpy.asarray(..., dtype=float)."
+            )
+    _check_values(**arrays)
 
 
 def _check_variance(variance: AnyNDArray) -> None:
@@ -69,7 +82,7 @@ def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
     :param mean: Predicted means, in the units of `Y`.
     :raises ValueError: If an array is empty or not finite, or all targets of a column are equal.
     """
-    _check_values(Y=Y, mean=mean)
+    _check_numbers(Y=Y, mean=mean)
     targets = _columns(Y)
     squared = np.mean(np.square(targets - _columns(mean)), axis=0)
     return float(np.mean(squared / _positive_variance("Y", targets)))
@@ -83,7 +96,7 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
     :param log_density: log p(yₙ | training data) of each held-out row.
     :raises ValueError: If `log_density` is empty or not finite.
     """
-    _check_values(log_density=log_density)
+    _check_numbers(log_density=log_density)
     return -float(np.mean(log_density))
 
 
@@ -108,7 +121,7 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """
     if np.ndim(log_density) > 1:
         check_shape(log_density, "[N, columns...]")
-    _check_values(Y=Y, log_density=log_density, Y_train=Y_train)
+    _check_numbers(Y=Y, log_density=log_density, Y_train=Y_train)
     train = _columns(Y_train)
     trivial = norm(np.mean(train, axis=0), np.sqrt(_positive_variance("Y_train", train)))
     ours, theirs = (
@@ -130,7 +143,7 @@ def central_interval(
     :raises ValueError: If an array is empty or not finite, a variance is not positive, or `level`
         is outside (0, 1).
     """
-    _check_values(mean=mean, variance=variance)
+    _check_numbers(mean=mean, variance=variance)
     _check_level(level)
     _check_variance(variance)
     half_width = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
@@ -150,7 +163,7 @@ def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float
     :param level: A number in (0, 1).
     :raises ValueError: As :func:`central_interval`, or if `Y` is not finite.
     """
-    _check_values(Y=Y)
+    _check_numbers(Y=Y)
     lower, upper = central_interval(mean, variance, level)
     return float(np.mean((lower <= Y) & (upper >= Y)))
 
@@ -216,9 +229,20 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     :param labels: The held-out classes, whole numbers from 0.
     :param probability: The probability of each class.
     :param num_bins: Bins from 0 to 1, at least 1.
-    :raises ValueError: If an array is empty or not finite, or there is no bin.
+    :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], a label
+        is none of the classes, or there is no bin.
     """
-    _check_values(labels=labels, probability=probability)
+    _check_numbers(labels=labels, probability=probability)
+    if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
+        raise ValueError(
+            f"probability has values from {np.min(probability)} to {np.max(probability)}, expected"
+            " numbers from 0 to 1: pass probabilities, and not their logarithms or counts."
+        )
+    if not np.isin(labels, np.arange(probability.shape[1])).all():
+        raise ValueError(
+            f"labels has other values than 0 to {probability.shape[1] - 1}, expected the number of"
+            " a column of probability for each row: encode the classes."
+        )
     right = np.argmax(probability, axis=1) == labels
     return _calibration(right, np.max(probability, axis=1), num_bins)
 
@@ -235,14 +259,14 @@ def event_calibration(
     :param num_bins: Bins from 0 to 1, at least 1.
     :raises ValueError: If an array is empty or not finite, or there is no bin.
     """
-    _check_values(happened=happened, probability=probability)
+    _check_numbers(happened=happened, probability=probability)
     return _calibration(happened, probability, num_bins)
 
 
 def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Calibration:
     """Compare how often rows were right with the probability they had, by bins of equal width."""
-    if num_bins < 1:
-        raise ValueError(f"num_bins is {num_bins}, expected at least 1, as 10.")
+    if not is_number(num_bins) or num_bins % 1 or num_bins < 1:
+        raise ValueError(f"num_bins is {num_bins!r}, expected whole and at least 1, as 10.")
     bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)
     count = np.bincount(bins, minlength=num_bins)
     used = count > 0

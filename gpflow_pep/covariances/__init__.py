@@ -17,6 +17,7 @@ from .priors import (
     mixes_outputs,
     of_one_output,
 )
+from .trial import check_kernel_at_row, check_mean_at_row
 from .well_conditioned import WellConditioned, well_conditioned
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "check_columns",
     "check_independent",
     "check_inducing_variable",
+    "check_kernel_at_row",
+    "check_mean_at_row",
     "inducing_inputs",
     "input_scales",
     "largest_group",

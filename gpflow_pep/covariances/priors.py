@@ -33,11 +33,8 @@ def check_inducing_variable(
         these inducing variables under this kernel.
     """
     checks.check_kernel(kernel)
-    if not isinstance(inducing_variable, InducingVariables) and np.ndim(inducing_variable) != 2:
-        raise ValueError(
-            f"inducing_variable: got shape {np.shape(inducing_variable)}, expected two axes [M, D]."
-            " Give a matrix with one row for each inducing input."
-        )
+    if not isinstance(inducing_variable, InducingVariables):
+        _check_points(inducing_variable)
     inducing_variable = inducingpoint_wrapper(inducing_variable)
     numbers = {int(one.num_inducing) for one in of_one_output(inducing_variable)}
     if len(numbers) > 1:
@@ -66,6 +63,27 @@ def check_inducing_variable(
         if isinstance(one, BlurredInducingPoints):
             sum_of_products(part)  # refuses a kernel that has no closed form
     return inducing_variable
+
+
+def _check_points(Z: Any) -> None:
+    """Refuse what is no matrix of finite numbers."""
+    try:
+        points = np.asarray(Z)
+        if points.dtype.kind not in "fiub":
+            raise ValueError(f"numbers of type {points.dtype}")
+    except ValueError as error:
+        raise ValueError(
+            f"inducing_variable: got {type(Z).__name__} that is no matrix of real numbers"
+            f" ({error}), expected [M, D], or gpflow.inducing_variables. Give a matrix with one row"
+            " for each inducing input."
+        ) from error
+    if points.ndim != 2:
+        raise ValueError(
+            f"inducing_variable: got shape {points.shape}, expected two axes [M, D]. Give a matrix"
+            " with one row for each inducing input."
+        )
+    if points.size:
+        checks.check_finite("inducing_variable", points)
 
 
 def of_one_output(inducing_variable: InducingVariables) -> list[InducingVariables]:

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..selection import greedy_variance, kmeans, random_subset
+from ..selection.rows import as_numbers
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -93,7 +94,10 @@ def make_inducing_variable(
     if isinstance(rule, InducingVariables):
         return gpflow.utilities.deepcopy(rule)
     if not isinstance(rule, str):
-        return gpflow.inducing_variables.InducingPoints(np.array(rule, dtype=np.float64))
+        points = as_numbers("inducing", rule)
+        if points.ndim != 2:
+            raise _named("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
+        return gpflow.inducing_variables.InducingPoints(points)
     number = min(num_inducing, len(np.unique(X, axis=0)))
     if rule == "kmeans":
         return kmeans(X, number, seed=seed)

@@ -12,9 +12,11 @@ from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..checks import check_positive
 from ..models import PEP, PEPRegression
+from ..selection.rows import as_numbers
 from ..tilted import log_power_expectation
 from .base import PEPEstimator, refuse_weights
 from .parts import NUMBERS, make_likelihood
@@ -159,8 +161,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :param quantiles: Q probabilities in (0, 1).
         :raises ValueError: If an argument is not as said here.
         """
-        quantiles = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
-        if not np.all((quantiles > 0.0) & (quantiles < 1.0)):
+        check_is_fitted(self)
+        quantiles = np.atleast_1d(as_numbers("quantiles", quantiles))
+        if quantiles.ndim != 1 or not np.all((quantiles > 0.0) & (quantiles < 1.0)):
             raise ValueError(
                 f"quantiles: got {quantiles}, expected probabilities between 0 and 1, these"
                 " excluded. The central 90% lies between 0.05 and 0.95."
@@ -188,6 +191,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :raises ValueError: If an argument is not as said here.
         """
         X = self._inputs(X)
+        check_positive("n_samples", n_samples)
         random = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         mean, covariance = self.model_.predict_f(X, full_cov=True)
         # Unlike a Cholesky factor this root never fails: rounding can make values negative.

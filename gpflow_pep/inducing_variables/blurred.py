@@ -29,6 +29,8 @@ from gpflow.inducing_variables.inducing_variables import InducingPointsBase
 from gpflow.kernels import Constant, Kernel, Product, SquaredExponential, Sum
 from gpflow.utilities import triangular
 
+from ..checks import check_finite
+
 Closed = SquaredExponential | Constant
 
 
@@ -56,6 +58,7 @@ class BlurredInducingPoints(InducingPointsBase):
                 f"Z: got shape {np.shape(Z)}, expected two axes [M, D]. Give a matrix with one row"
                 " for each centre."
             )
+        check_finite("Z", np.asarray(Z, dtype=default_float()))
         super().__init__(Z, name=name)
         roots = _square_roots(covariance, *np.shape(Z))
         self.covariance_sqrt = Parameter(

@@ -17,6 +17,7 @@ from gpflow.posteriors import (
     get_posterior_class,
 )
 
+from .. import checks
 from ..covariances import well_conditioned
 from .posterior import Marginals, Natural, posterior_factor
 
@@ -108,7 +109,9 @@ def f_under(
     :param inducing_variable: The inducing variables.
     :param mean_function: The mean function.
     :param Xnew: Where; and whether with covariances, see :meth:`gpflow.models.GPModel.predict_f`.
+    :raises ValueError: If it is no inputs of the model, see :func:`new_inputs`.
     """
+    Xnew = new_inputs(Xnew, inducing_variable, q.q_mu.dtype)
     posterior = create_posterior(
         kernel,
         well_conditioned(inducing_variable, kernel),
@@ -118,6 +121,19 @@ def f_under(
         precompute_cache=PrecomputeCacheType.NOCACHE,
     )
     return posterior.fused_predict_f(Xnew, full_cov=full_cov, full_output_cov=full_output_cov)
+
+
+def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType) -> tf.Tensor:
+    """
+    Check rows to predict against the space of the inducing variables.
+
+    :param Xnew: Inputs, [..., N, D].
+    :param inducing_variable: The inducing variables of the model.
+    :param dtype: The float of the model.
+    :raises ValueError: If they are not finite, of another float, or of other columns.
+    """
+    num_columns = (*(inducing_variable.shape or ()), None, None)[1]
+    return checks.check_new_inputs(Xnew, num_columns, dtype)
 
 
 def gpflow_posterior(
@@ -157,6 +173,18 @@ def gpflow_posterior(
             self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
         ) -> MeanAndVariance:
             return self._with_fresh_q(super()._conditional_fused, Xnew, full_cov, full_output_cov)
+
+        def predict_f(
+            self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+        ) -> MeanAndVariance:
+            Xnew = new_inputs(Xnew, variables, self._q_dist.q_mu.dtype)
+            return super().predict_f(Xnew, full_cov, full_output_cov)
+
+        def fused_predict_f(
+            self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+        ) -> MeanAndVariance:
+            Xnew = new_inputs(Xnew, variables, self._q_dist.q_mu.dtype)
+            return super().fused_predict_f(Xnew, full_cov, full_output_cov)
 
         def _with_fresh_q(self, method: Callable[..., Any], *args: Any) -> Any:
             held = self._q_dist

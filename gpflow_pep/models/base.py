@@ -16,7 +16,12 @@ from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from .. import checks
-from ..covariances import check_inducing_variable, whiten
+from ..covariances import (
+    check_inducing_variable,
+    check_kernel_at_row,
+    check_mean_at_row,
+    whiten,
+)
 from ..covariances.evaluate import lean
 from ..inference.memory import Memory, MemoryTerms
 from ..inference.posterior import Natural
@@ -29,6 +34,7 @@ from ..inference.prediction import (
 )
 from ..inference.surrogate import SurrogateRegression, surrogate_regression
 from ..ops.chunks import LOCAL, Reduction
+from ..tilted import check_support
 from .conditional import require_bound
 from .memory import HeldMemory, remember
 from .parameters import Power, assign_power, never_trained
@@ -43,7 +49,40 @@ ADVICE = (
 )
 
 
-class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
+class CheckedPredictions(GPModel):
+    """GPflow's predictions, which refuse what would come out as nonsense."""
+
+    @inherit_check_shapes
+    def predict_log_density(
+        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tf.Tensor:
+        """
+        See :meth:`gpflow.models.GPModel.predict_log_density`.
+
+        :raises ValueError: If a target is outside the likelihood's support.
+        """
+        check_support(self.likelihood, data[1])
+        return super().predict_log_density(data, full_cov, full_output_cov)
+
+    @inherit_check_shapes
+    def predict_f_samples(
+        self,
+        Xnew: InputData,
+        num_samples: int | None = None,
+        full_cov: bool = True,
+        full_output_cov: bool = False,
+    ) -> tf.Tensor:
+        """
+        See :meth:`gpflow.models.GPModel.predict_f_samples`.
+
+        :raises ValueError: If the number of samples is none.
+        """
+        if num_samples is not None and not tf.is_tensor(num_samples):
+            checks.check_positive("num_samples", num_samples)
+        return super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
+
+
+class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
     """
     A model that holds its data and computes q(v) from them.
 
@@ -91,6 +130,7 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
         chunk_size: int | None,
     ) -> None:
         X = data[0]
+        checks.check_mean_function(mean_function)
         variables = check_inducing_variable(inducing_variable, kernel, X)
         super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
         self._rows_version = tf.Variable(0, trainable=False)
@@ -104,6 +144,8 @@ class InternalDataModel(GPModel, InternalDataTrainingLossMixin):
             mean_function=self.mean_function,
             inducing_variable=variables,
         )
+        check_kernel_at_row(kernel, X)
+        check_mean_at_row(self.mean_function, X, num_latent_gps)
         self.chunk_size = (
             None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
         )

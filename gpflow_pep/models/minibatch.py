@@ -54,6 +54,7 @@ class MinibatchLoss:
     ) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
         checks.check_positive("batch_size", batch_size)
+        checks.check_seed(seed)
         if refresh_every is not None:
             checks.check_positive("refresh_every", refresh_every)
         if batch_size > num_rows:

@@ -376,7 +376,10 @@ class PEPRegression(HeldRowsModel):
 
 def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
     if likelihood is None:
-        return Gaussian(1.0 if noise_variance is None else noise_variance)
+        if noise_variance is None:
+            return Gaussian(1.0)
+        checks.check_noise_variance(noise_variance)
+        return Gaussian(noise_variance)
     if noise_variance is not None:
         raise ValueError(
             "noise_variance and likelihood: got both, expected one or the other. Set the variance"

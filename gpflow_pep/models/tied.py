@@ -14,7 +14,6 @@ from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
-from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
@@ -25,6 +24,8 @@ from ..covariances import (
     check_columns,
     check_independent,
     check_inducing_variable,
+    check_kernel_at_row,
+    check_mean_at_row,
     evaluate,
     mixes_outputs,
     project,
@@ -42,6 +43,7 @@ from ..inference.prediction import (
     row_moments,
     unwhitened,
 )
+from ..ops import chunks
 from ..tilted import (
     check_num_latent,
     check_support,
@@ -50,13 +52,13 @@ from ..tilted import (
     tilted_derivatives,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .base import ADVICE
+from .base import ADVICE, CheckedPredictions
 from .conditional import check_powers, require_bound
 from .parameters import Power, assign_power, never_trained
 from .start import check_q, size_of_u
 
 
-class TiedModel(GPModel, ExternalDataTrainingLossMixin):
+class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
     r"""
     What APEP, ARPEP and RPAPEP have in common: everything but the energy.
 
@@ -121,6 +123,7 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         conditional: str = "prior",
     ) -> None:
         checks.check_likelihood(likelihood)
+        checks.check_mean_function(mean_function)
         self._conditional = checks.check_conditional(conditional)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = size_of_u(inducing_variable, kernel)
@@ -134,6 +137,11 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
             mean_function=self.mean_function,
             inducing_variable=inducing_variable,
         )
+        num_columns = (*(inducing_variable.shape or ()), None, None)[1]
+        if num_columns is not None:
+            origin = tf.zeros([1, num_columns], default_float())
+            check_kernel_at_row(kernel, origin)
+            check_mean_at_row(self.mean_function, origin, self.num_latent_gps)
         self.alpha = Power(alpha)
         self._powers()
         if conditional == "scaled":
@@ -198,12 +206,23 @@ class TiedModel(GPModel, ExternalDataTrainingLossMixin):
         X, Y = _check_batch(data)
         check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
+        with tf.control_dependencies(self._enough_rows(X)):
+            X = tf.identity(X)
         num_data = tf.cast(self.num_data, X.dtype)
         alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
         value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
+
+    def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
+        """Refuse a batch of more rows than the whole data set has."""
+        size = chunks.num_rows(X)
+        return checks.require(
+            tf.cast(size, tf.float64) <= tf.cast(self.num_data, tf.float64),
+            f"data: got a batch of more rows than num_data={self.num_data}, expected at most as"
+            " many. Pass num_data=len(X), of all rows and not of a batch.",
+        )
 
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor

@@ -44,12 +44,19 @@ def kmeans(
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))
-    if covariances not in (False, True, "spherical", "diagonal", "full"):
+    checks.check_seed(seed)
+    if not isinstance(covariances, (bool, str)) or covariances not in (
+        False,
+        True,
+        "spherical",
+        "diagonal",
+        "full",
+    ):
         raise ValueError(
             f"covariances: got {covariances!r}, expected False, True, 'spherical', 'diagonal' or"
             " 'full'. Choose one of them."
         )
-    if minibatches not in (None, False, True):
+    if minibatches is not None and not isinstance(minibatches, bool):
         raise ValueError(
             f"minibatches: got {minibatches!r}, expected None, False or True. Leave it out."
         )

@@ -54,6 +54,7 @@ def ivm(
     X, Y = as_data(data)
     checks.check_number(M, len(X))
     checks.check_single_output(kernel)
+    checks.check_seed(seed)
     check_support(likelihood, tf.constant(Y))
     num_latent = check_num_latent(None, likelihood, tf.constant(Y))
     if num_latent != 1:

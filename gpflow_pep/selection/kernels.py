@@ -7,7 +7,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from ..covariances import evaluate
+from ..covariances import check_kernel_at_row, evaluate
 
 #: Numbers in a matrix that is computed at a time (4 MiB in float64).
 CHUNK_ELEMENTS = 2**19
@@ -19,9 +19,11 @@ class CompiledKernel:
 
     :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
     :param like: Rows of the inputs' dtype and number of columns.
+    :raises ValueError: If the kernel cannot be evaluated at such rows.
     """
 
     def __init__(self, kernel: Kernel, like: AnyNDArray) -> None:
+        check_kernel_at_row(kernel, like)
         rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
 
         @tf.function(input_signature=[rows, rows], autograph=False)

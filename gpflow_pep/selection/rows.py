@@ -23,6 +23,7 @@ def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))
+    checks.check_seed(seed)
     order = np.random.default_rng(seed).permutation(len(X))
     return InducingPoints(X[distinct_rows(X, order, M)])
 
@@ -33,7 +34,7 @@ def as_inputs(X: TensorData) -> AnyNDArray:
 
     :raises ValueError: If they are not a matrix of finite numbers.
     """
-    array: AnyNDArray = np.asarray(X, dtype=default_float())
+    array = as_numbers("X", X)
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
             f"X: got shape {array.shape}, expected two axes [N, D], of at least 1 each. A single"
@@ -53,9 +54,29 @@ def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
         raise ValueError(
             f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
         )
-    dtype = default_float()
-    X, Y = checks.check_data((np.asarray(data[0], dtype), np.asarray(data[1], dtype)))
+    X, Y = checks.check_data(tuple(as_numbers(name, part) for name, part in zip("XY", data)))
     return X.numpy(), Y.numpy()
+
+
+def as_numbers(name: str, values: Any) -> AnyNDArray:
+    """
+    Convert anything like an array to one of GPflow's default float.
+
+    :param name: What it is.
+    :param values: The numbers.
+    :raises ValueError: If there are others than real numbers.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiubO":  # objects may be numbers
+            raise TypeError(f"its type is {array.dtype}")
+        numbers: AnyNDArray = array.astype(default_float())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: got {type(values).__name__} that is no array of real numbers, expected"
+            " [N, columns]. Convert it, for instance with numpy.asarray(..., dtype=float)."
+        ) from error
+    return numbers
 
 
 def key(row: AnyNDArray) -> bytes:

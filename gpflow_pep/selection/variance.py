@@ -53,7 +53,9 @@ def greedy_variance(
     X = as_inputs(X)
     checks.check_number(M, len(X))
     checks.check_single_output(kernel)
-    if tolerance is not None and not tolerance >= 0.0:
+    if seed is not None:
+        checks.check_seed(seed)
+    if tolerance is not None and not (checks.is_number(tolerance) and tolerance >= 0.0):
         raise ValueError(
             f"tolerance: got {tolerance!r}, expected None or a number from 0. A thousandth of the"
             " kernel's variance is precise."

@@ -79,6 +79,8 @@ def greedy_variational(
         raise ValueError(
             f"training_steps: got {training_steps!r}, expected an integer from 0. Pass one."
         )
+    checks.check_seed(seed)
+    checks.check_noise_variance(noise_variance)
     likelihood = gpflow.likelihoods.Gaussian(noise_variance)
     if isinstance(noise_variance, Parameter):
         likelihood.variance = noise_variance  # GPflow took a copy

@@ -10,7 +10,7 @@ import tf_keras
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ..checks import check_not_sharded, check_positive
+from ..checks import check_not_sharded, check_positive, is_number
 from ..models.base import InternalDataModel
 from ..models.minibatch import MinibatchLoss
 from ..models.pep import PEP
@@ -25,6 +25,11 @@ def check_stopping(
     """Refuse early stopping that can do nothing."""
     if rule is None:
         return
+    if not isinstance(rule, EarlyStopping):
+        raise ValueError(
+            f"early_stopping: got {rule!r}, expected gpflow_pep.training.EarlyStopping or None."
+            " Pass EarlyStopping('nlpd', patience=5), for example."
+        )
     if evaluate is None or evaluate_every > num_steps:
         got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
         raise ValueError(
@@ -32,11 +37,22 @@ def check_stopping(
             " Pass evaluate, and evaluate_every of at most num_steps."
         )
     check_positive("early_stopping.patience", rule.patience)
-    if not rule.min_delta >= 0.0:
+    if not (is_number(rule.min_delta) and rule.min_delta >= 0.0):
         raise ValueError(
             f"early_stopping.min_delta: got {rule.min_delta}, expected a number of at least 0."
             " 0 counts every improvement."
         )
+
+
+def as_metrics(found: Any) -> dict[str, float]:
+    """Take metrics that a function of the user returned as numbers by name; refuse all else."""
+    try:
+        return {str(name): float(value) for name, value in found.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"evaluate: got a function that returned {found!r}, expected numbers by name. Return"
+            " {'nlpd': 0.7}, for example."
+        ) from error
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -146,8 +162,7 @@ def natural_training(model: GPModel, natural_gradient: Any) -> Natural:
     if natural_gradient is True:
         return Natural(q, DEFAULT_LENGTH)
     schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
-    number = isinstance(natural_gradient, (int, float, np.number))
-    if not (schedule or (number and 0.0 < natural_gradient <= 1.0)):
+    if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
         raise ValueError(
             f"natural_gradient: got {natural_gradient!r}, expected a step length in (0, 1], a"
             " schedule of it, True, or gpflow.optimizers.NaturalGradient. Pass"
@@ -188,14 +203,14 @@ def check_limits(tolerance: float, window: int, max_iterations: int, seconds: fl
     """Refuse rules to stop that are none."""
     check_positive("window", window)
     check_positive("max_iterations", max_iterations)
-    if not 0.0 <= tolerance < np.inf:
+    if not (is_number(tolerance) and 0.0 <= tolerance < np.inf):
         raise ValueError(
-            f"tolerance: got {tolerance}, expected a number of nats for each row of at least 0."
+            f"tolerance: got {tolerance!r}, expected a number of nats for each row of at least 0."
             " 1e-6 is fine."
         )
-    if seconds is not None and not seconds > 0.0:
+    if seconds is not None and not (is_number(seconds) and seconds > 0.0):
         raise ValueError(
-            f"seconds: got {seconds}, expected a positive number. None is for no limit."
+            f"seconds: got {seconds!r}, expected a positive number. None is for no limit."
         )
 
 

@@ -103,8 +103,13 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
     :param model: The model of this process.
     :param strategy: A ``tf.distribute.MultiWorkerMirroredStrategy`` with one device in each
         process.
-    :raises ValueError: If there are several replicas in this process.
+    :raises ValueError: If it is no strategy, or there are several replicas in this process.
     """
+    if not isinstance(strategy, tf.distribute.Strategy):
+        raise ValueError(
+            f"strategy: got {strategy!r}, expected a tf.distribute.MultiWorkerMirroredStrategy."
+            " Pass one, or train without: gpflow_pep.training.maximise."
+        )
     local = local_replicas(strategy)
     if len(local) != 1:
         raise ValueError(

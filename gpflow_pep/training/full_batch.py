@@ -18,12 +18,13 @@ import scipy.optimize
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
-from threadpoolctl import threadpool_limits
 
+from ..checks import check_callable, check_seed, reason
 from ..covariances.evaluate import is_plain
 from . import checks
-from .model_state import assign, reason, state_of
+from .model_state import assign, state_of
 from .outputs import bar
+from .threads import one_blas_thread
 
 #: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
 MEMORY = 50
@@ -148,6 +149,8 @@ def maximise(
     """
     variables = checks.check_holds_data(model)
     checks.check_limits(tolerance, window, max_iterations, seconds)
+    check_seed(seed)
+    check_callable("callback", callback, "Pass a function of a Step.")
     state, moves = state_of(model), _moves(starts, variables, seed)
     num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
     optimizer = gpflow.optimizers.Scipy()
@@ -164,8 +167,7 @@ def maximise(
     deadline = np.inf if seconds is None else compiled + seconds
     runs: list[_Run] = []
     ascents: list[Ascent] = []
-    # Threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
-    with _best_in_the_end(state, runs, first), threadpool_limits(1, user_api="blas"):
+    with _best_in_the_end(state, runs, first), one_blas_thread():
         for number, move in enumerate(moves):
             if runs and time.perf_counter() > deadline:
                 break

@@ -89,6 +89,11 @@ class History(tf.train.experimental.PythonState):
             setattr(self, name, value)
         self.evaluations = [Evaluation(*evaluation) for evaluation in self.evaluations]
 
+    def lacks_evaluation(self, every: int) -> bool:
+        """Whether an evaluation is due after this step, and was not done yet."""
+        due = self.num_steps > 0 and self.num_steps % every == 0
+        return due and not (self.evaluations and self.evaluations[-1].step == self.num_steps)
+
     def best_step(self, rule: EarlyStopping | None) -> int | None:
         """Count the steps before the best evaluation."""
         best = best_evaluation(self.evaluations, rule) if rule else None

@@ -18,15 +18,23 @@ import tf_keras
 from gpflow.base import RegressionData
 from gpflow.models import GPModel
 
-from ..checks import check_positive, require_finite
+from ..checks import (
+    as_tensor,
+    check_callable,
+    check_positive,
+    check_seed,
+    reason,
+    require_finite,
+)
 from ..covariances.evaluate import is_plain
 from ..models.minibatch import MinibatchLoss
 from ..ops.batches import Epochs, shuffled_rows
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
-from .model_state import assign, reason, state_of
+from .interrupts import held_back
+from .model_state import assign, state_of
 from .natural import Length, Natural
-from .outputs import bar, resumed, scalars
+from .outputs import bar, resumed, saved_if_interrupted, scalars
 from .replicas import Replicas
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
@@ -47,11 +55,17 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     :return: A function of the number of the epoch.
     :raises ValueError: If the batch size is no positive integer or more than there are rows.
     """
-    X, Y = (tf.convert_to_tensor(part) for part in data)
-    check_positive("batch_size", batch_size)
-    if not batch_size <= len(X) == len(Y):
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise ValueError(
-            f"data: got {len(X)} rows of X and {len(Y)} of Y for batches of {batch_size}, expected"
+            f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
+        )
+    X, Y = (as_tensor(name, part) for name, part in zip("XY", data))
+    check_positive("batch_size", batch_size)
+    check_seed(seed)
+    if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
+        raise ValueError(
+            f"data: got X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
+            f" {batch_size} rows, expected"
             " as many of either and at least one batch. Pass rows that belong together, or a"
             " smaller batch_size."
         )
@@ -119,7 +133,12 @@ def fit(
         processes make the same call; the chief alone writes, and its metrics count.
     :raises ValueError: If an argument is not as said here; if the loss, a gradient or a metric
         becomes NaN or infinite, or the model refuses a batch. The message says at which step.
+    :raises OSError: If a checkpoint or scalars cannot be written. The model has the parameters of
+        the newest step, and earlier checkpoints are as they were.
     :raises RuntimeError: If another process of the strategy stopped.
+
+    An interrupt (Ctrl-C) ends training after the step under way. The model keeps the parameters of
+    the newest step, and where there is a checkpoint directory, so does a checkpoint.
     """
     counts = {
         "num_steps": num_steps,
@@ -129,6 +148,7 @@ def fit(
     }
     for name, value in counts.items():
         check_positive(name, value)
+    check_callable("evaluate", evaluate, "Pass a function of the model that returns metrics.")
     checks.check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
     checks.check_optimizer(optimizer)
     loss, epochs = checks.loss_and_epochs(model, batches)
@@ -162,33 +182,58 @@ def fit(
         input_signature=[spec],
         autograph=not is_plain(model),
     )
-    stream = _stream(epochs, history)
+    stream = _stream(epochs, history.epoch, history.batches)
     chief_log_dir = log_dir if replicas.is_chief else None
+
+    def is_over() -> bool:
+        return history.num_steps >= num_steps or history.is_over(early_stopping)
+
+    def advance() -> None:
+        """Take the next step, and take note of it."""
+        started = time.perf_counter()
+        batch, *place = next(stream)
+        step = history.num_steps + 1
+        with held_back():  # the variables and the history belong together
+            loss_value = _value(take_step, batch, step)
+            history.losses.append(loss_value)
+            history.epoch, history.batches = place
+            step_seconds = time.perf_counter() - started
+            history.seconds += step_seconds
+        if step % log_every == 0:
+            log(step, {"loss": loss_value, "step_seconds": step_seconds})
+
+    def look() -> None:
+        """Evaluate after this step, and take note of it."""
+        assert evaluate is not None  # for mypy
+        started, step = time.perf_counter(), history.num_steps
+        metrics = _evaluated(evaluate, model, state, step, early_stopping)
+        metrics = dict(zip(metrics, replicas.from_chief([*metrics.values()])))
+        with held_back():
+            history.evaluations.append(Evaluation(step, metrics))
+            if early_stopping and history.best_step(early_stopping) == step:
+                assign(best, state)
+            history.seconds += time.perf_counter() - started
+        log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
+
     with (
         scalars(chief_log_dir) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
         replicas.waiting(),
+        saved_if_interrupted(save),
     ):
-        while history.num_steps < num_steps and not history.is_over(early_stopping):
-            started = time.perf_counter()
-            loss_value = _value(take_step, next(stream), history.num_steps + 1)
-            step_seconds = time.perf_counter() - started
-            history.losses.append(loss_value)
-            step = history.num_steps
-            if step % log_every == 0:
-                log(step, {"loss": loss_value, "step_seconds": step_seconds})
-            if evaluate is not None and step % evaluate_every == 0:
-                metrics = _evaluated(evaluate, model, state, step, early_stopping)
-                metrics = dict(zip(metrics, replicas.from_chief([*metrics.values()])))
-                history.evaluations.append(Evaluation(step, metrics))
-                log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
-                if early_stopping and history.best_step(early_stopping) == step:
-                    assign(best, state)
-            newest = history.evaluations[-1].metrics if history.evaluations else {}
-            show(step, {"loss": loss_value, **newest})
-            history.seconds += time.perf_counter() - started
-            if step % checkpoint_every == 0:
+        if not is_over():
+            take_step.get_concrete_function()  # an interrupt of a step would wait for seconds
+        while True:
+            if evaluate is not None and history.lacks_evaluation(evaluate_every):
+                look()
+            if history.losses:
+                newest = history.evaluations[-1].metrics if history.evaluations else {}
+                show(history.num_steps, {"loss": history.losses[-1], **newest})
+            if is_over():
+                break
+            if history.num_steps % checkpoint_every == 0:
                 save()
+            advance()
         save()
     if early_stopping and history.evaluations:
         assign(state, best)
@@ -202,18 +247,24 @@ def fit(
     )
 
 
-def _stream(epochs: Epochs, history: History) -> Iterator[Any]:
-    """Batch after batch, epoch after epoch, from where the history is."""
+def _stream(epochs: Epochs, epoch: int, taken: int) -> Iterator[tuple[Any, int, int]]:
+    """
+    Batch after batch, epoch after epoch, each with its epoch and number there (from 1).
+
+    :param epochs: The batches of each epoch.
+    :param epoch: Where to start,
+    :param taken: and how many batches of that epoch to leave out.
+    """
     while True:
-        for batch in epochs(history.epoch).skip(history.batches).prefetch(tf.data.AUTOTUNE):
-            history.batches += 1
-            yield batch
-        if history.batches == 0:
+        for batch in epochs(epoch).skip(taken).prefetch(tf.data.AUTOTUNE):
+            taken += 1
+            yield batch, epoch, taken
+        if taken == 0:
             raise ValueError(
-                f"batches: got none in epoch {history.epoch}, expected at least one. Look at how"
-                " the dataset is made."
+                f"batches: got none in epoch {epoch}, expected at least one. Look at how the"
+                " dataset is made."
             )
-        history.epoch, history.batches = history.epoch + 1, 0
+        epoch, taken = epoch + 1, 0
 
 
 def _step(
@@ -268,8 +319,12 @@ def _evaluated(
 ) -> dict[str, float]:
     """Metrics. Predictions of PEP move its sites, which training must not see."""
     before = [tf.identity(variable) for variable in state]
-    metrics = {name: float(value) for name, value in evaluate(model).items()}
-    assign(state, before)
+    try:
+        found = evaluate(model)
+    finally:
+        with held_back():
+            assign(state, before)
+    metrics = checks.as_metrics(found)
     for name, value in metrics.items():
         if not np.isfinite(value):
             raise ValueError(

@@ -1,13 +1,15 @@
-"""What both ways to train share: what a model's state is, and what an error says."""
+"""What both ways to train share: what a model's state is."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from gpflow.models import GPModel
 
+from ..checks import reason
 from ..models import PEP, PEPRegression
+
+__all__ = ["assign", "reason", "state_of"]
 
 
 def state_of(model: GPModel) -> list[tf.Variable]:
@@ -27,14 +29,3 @@ def assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
     """Put a value into each variable."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-
-
-def reason(error: Exception) -> str:
-    """Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace."""
-    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    said = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", message, re.DOTALL)
-    if said:
-        return " ".join(said[1].replace("\\", "").split())
-    if isinstance(error, tf.errors.OpError):
-        message = [line for line in message.splitlines() if line[:1] not in ("", "\t", " ")][-1]
-    return " ".join(message.split())

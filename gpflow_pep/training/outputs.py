@@ -9,6 +9,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..checks import reason
 from .history import History
 
 
@@ -18,6 +19,7 @@ def resumed(
     """Go on from the newest checkpoint if there is one. Returns what writes the next."""
     if directory is None:
         return lambda: None
+    _check_writable("checkpoint_dir", directory)
     manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
     if manager.latest_checkpoint:
         try:
@@ -30,11 +32,38 @@ def resumed(
             ) from error
 
     def save() -> None:
-        step = history.num_steps
-        if not (manager.latest_checkpoint or "").endswith(f"-{step}"):
+        step, newest = history.num_steps, manager.latest_checkpoint or ""
+        if step == 0 or newest.endswith(f"-{step}"):
+            return
+        with _written("checkpoint_dir", directory):
             manager.save(checkpoint_number=step)
 
     return save
+
+
+@contextmanager
+def saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
+    """Write a checkpoint where an interrupt leaves the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        save()
+        raise
+
+
+def _check_writable(name: str, directory: str | PathLike[str]) -> None:
+    """Refuse a folder that nothing can be written to, before hours of training and not after."""
+    probe = f"{directory}/.writable"
+    try:
+        tf.io.gfile.makedirs(str(directory))
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("x")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{name}: got {directory}, which cannot be written to ({reason(error)}), expected a"
+            " folder, or the name of one to make. Name another, or make room there."
+        ) from error
 
 
 @contextmanager
@@ -50,17 +79,32 @@ def scalars(
             f"log_dir: got {directory}, expected that tensorboard is installed, which TensorFlow"
             " writes scalars with. Install it, or leave log_dir out."
         )
+    _check_writable("log_dir", directory)
     writer = tf.summary.create_file_writer(str(directory))
 
     def write(step: int, values: Mapping[str, float]) -> None:
-        with writer.as_default(step):
+        with _written("log_dir", directory), writer.as_default(step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 
     try:
         yield write
     finally:
-        writer.close()
+        with _written("log_dir", directory):
+            writer.close()
+
+
+@contextmanager
+def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
+    """Say what could not be written."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"{name}: got an error when {directory} was written to ({reason(error)}), expected a"
+            " folder with space to write into. The model has the parameters of the newest step,"
+            " and what was written before stays. Make room, or name another directory."
+        ) from error
 
 
 @contextmanager

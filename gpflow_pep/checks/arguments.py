@@ -1,4 +1,4 @@
-"""Checks of what users pass: what was got, what was expected, what to do."""
+"""Checks of data and of the parts of a model."""
 
 from typing import Any
 
@@ -9,10 +9,9 @@ from gpflow.base import AnyNDArray, Module, RegressionData
 from gpflow.config import default_float
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
-from gpflow.models.util import data_input_to_tensor
 
-#: The residual of the inner loop that rounding leaves, in units of the float's epsilon.
-_REACHABLE = 500.0
+from .graph import require
+
 #: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
 CONDITIONALS = ("prior", "scaled")
 
@@ -28,7 +27,7 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
         raise ValueError(
             f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
         )
-    X, Y = data_input_to_tensor(tuple(data))
+    X, Y = (as_tensor(name, value) for name, value in zip("XY", data))
     for name, value in (("X", X), ("Y", Y)):
         if value.dtype != default_float():
             raise ValueError(
@@ -61,6 +60,68 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     return X, Y
 
 
+def as_tensor(name: str, value: Any) -> tf.Tensor:
+    """
+    Convert an array, a table or lists of numbers; tensors and variables stay as they are.
+
+    :param name: What it is.
+    :param value: The numbers.
+    :raises ValueError: If it is nothing of the kind.
+    """
+    if tf.is_tensor(value):
+        return value
+    try:
+        if isinstance(value, (list, tuple)):
+            value = np.asarray(value, dtype=default_float())
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: got {type(value).__name__} that is no array of numbers ({error}), expected a"
+            " matrix of them. Convert it, for instance with numpy.asarray(..., dtype=float)."
+        ) from error
+
+
+def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
+    """
+    Check inputs of rows to predict and convert them to a tensor.
+
+    :param Xnew: Inputs, [..., N, D], of the float of the model. Finite, too; inside a graph there
+        is no value to check yet, and a row with NaN has NaN for its prediction.
+    :param num_columns: D, or None where it is not known.
+    :param dtype: The float of the model.
+    :raises ValueError: If they are not as said here.
+    """
+    Xnew = as_tensor("Xnew", Xnew)
+    if Xnew.dtype != dtype:
+        raise ValueError(
+            f"Xnew: got dtype {Xnew.dtype.name}, expected {dtype.name}, as the data that the model"
+            f" was made of. Cast it, for instance Xnew.astype(numpy.{dtype.name})."
+        )
+    known = None not in (num_columns, Xnew.shape.rank) and Xnew.shape[-1:].is_fully_defined()
+    if Xnew.shape.rank in (0, 1) or (known and Xnew.shape[-1] != num_columns):
+        raise ValueError(
+            f"Xnew: got shape {_show(Xnew)}, expected [N, {num_columns or 'D'}], the columns of the"
+            " data that the model was made of. Give those; a single row is Xnew[None, :]."
+        )
+    check_finite("Xnew", Xnew)
+    return Xnew
+
+
+def check_mean_function(mean_function: Any) -> None:
+    """
+    Refuse what is neither None nor a mean function.
+
+    :raises ValueError: If it is none of GPflow's kind.
+    """
+    if mean_function is not None and not (
+        isinstance(mean_function, Module) and callable(mean_function)
+    ):
+        raise ValueError(
+            f"mean_function: got {type(mean_function).__name__}, expected one of gpflow.functions"
+            " or None. Pass gpflow.functions.Constant(), for example."
+        )
+
+
 def check_finite(name: str, value: tf.Tensor) -> None:
     """
     Refuse data with NaN or infinity in them. Inside a graph there is no value to check yet.
@@ -69,7 +130,8 @@ def check_finite(name: str, value: tf.Tensor) -> None:
     """
     if not tf.executing_eagerly():
         return
-    bad = np.flatnonzero(~np.isfinite(np.asarray(value)).all(axis=1))
+    finite = np.isfinite(np.asarray(value))
+    bad = np.flatnonzero(~finite.reshape(-1, finite.shape[-1]).all(axis=1))
     if bad.size:
         raise ValueError(
             f"{name}: got NaN or infinity in {bad.size} row(s), the first at index {bad[0]},"
@@ -214,70 +276,6 @@ def check_conditional(conditional: Any) -> str:
     return conditional
 
 
-def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
-    """
-    Check the limits of the inner loop.
-
-    :param max_sweeps: The most sweeps.
-    :param tolerance: Of the residual; raised to what the float can reach.
-    :param dtype: Of the sites.
-    :raises ValueError: If there is not at least one sweep, or the tolerance is not positive.
-    """
-    if not isinstance(tolerance, (int, float, np.floating)) or not 0.0 < tolerance < np.inf:
-        raise ValueError(f"tolerance: got {tolerance!r}, expected a positive number, such as 1e-6.")
-    reachable = _REACHABLE * float(np.finfo(dtype.as_numpy_dtype).eps)
-    return check_positive("max_sweeps", max_sweeps), max(float(tolerance), reachable)
-
-
-def check_positive(name: str, value: Any) -> int:
-    """
-    Refuse what is no positive integer.
-
-    :param name: What it is.
-    :param value: The number.
-    :raises ValueError: If it is none.
-    """
-    numbers = (int, float, np.integer, np.floating)
-    if isinstance(value, bool) or not isinstance(value, numbers) or value % 1 or value < 1:
-        raise ValueError(
-            f"{name}: got {value!r}, expected a positive integer, a whole number of at least 1."
-            " Pass one."
-        )
-    return int(value)
-
-
-def check_number(M: Any, num_rows: int, name: str = "M") -> None:
-    """
-    Check a number of rows to choose.
-
-    :param M: The number.
-    :param num_rows: How many rows there are.
-    :param name: What it is.
-    :raises ValueError: If it is not an integer between 1 and N.
-    """
-    if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= num_rows:
-        raise ValueError(
-            f"{name}: got {M!r}, expected an integer from 1 to {num_rows}, the number of rows."
-            " Choose another number."
-        )
-
-
-def check_num_data(num_data: Any) -> int:
-    """
-    Check the number of rows of the whole data set.
-
-    :param num_data: The number.
-    :raises ValueError: If it is missing or no positive whole number.
-    """
-    try:
-        return check_positive("num_data", num_data)
-    except ValueError:
-        raise ValueError(
-            f"num_data: got {num_data!r}, expected the number of rows of the whole data set, at"
-            " least 1. Pass num_data=len(X), of all rows and not of a batch."
-        ) from None
-
-
 def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
     """
     Refuse what has no meaning where each process holds a shard of the rows.
@@ -292,67 +290,6 @@ def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
             f"{what}: got it where {num_processes} processes hold a shard of the rows each,"
             f" expected one process with all of them. {remedy}"
         )
-
-
-def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
-    """
-    Let a value pass if it is finite, else stop with a message that says what to do.
-
-    :param value: Any tensor.
-    :param quantity: What it is.
-    :param advice: Likely cause and what to try.
-    :raises ValueError: See :func:`require`.
-    """
-    message = f"{quantity}: got NaN or infinity, expected finite numbers. {advice}"
-    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), message)):
-        return tf.identity(value)
-
-
-def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
-    """
-    Stop with a message where a condition does not hold.
-
-    :param condition: A truth value.
-    :param message: What was got, what was expected, what to do.
-    :param numbers: What is said after it; the first ten of each.
-    :return: What a graph must run first.
-    :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
-        ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
-    """
-    if not tf.executing_eagerly():
-        return [tf.debugging.Assert(condition, [message, *numbers], summarize=10)]
-    if not bool(condition):
-        said = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
-        raise ValueError(" ".join([message, *said]))
-    return []
-
-
-def require_same_rows(
-    X: tf.Tensor, data: tuple[tf.Tensor, tf.Tensor], version: tf.Variable
-) -> tf.Tensor:
-    """
-    Stop a graph, which keeps the rows it was traced with, where these were replaced.
-
-    :param X: Inputs of the rows.
-    :param data: The model's X and Y.
-    :param version: How often they were replaced.
-    """
-    if tf.executing_eagerly():
-        return X
-    with tf.init_scope():
-        traced = version.value() if tf.executing_eagerly() else None
-    if traced is None:  # inside a graph that is no tf.function
-        return X
-    or_variables = ", or make the data tf.Variables of shape [None, D]"
-    same = require(
-        tf.equal(version, int(traced)),
-        "data: got a function that was compiled for rows, or powers of rows, that have been"
-        " replaced, expected one of the present ones. Compile it anew (with another"
-        " gpflow.optimizers.Scipy())"
-        f"{'' if isinstance(data[0], tf.Variable) else or_variables}.",
-    )
-    with tf.control_dependencies(same):
-        return tf.identity(X)
 
 
 def _show(value: tf.Tensor) -> str:

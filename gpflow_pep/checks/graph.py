@@ -1,0 +1,83 @@
+"""Checks of values that only a running graph knows, and what they say when they fail there."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+
+def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
+    """
+    Let a value pass if it is finite, else stop with a message that says what to do.
+
+    :param value: Any tensor.
+    :param quantity: What it is.
+    :param advice: Likely cause and what to try.
+    :raises ValueError: See :func:`require`.
+    """
+    message = f"{quantity}: got NaN or infinity, expected finite numbers. {advice}"
+    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), message)):
+        return tf.identity(value)
+
+
+def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.Operation]:
+    """
+    Stop with a message where a condition does not hold.
+
+    :param condition: A truth value.
+    :param message: What was got, what was expected, what to do.
+    :param numbers: What is said after it; the first ten of each.
+    :return: What a graph must run first.
+    :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
+        ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
+    """
+    if not tf.executing_eagerly():
+        return [tf.debugging.Assert(condition, [message, *numbers], summarize=10)]
+    if not bool(condition):
+        said = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        raise ValueError(" ".join([message, *said]))
+    return []
+
+
+def require_same_rows(
+    X: tf.Tensor, data: tuple[tf.Tensor, tf.Tensor], version: tf.Variable
+) -> tf.Tensor:
+    """
+    Stop a graph, which keeps the rows it was traced with, where these were replaced.
+
+    :param X: Inputs of the rows.
+    :param data: The model's X and Y.
+    :param version: How often they were replaced.
+    """
+    if tf.executing_eagerly():
+        return X
+    with tf.init_scope():
+        traced = version.value() if tf.executing_eagerly() else None
+    if traced is None:  # inside a graph that is no tf.function
+        return X
+    or_variables = ", or make the data tf.Variables of shape [None, D]"
+    same = require(
+        tf.equal(version, int(traced)),
+        "data: got a function that was compiled for rows, or powers of rows, that have been"
+        " replaced, expected one of the present ones. Compile it anew (with another"
+        " gpflow.optimizers.Scipy())"
+        f"{'' if isinstance(data[0], tf.Variable) else or_variables}.",
+    )
+    with tf.control_dependencies(same):
+        return tf.identity(X)
+
+
+def reason(error: Exception) -> str:
+    """
+    Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace.
+
+    :param error: The error.
+    """
+    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    said = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", message, re.DOTALL)
+    if said:
+        return " ".join(said[1].replace("\\", "").split())
+    if isinstance(error, tf.errors.OpError):
+        message = [line for line in message.splitlines() if line[:1] not in ("", "\t", " ")][-1]
+        message = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", message)
+    return " ".join(message.split())

@@ -1,0 +1,110 @@
+"""
+What the campaign tried and how often it passed: the rows of the table of docs/reliability.rst.
+
+A section is a module of this folder, named by the first line of its docstring; a row is a test,
+named by that of its own. A test tells of each case that it tries::
+
+    def test_predictions(trial: Trial, size: Size) -> None:
+        "Predictions from threads"
+        for name in names[: size(quick=2, full=20)]:
+            with trial.case(name):  # counts; an exception is a failure, and the next case follows
+                ...
+        trial.note("A line that is printed below the row.")
+
+Tests of the same name are one row, such as those of a parametrised test.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+#: How many cases to try, by the size of the campaign: ``size(quick=3, full=200)``.
+Size = Callable[..., int]
+SIZES = ("quick", "full", "long")
+#: Failures of a row that are printed.
+SHOWN = 10
+
+
+@dataclasses.dataclass
+class Trial:
+    """Cases that were tried under one name."""
+
+    section: str
+    what: str
+    tried: int = 0
+    failures: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    @contextmanager
+    def case(self, name: object) -> Iterator[None]:
+        """Try one; where it raises, it failed, and the campaign goes on."""
+        self.tried += 1
+        try:
+            yield
+        except Exception as error:
+            self.failures.append(f"{name}: {type(error).__name__}: {_one_line(error)}")
+
+    def note(self, text: str) -> None:
+        """Print a line below the row."""
+        self.notes.append(text)
+
+    def skip(self, reason: str) -> None:
+        """Say what was not tried, and why."""
+        self.skipped.append(reason)
+
+    def join(self, other: "Trial") -> None:
+        """Add what was tried under the same name elsewhere."""
+        self.tried += other.tried
+        self.failures += other.failures
+        self.notes += other.notes
+        self.skipped += other.skipped
+        self.seconds += other.seconds
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def size_of(name: str) -> Size:
+    """
+    Choose numbers by the size of a campaign; ``long`` is ``full`` where nothing else is said.
+
+    :param name: One of :data:`SIZES`.
+    """
+
+    def size(*, quick: int, full: int, long: int | None = None) -> int:
+        return {"quick": quick, "full": full, "long": full if long is None else long}[name]
+
+    return size
+
+
+def table(trials: list[Trial]) -> str:
+    """Print what was tried, how many, how many passed, and what is to be said of it."""
+    rows: dict[tuple[str, str], Trial] = {}
+    for trial in trials:
+        key = trial.section, trial.what
+        if key in rows:
+            rows[key].join(trial)
+        else:
+            rows[key] = dataclasses.replace(
+                trial, failures=[*trial.failures], notes=[*trial.notes], skipped=[*trial.skipped]
+            )
+    lines = [f"{'what was tried':74}{'tried':>7}{'passed':>8}{'seconds':>9}"]
+    section = ""
+    for row in sorted(rows.values(), key=lambda row: row.section):
+        if row.section != section:
+            section = row.section
+            lines += ["", section]
+        passed = row.tried - len(row.failures)
+        lines.append(f"  {row.what:72}{row.tried:7d}{passed:8d}{row.seconds:9.0f}")
+        lines += [f"      {note}" for note in row.notes]
+        lines += [f"      not tried: {reason}" for reason in row.skipped]
+        lines += [f"      FAILED {failure}" for failure in row.failures[:SHOWN]]
+        more = len(row.failures) - SHOWN
+        lines += [f"      and {more} more"] if more > 0 else []
+    tried = sum(row.tried for row in rows.values())
+    passed = tried - sum(len(row.failures) for row in rows.values())
+    seconds = sum(row.seconds for row in rows.values())
+    return "\n".join([*lines, "", f"{'all':74}{tried:7d}{passed:8d}{seconds:9.0f}", ""])

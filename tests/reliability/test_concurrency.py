@@ -1,0 +1,171 @@
+"""5 Concurrency and memory: threads do not disturb each other, and nothing grows."""
+
+import gc
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gpflow
+import numpy as np
+import psutil
+import reproducible_worker as worker
+import tensorflow as tf
+from campaign import Size, Trial
+from helpers import assert_close
+from reproducible_worker import XNEW, X, Y, arpep, probit, regression
+from threadpoolctl import threadpool_info
+
+import gpflow_pep as pep
+
+THREADS = 8
+#: Megabytes that the process may be larger after many calls than after a few.
+GROWTH = 30.0
+#: Of predictions that other threads may nudge in the last bits, such as those from sites.
+CLOSE = 1e-6
+
+MODELS: dict[str, Callable[[], Any]] = {"PEPRegression": regression, "PEP": probit, "ARPEP": arpep}
+
+
+def _in_threads(call: Callable[[int], Any], count: int) -> list[Any]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(call, range(count)))
+
+
+def test_predictions(trial: Trial, size: Size) -> None:
+    """Predictions from 8 threads on one model, its posterior, a compiled function"""
+    count = size(quick=8, full=200)
+    for name, create in MODELS.items():
+        model = create()
+        expected = model.predict_f(XNEW)
+        posterior = model.posterior()
+        spec = tf.TensorSpec([None, 2], tf.float64)
+        compiled = tf.function(lambda x, model=model: model.predict_f(x), input_signature=[spec])
+        ways: dict[str, Callable[[Any], Any]] = {
+            "predict_f": model.predict_f,
+            "predict_y": lambda x, model=model: (
+                model.predict_y(x)[0],
+                expected[1],  # noqa: B023
+            ),
+            "posterior": posterior.predict_f,
+            "compiled": compiled,
+        }
+        for way, predict in ways.items():
+            if way == "predict_y" and name == "PEP":
+                continue  # a probability
+            found = _in_threads(lambda k, predict=predict: predict(XNEW), count)
+            for number, result in enumerate(found):
+                with trial.case(f"{name}, {way}, call {number}"):
+                    for one, other in zip(result, expected):
+                        assert_close(one, other, rtol=CLOSE, scale=1.0)
+
+
+def test_several_models(trial: Trial, size: Size) -> None:
+    """Models built, trained and used in 8 threads: the numbers of one thread"""
+
+    def trained(number: int) -> Any:
+        model = pep.models.PEPRegression(
+            (X, Y), gpflow.kernels.Matern52(), worker.Z + 0.01 * number, noise_variance=0.1
+        )
+        record = pep.training.maximise(model, max_iterations=5, progress=False)
+        return np.array([record.objective]), *model.predict_f(XNEW)
+
+    count = size(quick=4, full=40)
+    blas = [pool["num_threads"] for pool in threadpool_info()]
+    found = _in_threads(trained, count)
+    for number, result in enumerate(found):
+        with trial.case(f"model {number}"):
+            for one, other in zip(result, trained(number)):
+                assert_close(one, other, rtol=CLOSE, scale=1.0)
+    with trial.case("threads of linear algebra are as many as before"):
+        assert [pool["num_threads"] for pool in threadpool_info()] == blas
+
+
+def test_fit_in_threads(trial: Trial, size: Size) -> None:
+    """Minibatch training in 8 threads: the numbers of one thread"""
+    alone = worker.TRAINED["fit"]()
+    for number, result in enumerate(
+        _in_threads(lambda k: worker.TRAINED["fit"](), size(quick=2, full=16))
+    ):
+        with trial.case(f"run {number}"):
+            for one, other in zip(result, alone):
+                assert_close(one, other, rtol=CLOSE, scale=1.0)
+
+
+def _megabytes() -> float:
+    gc.collect()
+    return float(psutil.Process(os.getpid()).memory_info().rss) / 2**20
+
+
+def _steady(trial: Trial, name: str, call: Callable[[], Any], count: int) -> None:
+    """Memory after some calls, and after many more."""
+    with trial.case(name):
+        for _ in range(max(count // 5, 2)):
+            call()
+        before = _megabytes()
+        for _ in range(count):
+            call()
+        growth = _megabytes() - before
+        trial.note(f"{name}, {count} times: {growth:+.1f} MB")
+        assert growth < GROWTH, f"the process grew by {growth:.0f} MB"
+
+
+def test_memory(trial: Trial, size: Size) -> None:
+    """Losses, predictions, posteriors, models built and trained, many times: no growth"""
+    calls, builds = size(quick=20, full=1000), size(quick=5, full=200)
+    for name, create in MODELS.items():
+        model = create()
+        data = getattr(model, "data", (tf.constant(X), tf.constant(Y)))
+        loss = gpflow.models.training_loss_closure(model, data, compile=True)
+        eager = gpflow.models.training_loss_closure(model, data, compile=False)
+        few = calls // 10 if name == "PEP" else calls  # each of PEP's takes long without a graph
+        _steady(trial, f"{name}, compiled losses", loss, calls)
+        _steady(trial, f"{name}, losses", eager, few)
+        _steady(trial, f"{name}, predictions", lambda m=model: m.predict_f(XNEW), few)
+        _steady(trial, f"{name}, models", create, builds)
+    model, kernel = regression(), gpflow.kernels.Matern32()
+
+    def choose() -> Any:
+        return pep.selection.greedy_variance(X, 5, kernel=kernel)
+
+    def train() -> Any:
+        return pep.training.maximise(regression(), max_iterations=1, progress=False)
+
+    _steady(trial, "posteriors", model.posterior, builds)
+    _steady(trial, "selections", choose, builds)
+    _steady(trial, "models trained", train, builds // 4)
+
+
+def test_traces(trial: Trial) -> None:
+    """Data replaced in variables, other batches, parameters and rows: traced once"""
+    for name, shape in (("equal shape", [150]), ("any length", [None])):
+        variables = tuple(
+            tf.Variable(part, shape=[*shape, part.shape[1]], trainable=False) for part in (X, Y)
+        )
+        model = pep.models.PEPRegression(variables, gpflow.kernels.Matern32(), worker.Z)
+        loss = tf.function(model.training_loss, autograph=False)
+        predict = tf.function(
+            model.predict_f, input_signature=[tf.TensorSpec([None, 2], tf.float64)]
+        )
+        sizes = (150, 150) if shape[0] else (150, 90, 1)
+        for rows in sizes:
+            for variable, part in zip(variables, (X + 0.1, Y - 0.1)):
+                variable.assign(part[:rows])
+            model.kernel.lengthscales.assign(1.0 + 0.01 * rows)
+            model.alpha.assign(0.001 * rows)
+            loss(), predict(XNEW), predict(XNEW[:3])
+        for what, function in (("loss", loss), ("predict_f", predict)):
+            with trial.case(f"{name}, {what}"):
+                count = function.experimental_get_tracing_count()
+                assert count == 1, f"traced {count} times"
+    traces = []
+
+    class Counted(pep.models.PEPRegression):
+        def maximum_log_likelihood_objective(self) -> tf.Tensor:
+            traces.append(1)
+            return super().maximum_log_likelihood_objective()
+
+    with trial.case("maximise, three starts"):
+        model = Counted((X, Y), gpflow.kernels.Matern32(), worker.Z)
+        pep.training.maximise(model, starts=3, max_iterations=3, progress=False)
+        assert len(traces) == 1, f"traced {len(traces)} times"

@@ -1,0 +1,225 @@
+"""2 Numerics: finite values, gradients and predictions, or a message, far from where data live."""
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gpflow
+import numpy as np
+import pep_cases
+import pytest
+import tensorflow as tf
+from campaign import Size, Trial
+from gpflow.likelihoods import Bernoulli, Gaussian
+from helpers import load_example
+
+import gpflow_pep as pep
+
+VARIANCES = (1e-4, 1e-2, 1.0, 1e2, 1e4, 1e6)
+LENGTHSCALES = (1e-3, 1e-1, 1.0, 10.0, 1e3)
+ALPHAS = (0.0, 0.5, 1.0)
+N = 30
+
+
+def data(seed: int = 0, num_rows: int = N) -> tuple[Any, Any]:
+    random = np.random.default_rng(seed)
+    X = random.uniform(-2.0, 2.0, (num_rows, 2))
+    return X, np.sin(2.0 * X[:, :1]) + 0.2 * random.standard_normal((num_rows, 1))
+
+
+def inducing(X: Any) -> dict[str, Any]:
+    """Near repeats, so that Kuu is nearly singular; spread; all rows."""
+    near = X[:4] + 1e-6 * np.random.default_rng(1).standard_normal((len(X[:4]), 2))
+    return {"near repeats": np.r_[X[:4], near], "spread": X[:6].copy(), "all rows": X.copy()}
+
+
+def left_out(trial: Trial, size: Size, name: str, quick: tuple[str, ...]) -> bool:
+    """Whether the quick campaign goes without."""
+    is_out = bool(size(quick=1, full=0)) and name not in quick
+    if is_out:
+        trial.skip(f"{name}, by the quick campaign")
+    return is_out
+
+
+def kernel() -> gpflow.kernels.Kernel:
+    return gpflow.kernels.SquaredExponential()
+
+
+def regression(**options: Any) -> Callable[..., Any]:
+    return lambda rows, Z: pep.models.PEPRegression(
+        rows, kernel(), Z, noise_variance=0.1, **options
+    )
+
+
+def tied(name: str, likelihood: Callable[[], Any]) -> Callable[..., Any]:
+    def create(rows: Any, Z: Any) -> Any:
+        return getattr(pep.models, name)(kernel(), likelihood(), Z, num_data=len(rows[0]))
+
+    return create
+
+
+def labelled(create: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda rows, Z: create((rows[0], (rows[1] > 0).astype(rows[1].dtype)), Z)
+
+
+def point(rows: Any, Z: Any) -> Any:
+    return pep.models.PEP(rows, kernel(), Bernoulli(), Z)
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    "PEPRegression": regression(),
+    "PEPRegression, scaled": regression(conditional="scaled"),
+    "PEPRegression, blocks": lambda rows, Z: regression(blocks=np.arange(len(rows[0])) // 4)(
+        rows, Z
+    ),
+    "PEPRegression, neighbours": regression(neighbours=3),
+    "PEP": labelled(point),
+    "APEP": tied("APEP", Gaussian),
+    "ARPEP": tied("ARPEP", Gaussian),
+    "RPAPEP": tied("RPAPEP", Gaussian),
+}
+
+
+def evaluation(model: Any, rows: Any) -> Callable[[], None]:
+    """Compile loss, gradient and predictions; the call raises unless all are finite."""
+    variables, tensors = model.trainable_variables, tuple(map(tf.constant, rows))
+    if isinstance(model, pep.models.PEP):
+        tensors = model.data
+    loss = gpflow.models.training_loss_closure(model, tensors, compile=False)
+
+    @tf.function(autograph=False)
+    def all_of_it() -> Any:
+        with tf.GradientTape() as tape:
+            value = loss()
+        gradients = tape.gradient(value, variables, unconnected_gradients="zero")
+        mean, variance = model.predict_f(tensors[0])
+        return [value, *gradients, mean, variance], tf.reduce_min(variance)
+
+    def call() -> None:
+        numbers, least = all_of_it()
+        for number in numbers:
+            assert np.isfinite(number).all(), "NaN or infinity came out"
+        largest = max(1.0, float(np.asarray(model.kernel.variance)))
+        assert least > -1e-6 * largest, f"a variance of {least}"
+
+    return call
+
+
+def said_clearly(error: Exception) -> bool:
+    """Whether a compiled model refused with a message of ours."""
+    said = str(error)
+    return isinstance(error, (ValueError, tf.errors.InvalidArgumentError)) and (
+        "got NaN or infinity" in said or "expected" in said
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_grid(trial: Trial, size: Size, name: str) -> None:
+    """Kernel variances 1e-4 to 1e6, lengthscales 1e-3 to 1e3, singular Kuu"""
+    rows, refused = data(), 0
+    step = size(quick=4, full=1)
+    for label, Z in list(inducing(rows[0]).items())[:: size(quick=3, full=1)]:
+        model = MODELS[name](rows, Z)
+        evaluate = evaluation(model, rows)
+        cells = list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))[::step]
+        for alpha, variance, lengthscale in cells:
+            if model.conditional == "scaled" and isinstance(model, pep.models.PEP):
+                continue
+            model.alpha.assign(alpha)
+            model.kernel.variance.assign(variance)
+            model.kernel.lengthscales.assign(lengthscale)
+            with trial.case(f"{name}, {label}, alpha {alpha}, {variance:g}, {lengthscale:g}"):
+                try:
+                    evaluate()
+                except (ValueError, tf.errors.InvalidArgumentError) as error:
+                    if not said_clearly(error):
+                        raise
+                    refused += 1
+    if refused:
+        trial.note(f"{name}: {refused} of these by a message")
+
+
+@pytest.mark.parametrize("name", pep_cases.CASES)
+def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
+    """The inner loop of PEP for each likelihood, over the grid of stress.py: log Z is finite"""
+    if left_out(trial, size, name, ("probit", "Student-t", "RobustMax")):
+        return
+    stress = load_example("benchmarks/stress.py")
+    stress.VARIANCES, stress.LENGTHSCALES = VARIANCES, LENGTHSCALES
+    if size(quick=1, full=0):
+        stress.VARIANCES, stress.LENGTHSCALES = VARIANCES[::2], (1e-3, 1.0, 1e3)
+    case = pep_cases.CASES[name]
+    problem = stress.Problem(case.problem.X, case.Y, case.likelihood())
+    converged, tried = 0, 0
+    for label, Z in list(inducing(problem.X).items())[: size(quick=1, full=2, long=3)]:
+        for key, cell in stress.cells(problem, Z).items():
+            with trial.case(f"{name}, {label}, {key}"):
+                assert cell.finite, "log Z is not finite"
+            converged, tried = converged + cell.converged, tried + 1
+    trial.note(f"{name}: the sites converged in {converged} of {tried}")
+
+
+def scaled(rows: Any) -> Iterator[tuple[str, Any]]:
+    X, Y = rows
+    yield "inputs of scale 1e6", (1e6 * X, Y)
+    yield "inputs of scale 1e-6", (1e-6 * X, Y)
+    yield "inputs offset by 1e8", (X + 1e8, Y)
+    yield "targets of scale 1e6", (X, 1e6 * Y)
+    yield "targets of scale 1e-6", (X, 1e-6 * Y)
+    outlier = (np.arange(len(X)) == 3)[:, None]
+    yield "a target 1e4 standard deviations off", (X, Y + 1e4 * np.std(Y) * outlier)
+    yield "an input 1e4 standard deviations off", (X + 1e4 * outlier, Y)
+    yield "N = 1", (X[:1], Y[:1])
+    yield "constant targets", (X, 0.0 * Y + 1.0)
+    yield "rows twice", (np.r_[X, X], np.r_[Y, Y])
+
+
+def train(model: Any, rows: Any) -> None:
+    if isinstance(model, gpflow.models.InternalDataTrainingLossMixin):
+        record = pep.training.maximise(model, max_iterations=5, progress=False)
+        assert np.isfinite(record.objective)
+    else:
+        import tf_keras
+
+        batches = tf.data.Dataset.from_tensors(rows)
+        optimizer = tf_keras.optimizers.Adam(0.01)
+        record = pep.training.fit(
+            model, batches, num_steps=5, optimizer=optimizer, progress=False, natural_gradient=True
+        )
+        assert np.isfinite(record.losses).all()
+
+
+def _trained(trial: Trial, name: str, rows: Any, Z: Any, label: str) -> int:
+    """A case; 1 if it was refused by a message."""
+    refused = 0
+    with trial.case(f"{name}, {label}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = MODELS[name](rows, Z)
+        try:
+            train(model, rows)
+            mean, variance = model.predict_y(rows[0])
+            assert np.isfinite(mean).all() and np.isfinite(variance).all()
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            if not said_clearly(error):
+                raise
+            refused = 1
+    return refused
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scales(trial: Trial, size: Size, name: str) -> None:
+    """Data of odd scales, outliers, N = 1, M = 1, single precision: five steps of training"""
+    if left_out(trial, size, name, ("PEPRegression", "PEP", "ARPEP")):
+        return
+    refused, step = 0, size(quick=3, full=1)
+    for label, rows in list(scaled(data()))[::step]:
+        if name.endswith("neighbours") and len(rows[0]) < 4:
+            continue
+        refused += _trained(trial, name, rows, rows[0][:6].copy(), label)
+    refused += _trained(trial, name, data(), data()[0][:1].copy(), "M = 1")
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
+        single = tuple(part.astype(np.float32) for part in data())
+        refused += _trained(trial, name, single, single[0][:6].copy(), "single precision")
+    if refused:
+        trial.note(f"{name}: {refused} of these by a message")

@@ -1,0 +1,205 @@
+"""3 Random starts: L-BFGS ends without an exception or NaN, and how often at the best optimum."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import pytest
+import scipy.optimize
+import sklearn.datasets
+import tensorflow as tf
+from campaign import Size, Trial
+from gpflow.kernels import SquaredExponential
+from gpflow.likelihoods import Bernoulli, Gaussian, Poisson
+from sklearn.preprocessing import scale
+
+import gpflow_pep as pep
+
+N, M = 60, 6
+#: Nats from the best known value that count as reaching it.
+NEAR = 0.1
+#: Standard deviation of starts, in log hyperparameters.
+SPREAD = 2.0
+
+
+class Problem(NamedTuple):
+    """Rows, and the likelihood that they are modelled with."""
+
+    X: Any
+    Y: Any
+    likelihood: Callable[[], Any]
+
+    @property
+    def Z(self) -> Any:
+        return np.asarray(pep.selection.kmeans(self.X, M, seed=0).Z)
+
+
+def _sine() -> Problem:
+    random = np.random.default_rng(0)
+    X = np.sort(random.uniform(-3.0, 3.0, (N, 1)), axis=0)
+    return Problem(X, scale(np.sin(3.0 * X) + 0.3 * random.standard_normal(X.shape)), Gaussian)
+
+
+def _step() -> Problem:
+    random = np.random.default_rng(1)
+    X = random.uniform(-2.0, 2.0, (N, 1))
+    return Problem(X, scale(np.sign(X) + 0.1 * random.standard_normal(X.shape)), Gaussian)
+
+
+def _of_sklearn(load: Any, likelihood: Callable[[], Any]) -> Problem:
+    X, y = load(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))[:N]
+    Y = y[rows, None].astype(float)
+    return Problem(scale(X[rows]), scale(Y) if likelihood is Gaussian else Y, likelihood)
+
+
+def _moons() -> Problem:
+    X, y = sklearn.datasets.make_moons(N, noise=0.25, random_state=0)
+    return Problem(scale(X), y[:, None].astype(float), Bernoulli)
+
+
+def _counts() -> Problem:
+    random = np.random.default_rng(2)
+    X = random.uniform(-2.0, 2.0, (N, 1))
+    return Problem(X, random.poisson(np.exp(1.0 + np.sin(2.0 * X))).astype(float), Poisson)
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "sine": _sine,
+    "step": _step,
+    "diabetes": lambda: _of_sklearn(sklearn.datasets.load_diabetes, Gaussian),
+    "moons": _moons,
+    "breast cancer": lambda: _of_sklearn(sklearn.datasets.load_breast_cancer, Bernoulli),
+    "counts": _counts,
+}
+
+
+def _fixed(model: Any) -> Any:
+    gpflow.set_trainable(model.inducing_variable, False)
+    return model
+
+
+def start(problem: Problem, seed: int) -> Callable[[Any], None]:
+    """The same hyperparameters for any model."""
+    random = np.random.default_rng(seed)
+    variance, lengthscale, noise = np.exp(SPREAD * random.standard_normal(3))
+
+    def assign(model: Any) -> None:
+        model.kernel.variance.assign(variance)
+        model.kernel.lengthscales.assign(lengthscale)
+        if isinstance(model.likelihood, Gaussian):
+            model.likelihood.variance.assign(max(0.1 * noise, 1e-4))
+
+    return assign
+
+
+def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
+    """Objectives where ``maximise`` ended, of each start."""
+    rows, kernel = (problem.X, problem.Y), SquaredExponential()
+    likelihood = problem.likelihood()
+    if isinstance(likelihood, Gaussian):
+        model = pep.models.PEPRegression(
+            rows, kernel, problem.Z, likelihood=likelihood, alpha=alpha
+        )
+    else:
+        model = pep.models.PEP(rows, kernel, likelihood, problem.Z, alpha=alpha)
+    record = pep.training.maximise(_fixed(model), starts=moves, progress=False, tolerance=1e-7)
+    return [ascent.objective for ascent in record.starts[1:]]
+
+
+def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
+    """The same of GPflow's SGPR or SVGP by SciPy, and how many ended by an error or NaN."""
+    rows, kernel = (problem.X, problem.Y), SquaredExponential()
+    likelihood, model = problem.likelihood(), None
+    if isinstance(likelihood, Gaussian):
+        model = gpflow.models.SGPR(rows, kernel, problem.Z, likelihood=likelihood)
+        loss = model.training_loss
+    else:
+        model = gpflow.models.SVGP(kernel, likelihood, problem.Z, num_data=N)
+        loss = model.training_loss_closure(tuple(map(tf.constant, rows)), compile=False)
+    _fixed(model)
+    variables = model.trainable_variables
+    before = [variable.numpy() for variable in variables]
+    optimizer = gpflow.optimizers.Scipy()
+    evaluate = optimizer.eval_func(loss, variables, {"autograph": False})
+    ends, failures = [], 0
+    for move in moves:
+        for variable, value in zip(variables, before):
+            variable.assign(value)
+        move(model)
+        try:
+            found = scipy.optimize.minimize(
+                evaluate,
+                optimizer.initial_parameters(variables),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": 1000, "maxcor": 50},
+            )
+            ends.append(-float(found.fun))
+        except Exception:
+            ends.append(-np.inf)
+        failures += not np.isfinite(ends[-1])
+    return ends, failures
+
+
+def _share(ends: list[float], best: float) -> str:
+    return f"{100.0 * np.mean(np.array(ends) > best - NEAR):.0f}%"
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_models(trial: Trial, size: Size, name: str) -> None:
+    """PEPRegression and PEP by maximise from random starts"""
+    problem = PROBLEMS[name]()
+    closed_form = problem.likelihood is Gaussian
+    count = size(quick=4, full=200 if closed_form else 60, long=200)
+    moves = [start(problem, seed) for seed in range(count)]
+    others, failures = theirs(problem, moves)
+    bounds = ours(problem, 0.0, moves)
+    best = max(filter(np.isfinite, [*others, *bounds]))
+    other = "SGPR" if closed_form else "SVGP"
+    said = [
+        f"{other} {_share(others, best)} ({failures} failed)",
+        f"alpha 0 {_share(bounds, best)}",
+    ]
+    _tell(trial, f"{name}, alpha 0", bounds)
+    ends = ours(problem, 0.5, moves)
+    _tell(trial, f"{name}, alpha 0.5", ends)
+    said.append(f"alpha 0.5 {_share(ends, max(ends))}")
+    trial.note(f"{name}: at the best known optimum, {', '.join(said)}")
+
+
+def _tell(trial: Trial, label: str, ends: list[float]) -> None:
+    for number, end in enumerate(ends):
+        with trial.case(f"{label}, start {number}"):
+            assert np.isfinite(end), f"it ended at {end}"
+
+
+@functools.cache
+def _estimators() -> dict[str, Any]:
+    return {
+        "sine": pep.estimators.PEPRegressor,
+        "step": pep.estimators.PEPRegressor,
+        "diabetes": pep.estimators.PEPRegressor,
+        "moons": pep.estimators.PEPClassifier,
+        "breast cancer": pep.estimators.PEPClassifier,
+        "counts": functools.partial(pep.estimators.PEPRegressor, likelihood="poisson"),
+    }
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_estimators(trial: Trial, size: Size, name: str) -> None:
+    """Estimators from random kernels and inducing points"""
+    problem, scores = PROBLEMS[name](), []
+    for seed in range(size(quick=1, full=20, long=200)):
+        random = np.random.default_rng(seed)
+        variance, lengthscale = np.exp(SPREAD * random.standard_normal(2))
+        kernel = SquaredExponential(variance=variance, lengthscales=lengthscale)
+        with trial.case(f"{name}, start {seed}"):
+            model = _estimators()[name](kernel, num_inducing=M, random_state=seed)
+            model.fit(problem.X, problem.Y[:, 0])
+            scores.append(model.log_score(problem.X, problem.Y[:, 0]))
+            assert np.isfinite(scores[-1]), f"log score {scores[-1]}"
+    if scores:
+        trial.note(f"{name}: log scores of training rows {min(scores):.2f} to {max(scores):.2f}")

@@ -1,0 +1,32 @@
+"""What is refused beyond a model's own arguments says what was got, expected, and what to do."""
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from refusal_cases import N, X, Y, regression
+from refusal_cases_beyond import ALL, BEYOND
+
+
+@pytest.mark.parametrize("room, name", ALL)
+def test_refused(room: str, name: str) -> None:
+    call, words = BEYOND[room][name]
+    with pytest.raises(ValueError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_tables_and_lists_are_data() -> None:
+    expected = regression().predict_f(X)[0]
+    for data in ((pd.DataFrame(X), pd.DataFrame(Y)), (X.tolist(), Y.tolist())):
+        np.testing.assert_array_equal(regression(data=data).predict_f(data[0])[0], expected)
+
+
+def test_predictions_stay_in_the_float_of_the_model() -> None:
+    """Also where GPflow's default float is another by then."""
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
+        rows = X.astype(np.float32)
+        model = regression(data=(rows, Y.astype(np.float32)), inducing_variable=rows[::3])
+    mean, _ = model.predict_f(rows)
+    assert mean.dtype == np.float32 and mean.shape == (N, 1)
