@@ -62,6 +62,9 @@ class Cell:
     alpha: float | None = None
     """None: the method has none."""
 
+    steps: int = 200
+    """The most steps of training."""
+
     @property
     def seed(self) -> int:
         """The same for all methods and powers, which so have the same start."""
