@@ -179,7 +179,7 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         )
 
     def _likelihood_terms(self, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Log density [N] and its gradient [N, L] of each row, and R, [NL, NL] in blocks of rows."""
+        """Log density [N] of each row, its gradient [N, L], and R, [NL, NL] in blocks of rows."""
         X, Y = self.data
         L = self.num_latent_gps
         if isinstance(self.likelihood, gpflow.likelihoods.Softmax):
