@@ -245,8 +245,8 @@ def draw_pairs(rows: pd.DataFrame) -> Any:
             axes.set(
                 xlabel=other, ylabel=one, title=f"{NAMES[metric]}: {one} better in {share:.0%}"
             )
+            axes.legend(frameon=False, fontsize="x-small")
             tidy(axes)
-    panels[0, 0].legend(frameon=False, fontsize="small")
     return drawn
 
 
