@@ -137,11 +137,11 @@ def in_a_hurry(table: pd.DataFrame) -> str:
         ("classification", "SVGP", "SVGP"),
     ):
         wide = _ended(table, experiment, "nlpd")
-        if today in wide and MIDDLE in wide and EP in wide:
-            wide = wide[[today, MIDDLE, EP]]
+        if {today, VFE, MIDDLE, EP} <= set(wide):
+            wide = wide[list(dict.fromkeys([today, VFE, MIDDLE, EP]))]
             ranks = mean_ranks(wide)["value"]
             lines.append(f"{experiment:15}{name:11}{ranks[today]:10.2f}")
-            for ours in (MIDDLE, EP):
+            for ours in wide.columns[1:]:
                 change, better, sets = over_sets(wide, ours, today)
                 interval = f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
                 fraction = f"{better} of {sets}"
@@ -245,7 +245,8 @@ def draw_pairs(rows: pd.DataFrame) -> Any:
             axes.set(
                 xlabel=other, ylabel=one, title=f"{NAMES[metric]}: {one} better in {share:.0%}"
             )
-            axes.legend(frameon=False, fontsize="x-small")
+            if axes is panels[0, 0]:
+                axes.legend(frameon=False, fontsize="small")
             tidy(axes)
     return drawn
 
@@ -264,7 +265,9 @@ def draw_ranks(rows: pd.DataFrame) -> Any:
         for row, line in enumerate(share):
             for column, value in enumerate(line):
                 if row != column:
-                    pairs.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7)
+                    colour = "white" if abs(value - 0.5) > 0.3 else "black"
+                    place = {"ha": "center", "va": "center", "fontsize": 7, "color": colour}
+                    pairs.text(column, row, f"{value:.0%}", **place)
         ticks = range(len(names))
         pairs.set_xticks(ticks, powers)
         pairs.set_yticks(ticks, powers)
