@@ -116,3 +116,15 @@ def test_wins_ranks_and_intervals(byt17: ModuleType) -> None:
     assert list(ranks[["PEP 0", "PEP 0.5", "PEP 1"]]) == [1.625, 1.375, 3.0]
     change, better, sets = intervals.over_sets(wide, "PEP 0.5", "PEP 0")
     assert_close(change.value, np.mean([-0.5, -0.25])) and (better, sets) == (2, 2)
+
+
+def test_what_is_printed_follows_from_the_table(byt17: ModuleType, tmp_path: Path) -> None:
+    """The page of results shows what its command makes of the table beside it."""
+    results = EXAMPLES.parent / "docs" / "results"
+    table = importlib.import_module("runner").read(results / "byt17.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byt17.byt17_summary, "available", lambda: False)
+        byt17.byt17_summary.summarise(table, tmp_path)
+    printed = {path.name: path.read_text() for path in (results / "byt17").glob("*.txt")}
+    assert printed == {path.name: path.read_text() for path in tmp_path.glob("*.txt")}
+    assert "claims.txt" in printed
