@@ -343,7 +343,9 @@ def _sparse(name: str) -> Any:
 
 def _on_rows(task: Task, budget: Budget, kernel: MakeKernel) -> tuple[Model, Fitted]:
     """Full expectation propagation, or exact regression, on the rows that the task has."""
-    task = task._replace(Z=task.X)
+    # A column that is constant in few rows is zero then: no rounding moves its lengthscale.
+    centre = np.mean(task.X, axis=0)
+    task = task._replace(X=task.X - centre, Z=task.X - centre, Xnew=task.Xnew - centre)
     name = "PEP" if task.num_classes else "GPR"
     compiled = started(name, task, 1.0, kernel, train_Z=False)
     return compiled, _finish(compiled, task, _train(compiled, budget))

@@ -290,32 +290,38 @@ def everywhere(problem: Problem, size: int) -> list[dict[str, float]]:
     return rows
 
 
-def standard_ep(K: AnyNDArray, y: AnyNDArray, passes: int = 200, tolerance: float = 1e-9) -> float:
+def standard_ep(K: AnyNDArray, y: AnyNDArray, passes: int = 1000, tolerance: float = 1e-9) -> float:
     """
     log Z of expectation propagation with a site for each value of f (Rasmussen & Williams 2006,
-    section 3.6), of all sites at once and damped; for GPflow's squeezed probit link, y = ±1.
+    section 3.6), of all sites at once and damped; y = ±1. GPflow's squeezed probit link is not
+    log-concave, so that a site's precision may be negative: no square roots of them, and shorter
+    steps where a cavity is improper. NaN where that does not converge.
     """
-    nu, tau = np.zeros(len(K)), np.zeros(len(K))
+    old = new = np.zeros((2, len(K)))
+    step = 0.7
     for _ in range(passes):
-        root = np.sqrt(tau)
-        L = np.linalg.cholesky(np.eye(len(K)) + root[:, None] * K * root)
-        V = np.linalg.solve(L, root[:, None] * K)
-        covariance = K - V.T @ V
+        nu, tau = trial = old + step * (new - old)
+        B = np.eye(len(K)) + K * tau
+        covariance = np.linalg.solve(B, K)
         s = np.diag(covariance)
         cavity_tau, cavity_nu = 1.0 / s - tau, (covariance @ nu) / s - nu
+        if np.min(s) <= 0.0 or np.min(cavity_tau) <= 0.0:
+            step *= 0.5
+            continue
         v, m = 1.0 / cavity_tau, cavity_nu / cavity_tau
         z = y * m / np.sqrt(1.0 + v)
         Z = SQUEEZE + (1.0 - 2.0 * SQUEEZE) * ndtr(z)
         slope = (1.0 - 2.0 * SQUEEZE) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi) / Z
         first = y * slope / np.sqrt(1.0 + v)
         second = -slope * (z + slope) / (1.0 + v)
-        new_tau = np.maximum(-second / (1.0 + second * v), 0.0)
-        new_nu = new_tau * m + first * (1.0 + new_tau * v)
-        change = np.max(np.abs(new_nu - nu)) + np.max(np.abs(new_tau - tau))
-        if change < tolerance:
+        new_tau = -second / (1.0 + second * v)
+        new = np.stack([new_tau * m + first * (1.0 + new_tau * v), new_tau])
+        old, step = trial, min(0.7, 1.5 * step)
+        if np.sum(np.max(np.abs(new - old), axis=1)) < tolerance:
             break
-        nu, tau = nu + 0.7 * (new_nu - nu), tau + 0.7 * (new_tau - tau)
-    log_B = -np.sum(np.log(np.diag(L)))
+    else:
+        return np.nan
+    log_B = -0.5 * np.linalg.slogdet(B)[1]
     # Each site's normaliser and the quadratic forms, reduced to cavities (their (3.65), (3.73)).
     own = 0.5 * (np.log1p(tau * v) + (m**2 * tau - 2.0 * nu * m - nu**2 * v) / (1.0 + tau * v))
     return float(np.sum(np.log(Z)) + log_B + 0.5 * nu @ covariance @ nu + np.sum(own))
