@@ -226,8 +226,8 @@ def draw_synthetic(rows: pd.DataFrame) -> Any:
         if not np.isnan(exact):
             axes.axhline(exact, color="black", linestyle="--", linewidth=1, label="exact")
         axes.set(title=title, xlabel="M", xscale="log")
-        if name == "kl":
-            axes.set_yscale("log")
+        if name in ("objective_error", "kl"):
+            axes.set_yscale("symlog" if name == "objective_error" else "log")
         tidy(axes)
     panels[0].legend(title="alpha", frameon=False, fontsize="small")
     return drawn
