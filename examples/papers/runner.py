@@ -213,7 +213,7 @@ def read(path: Path) -> pd.DataFrame:
 def _write(path: Path, found: pd.DataFrame) -> None:
     """All of the table or nothing of it."""
     new = path.with_suffix(".new")
-    found.to_csv(new, index=False, float_format="%.6g")
+    found.to_csv(new, index=False, float_format="%.10g")
     new.replace(path)
 
 
