@@ -96,7 +96,7 @@ def test_compiled_models_forget(baselines: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [0, 2, 3])
 def test_every_method_learns(baselines: ModuleType, num_classes: int) -> None:
-    """Better than chance, by far."""
+    """Better than chance by far, and those that see no more than M rows better than chance."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((160, 2))
     Y = np.sin(2.0 * X[:, :1]) + X[:, 1:]
@@ -108,9 +108,12 @@ def test_every_method_learns(baselines: ModuleType, num_classes: int) -> None:
         if name == "IVM" and num_classes != 2:
             continue
         fitted = baselines.fit(name, task, 0.5, baselines.Budget(50))
+        few = name in ("SoD", "IVM")
         if num_classes:
             scores = baselines.classification_scores(fitted, Y[test])
-            assert scores["error_rate"] < 0.3 and scores["nlpd"] < np.log(num_classes), name
+            error, loss, chance = scores["error_rate"], scores["nlpd"], np.log(num_classes)
+            most = 0.9 * (1.0 - 1.0 / num_classes) if few else 0.3
         else:
             scores = baselines.regression_scores(fitted, Y[test], Y[train])
-            assert scores["smse"] < 0.3 and scores["smll"] < -0.5, name
+            error, loss, chance, most = scores["smse"], scores["smll"], -0.5, 0.9 if few else 0.3
+        assert error < most and (few or loss < chance), (name, scores)
