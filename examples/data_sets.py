@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -16,6 +16,7 @@ from gpflow_pep.compare import clean, read_table
 DIRECTORY = Path(os.environ.get("GPFLOW_PEP_DATA", "."))
 MOST_CLASSES = 10
 Data = tuple[AnyNDArray, AnyNDArray]
+Task = Literal["regression", "classification"]
 #: Numbers of rows to train on and of rows held out.
 Rows = tuple[AnyNDArray, AnyNDArray]
 
@@ -48,7 +49,7 @@ class Labelled(NamedTuple):
         return int(self.Y.max()) + 1
 
 
-def read(directory: Path, name: str, task: str | None = None) -> Dataset:
+def read(directory: Path, name: str, task: Task | None = None) -> Dataset:
     """``NAME.csv.gz`` of the directory, whose target is the column ``y``; see :func:`read_csv`."""
     path = directory / f"{name}.csv.gz"
     if not path.is_file():
@@ -59,7 +60,7 @@ def read(directory: Path, name: str, task: str | None = None) -> Dataset:
     return read_csv(path, task)
 
 
-def read_csv(path: Path, task: str | None = None) -> Dataset:
+def read_csv(path: Path, task: Task | None = None) -> Dataset:
     """
     A table of numbers, whose target is the column ``y``. If the task, "regression" or
     "classification", is not said: classes are up to ten different whole numbers.
