@@ -14,6 +14,7 @@ from .arguments import (
     check_new_inputs,
     check_no_neighbours,
     check_not_sharded,
+    check_num_outputs,
     check_same_float,
     check_single_output,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "check_noise_variance",
     "check_not_sharded",
     "check_num_data",
+    "check_num_outputs",
     "check_number",
     "check_positive",
     "check_same_float",

@@ -292,5 +292,22 @@ def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
         )
 
 
+def check_num_outputs(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
+    """
+    Check the number of latent functions of a model with one for each column of Y.
+
+    :param num_latent_gps: The number, or None.
+    :param Y: Targets.
+    :raises ValueError: If it is another.
+    """
+    num_outputs = Y.shape[1]
+    if num_latent_gps is None or num_outputs is None or num_latent_gps == num_outputs:
+        return num_latent_gps or num_outputs
+    raise ValueError(
+        f"num_latent_gps: got {num_latent_gps}, expected {num_outputs}, one for each column of Y."
+        " Leave it out."
+    )
+
+
 def _show(value: tf.Tensor) -> str:
     return str(tuple(value.shape))

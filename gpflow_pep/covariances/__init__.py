@@ -18,7 +18,7 @@ from .priors import (
     of_one_output,
 )
 from .trial import check_kernel_at_row, check_mean_at_row
-from .well_conditioned import WellConditioned, well_conditioned
+from .well_conditioned import WellConditioned, covariance_of_u, well_conditioned
 
 __all__ = [
     "NearestPredecessors",
@@ -31,6 +31,7 @@ __all__ = [
     "check_inducing_variable",
     "check_kernel_at_row",
     "check_mean_at_row",
+    "covariance_of_u",
     "inducing_inputs",
     "input_scales",
     "largest_group",

@@ -120,7 +120,7 @@ class PEPRegression(HeldRowsModel):
             _check_likelihood(likelihood, noise_variance),
             inducing_variable,
             mean_function,
-            _check_num_latent(num_latent_gps, Y),
+            checks.check_num_outputs(num_latent_gps, Y),
             alpha,
             chunk_size,
         )
@@ -168,7 +168,6 @@ class PEPRegression(HeldRowsModel):
         value = collapsed.log_marginal_likelihood(self._sums(), self._num_rows())
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
-    # type-ignore is because of changed method signature:
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
         "return: []",
@@ -391,13 +390,3 @@ def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | 
             " regression is in closed form for Gaussian noise only. Use gpflow_pep.models.PEP."
         )
     return likelihood
-
-
-def _check_num_latent(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
-    num_outputs = Y.shape[1]
-    if num_latent_gps is None or num_outputs is None or num_latent_gps == num_outputs:
-        return num_latent_gps or num_outputs
-    raise ValueError(
-        f"num_latent_gps: got {num_latent_gps}, expected {num_outputs}, one for each column of Y."
-        " Leave it out."
-    )

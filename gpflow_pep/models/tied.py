@@ -7,8 +7,7 @@ import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
-from gpflow.config import default_float, default_jitter
-from gpflow.covariances import Kuu
+from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
@@ -26,10 +25,10 @@ from ..covariances import (
     check_inducing_variable,
     check_kernel_at_row,
     check_mean_at_row,
+    covariance_of_u,
     evaluate,
     mixes_outputs,
     project,
-    well_conditioned,
     whiten,
 )
 from ..covariances.evaluate import lean, users_code
@@ -55,6 +54,7 @@ from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE, CheckedPredictions
 from .conditional import check_powers, require_bound
 from .parameters import Power, assign_power, never_trained
+from .rows import check_batch
 from .start import check_q, size_of_u
 
 
@@ -203,7 +203,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
     )
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
-        X, Y = _check_batch(data)
+        X, Y = check_batch(data)
         check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
         with tf.control_dependencies(self._enough_rows(X)):
@@ -320,7 +320,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
 
     def _prior_root(self) -> tf.Tensor:
         """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
-        return tf.linalg.cholesky(_prior_covariance(self.inducing_variable, self.kernel))
+        return tf.linalg.cholesky(covariance_of_u(self.inducing_variable, self.kernel))
 
     def _powers(self) -> tf.Tensor:
         """Check the power, and take it."""
@@ -389,15 +389,6 @@ class APEP(TiedModel):
 
 
 @users_code
-def _prior_covariance(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
-    variables = well_conditioned(inducing_variable, kernel)
-    K = Kuu(variables, kernel, jitter=default_jitter())
-    size = tf.shape(K)[-1] * (tf.shape(K)[0] if K.shape.rank == 4 else 1)
-    # Outputs that GPflow correlates come as [M, P, M, P].
-    return tf.reshape(K, [-1, size, size])
-
-
-@users_code
 def _f_under(
     kernel: Kernel,
     inducing_variable: InducingVariables,
@@ -407,13 +398,3 @@ def _f_under(
     joint: bool,
 ) -> MeanAndVariance:
     return f_under(q, kernel, inducing_variable, mean_function, X, full_output_cov=joint)
-
-
-def _check_batch(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Labels may be of an integer type, as in GPflow."""
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        X, Y = data
-        dtype = getattr(Y, "dtype", None)
-        if dtype is not None and (tf.as_dtype(dtype).is_integer or tf.as_dtype(dtype).is_bool):
-            data = X, tf.cast(Y, default_float())
-    return checks.check_data(data)
