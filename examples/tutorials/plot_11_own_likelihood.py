@@ -3,7 +3,7 @@ A likelihood of your own
 ========================
 
 Delays: errors that are small on one side and can be large on the other. GPflow has no such
-likelihood. A class with one method for the density is what GPflow asks for, and one function tells
+likelihood. A class with one method for the density is what GPflow asks for; one function more tells
 ``PEP`` where that density has its structure.
 """
 
@@ -48,8 +48,11 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 
 
 # %%
-# What PEP asks
-# -------------
+# Nothing else is needed: models integrate by the values of the density alone, and warn where that is
+# not accurate (:doc:`/own_likelihood`). For every digit at every power, say where it has its structure.
+#
+# What PEP integrates
+# -------------------
 #
 # The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods here share:
 # nodes that are dense where the density has its structure. That is a *core*: its middle, the scale

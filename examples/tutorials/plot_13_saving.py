@@ -2,9 +2,9 @@
 Saving and serving
 ==================
 
-Four ways to keep a trained model, from the one that needs the whole script to the one that needs
-only TensorFlow: a checkpoint, parameters as a dictionary, a pickled estimator, and a SavedModel
-that predicts.
+Ways to keep a trained model: a checkpoint and parameters as a dictionary, which need the script that
+made the model; a SavedModel that predicts, which needs only TensorFlow; and estimators in a folder, or
+pickled.
 """
 
 import pickle
@@ -80,11 +80,17 @@ print(f"{size / 1024:.0f} KiB")
 # An estimator
 # ------------
 #
-# The :doc:`estimators </estimators>` can be pickled, and so kept with ``joblib``, sent to other
-# processes and put into pipelines. A pickle runs code when it is read: read only those that you
-# wrote.
+# The :doc:`estimators </estimators>` are saved in a folder of numbers and descriptions: reading it
+# runs no code, and files that somebody changed are refused.
 
 estimator = pep.estimators.PEPRegressor(num_inducing=12, random_state=0).fit(X, Y[:, 0])
+pep.estimators.save_estimator(directory / "estimator", estimator)
+print(pep.estimators.load_estimator(directory / "estimator").predict(X_new))
+
+# %%
+# They can be pickled too, and so kept with ``joblib`` and sent to other processes. A pickle runs code
+# when it is read: read only those that you wrote.
+
 (directory / "estimator.pickle").write_bytes(pickle.dumps(estimator))
 again = pickle.loads((directory / "estimator.pickle").read_bytes())
 print(estimator.predict(X_new), again.predict(X_new))
@@ -108,9 +114,9 @@ print(estimator.predict(X_new), again.predict(X_new))
 #    * - SavedModel
 #      - TensorFlow
 #      - predictions in production
+#    * - folder of an estimator
+#      - this package
+#      - estimators and pipelines; what :doc:`/compare` writes
 #    * - pickle of an estimator
 #      - the same versions, and trust
 #      - scikit-learn's tools
-#    * - ``gpflow-pep compare``
-#      - this package
-#      - the model of :doc:`/compare`, without pickle
