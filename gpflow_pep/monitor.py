@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
@@ -30,10 +29,9 @@ from gpflow.models import GPModel
 from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
-from .estimators.classifier import class_probabilities
 from .inference.fixed_point import FALLBACKS
-from .likelihoods import NoisyLabelBernoulli
 from .models import PEP
+from .tilted import class_probabilities, num_classes
 from .training.outputs import bar
 
 
@@ -116,11 +114,11 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
         self, log_dir: str, model: GPModel, data: RegressionData, *, name: str = "calibration"
     ) -> None:
         likelihood = model.likelihood
-        num_classes = _num_classes(likelihood)
+        classes = num_classes.dispatch_or_raise(type(likelihood))(likelihood)
         X, Y = tf.convert_to_tensor(data[0]), np.asarray(data[1])
 
         def draw(figure: Any, axes: Any) -> None:
-            probability = class_probabilities(likelihood, X, *model.predict_f(X), num_classes)
+            probability = class_probabilities(likelihood, X, *model.predict_f(X), classes)
             found = metrics.calibration(Y[:, 0].astype(int), probability.numpy())
             plotting.draw_calibration(axes, found)
             axes.set(
@@ -185,15 +183,3 @@ def inducing_inputs(model: GPModel) -> list[AnyNDArray]:
             " with gpflow.monitor.ImageToTensorBoard."
         )
     return [np.asarray(one.Z) for one in sets]
-
-
-def _num_classes(likelihood: gpflow.likelihoods.Likelihood) -> int:
-    if isinstance(likelihood, (gpflow.likelihoods.Bernoulli, NoisyLabelBernoulli)):
-        return 2
-    if isinstance(likelihood, (gpflow.likelihoods.MultiClass, gpflow.likelihoods.Softmax)):
-        return int(likelihood.latent_dim or 0)
-    raise ValueError(
-        f"model: got the likelihood {type(likelihood).__name__}, expected one of classes, such as"
-        " Bernoulli, MultiClass or Softmax. Leave this task out, or write a held-out score with"
-        " gpflow.monitor.ScalarToTensorBoard."
-    )

@@ -13,10 +13,10 @@ from sklearn.preprocessing import StandardScaler
 
 from .. import metrics
 from ..estimators.base import PREDICTION_CHUNK
-from ..estimators.classifier import class_probabilities
 from ..estimators.parts import make_kernel
 from ..models import PEPClassification, PEPRegression
 from ..models.base import InternalDataModel
+from ..tilted import class_probabilities
 from .datasets import Dataset, check_finite
 
 # Of the sites: a ten-thousandth of a standard deviation of each latent value, in about half the

@@ -3,6 +3,7 @@
 from . import (
     bernoulli,
     beta,
+    classes,
     gaussian,
     log_rate,
     multiclass,
@@ -13,6 +14,7 @@ from . import (
     student_t,
     switched,
 )
+from .classes import class_probabilities, num_classes
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
@@ -27,6 +29,8 @@ __all__ = [
     "beta",
     "check_num_latent",
     "check_support",
+    "class_probabilities",
+    "classes",
     "gaussian",
     "implementations",
     "layout",
@@ -34,6 +38,7 @@ __all__ = [
     "log_rate",
     "multiclass",
     "multilatent",
+    "num_classes",
     "ordinal",
     "probit",
     "scalar_factor",
