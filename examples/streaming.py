@@ -92,7 +92,7 @@ class Filter:
         alpha = tf.broadcast_to(self.model.alpha, tf.shape(X)[:1])
         problem = self.model.site_problem()._replace(X=X, Y=Y, alpha=alpha)
         projection = problem.project(problem.W, X)
-        none = no_sites(tf.shape(X)[0], 1, X.dtype)
+        none = no_sites(tf.shape(X)[0], self.model.num_latent_gps, X.dtype)
         sites, refused = sequential_pass(problem, projection, none, others=before)
         own = sites_of_rows(projection.A, sites)
         return tf.nest.map_structure(tf.add, before, own), refused

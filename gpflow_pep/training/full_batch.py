@@ -108,6 +108,7 @@ def maximise(
     seed: int = 0,
     callback: Callable[[Step], None] | None = None,
     progress: bool = True,
+    optimizer: gpflow.optimizers.Scipy | None = None,
 ) -> MaximiseRecord:
     """
     Train a model on all its rows::
@@ -142,7 +143,8 @@ def maximise(
     :param seed: The same seed gives the same perturbations.
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
-    :return: What happened.
+    :param optimizer: GPflow's, which keeps what it compiles: with the same one, further runs of the
+        same model compile nothing. Data that change in between must be ``tf.Variable``.
     :raises ValueError: If an argument is not as said here, or if the objective or its gradient is
         not finite at the parameters as they are. What a callback raises goes through.
     """
@@ -150,9 +152,13 @@ def maximise(
     checks.check_limits(tolerance, window, max_iterations, seconds)
     state, moves = state_of(model), _moves(starts, variables, seed)
     num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
-    optimizer = gpflow.optimizers.Scipy()
-    options = {"autograph": not is_plain(model)}
-    evaluate = optimizer.eval_func(lambda: model.training_loss() / num_rows, variables, options)
+    optimizer = optimizer or gpflow.optimizers.Scipy()
+    total = optimizer.eval_func(model.training_loss, variables, {"autograph": not is_plain(model)})
+
+    def evaluate(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        loss, gradient = total(x)
+        return loss / num_rows, gradient / num_rows
+
     limits = _Limits(tolerance, window, max_iterations)
 
     def parameters() -> AnyNDArray:

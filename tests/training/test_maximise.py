@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from helpers import Array, assert_close
+from helpers import Array, assert_close, regression_problem
 from threadpoolctl import threadpool_info
 
 import gpflow_pep as pep
@@ -250,6 +250,27 @@ def test_nothing_is_lost_if_the_first_evaluation_fails() -> None:
             quiet(model)
         for now, then in zip(values(model), before, strict=True):
             assert_close(now, then)
+
+
+def test_one_optimizer_compiles_once() -> None:
+    """The second run traces nothing, and other data in the variables give their own optimum."""
+    problem = regression_problem(num_data=14)
+    data = [tf.Variable(part, trainable=False) for part in problem.data]
+
+    def build(X: Any, Y: Any) -> Any:
+        return pep.models.PEPRegression((X, Y), problem.kernel(), problem.Z.copy(), alpha=0.3)
+
+    model, optimizer = build(*data), gpflow.optimizers.Scipy()
+    start = gpflow.utilities.read_values(model)
+    maximise(model, max_iterations=3, progress=False, optimizer=optimizer)
+    (compiled,) = optimizer.compile_cache.values()
+    traces = compiled.experimental_get_tracing_count()
+    gpflow.utilities.multiple_assign(model, start)
+    data[1].assign(-problem.Y[::-1])
+    record = maximise(model, max_iterations=3, progress=False, optimizer=optimizer)
+    assert compiled.experimental_get_tracing_count() == traces
+    fresh = maximise(build(problem.X, -problem.Y[::-1]), max_iterations=3, progress=False)
+    np.testing.assert_allclose(record.objective, fresh.objective, rtol=1e-10)
 
 
 def test_random_starts_follow_from_the_seed() -> None:

@@ -1,0 +1,515 @@
+"""Power EP and what the papers compare it with, by one function: :func:`fit`.
+
+Every method starts from the same kernel and inducing inputs, is trained by
+:func:`gpflow_pep.training.maximise` with the same rule to stop, and gives predictions of held-out
+rows, its objective and the seconds that training took. :data:`METHODS` says what each is.
+
+Models are compiled once for each method and shape of data, and then given other rows: that is most
+of the time of a small fit.
+"""
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray
+from gpflow.models import InternalDataTrainingLossMixin
+from streaming import Filter
+
+from gpflow_pep.metrics import error_rate, mean_nlpd, smll, smse
+from gpflow_pep.models import PEP, PEPClassification, PEPRegression
+from gpflow_pep.selection import ivm, random_subset
+from gpflow_pep.tilted import log_power_expectation
+from gpflow_pep.training import maximise
+
+NOISE_VARIANCE = 0.1
+#: Rows that train what a single pass over all rows then keeps.
+FIRST_ROWS = 200
+#: How often the informative vector machine chooses rows and trains on them.
+IVM_ROUNDS = 2
+BURN_IN, SAMPLES, THIN, LEAPFROG_STEPS = 150, 150, 5, 10
+
+
+class Task(NamedTuple):
+    """Rows to train on, new inputs, and where inducing inputs start."""
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    """[N, 1], numbers, or labels from 0."""
+
+    Xnew: AnyNDArray
+    Z: AnyNDArray
+    num_classes: int = 0
+    """0: regression."""
+
+    seed: int = 0
+
+    @property
+    def likelihood(self) -> gpflow.likelihoods.Likelihood:
+        """The one of all methods but Laplace's, label regression and those of Gaussian noise."""
+        if self.num_classes == 0:
+            return gpflow.likelihoods.Gaussian(NOISE_VARIANCE)
+        if self.num_classes == 2:
+            return gpflow.likelihoods.Bernoulli()
+        return gpflow.likelihoods.MultiClass(self.num_classes)
+
+    @property
+    def num_latent(self) -> int:
+        return self.num_classes if self.num_classes > 2 else 1
+
+
+class Budget(NamedTuple):
+    """When training stops, see :func:`gpflow_pep.training.maximise`."""
+
+    max_iterations: int = 200
+    tolerance: float = 1e-4
+    window: int = 10
+
+
+class Fitted(NamedTuple):
+    """What came of a fit, as arrays."""
+
+    mean: AnyNDArray
+    """Regression: of y at the new inputs [S, 1]. Classification: probabilities [S, C]."""
+
+    variance: AnyNDArray | None
+    """Regression: of y at the new inputs [S, 1]."""
+
+    objective: float
+    seconds: float
+    """Of training, without the compilation where :func:`maximise` did it."""
+
+    iterations: int
+    parameters: dict[str, AnyNDArray]
+
+
+class Model(NamedTuple):
+    """A model whose data are variables, what compiles it, and its values before training."""
+
+    model: gpflow.models.GPModel
+    optimizer: gpflow.optimizers.Scipy
+    start: dict[str, AnyNDArray]
+
+
+def squared_exponential(num_inputs: int) -> gpflow.kernels.Kernel:
+    """The kernel that all start from, for standardised inputs: a lengthscale for each."""
+    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
+
+
+MakeKernel = Callable[[int], gpflow.kernels.Kernel]
+
+
+class DTC(gpflow.models.SGPR):
+    """Projected process: the deterministic training conditional as a model of its own.
+
+    Its predictions are those of SGPR, its objective the same without the trace: no bound.
+    """
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
+        common = self._common_calculation()
+        of_prior = tf.reduce_sum(self.kernel(self.data[0], full_cov=False) / common.sigma_sq)
+        return self.elbo() + 0.5 * (of_prior - tf.linalg.trace(common.AAT))
+
+
+class FullBatchSVGP(gpflow.models.GPModel, InternalDataTrainingLossMixin):
+    """GPflow's SVGP, which is to be trained on all rows."""
+
+    def __init__(self, data: Any, kernel: Any, likelihood: Any, Z: Any, num_latent: int) -> None:
+        super().__init__(kernel, likelihood, num_latent_gps=num_latent)
+        self.data = data
+        self.inner = gpflow.models.SVGP(kernel, likelihood, Z, num_latent_gps=num_latent)
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
+        return self.inner.elbo(self.data)
+
+    def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
+        return self.inner.predict_f(Xnew, full_cov, full_output_cov)
+
+
+class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
+    r"""Laplace's approximation of a full GP for a log-concave likelihood.
+
+    Rasmussen & Williams (2006), sections 3.4 and 3.5, for L latent functions that are independent
+    a priori and share the kernel. At the mode f of :math:`\log p(y | f) + \log p(f)`, with
+    :math:`W = -\nabla\nabla \log p(y | f) = R Rᵀ` and :math:`B = I + Rᵀ K R`,
+
+    .. math:: \log Z = \log p(y | f) - \tfrac12 fᵀ K^{-1} f - \tfrac12 \log |B|.
+
+    One more Newton step from the mode leaves it where it is, and has the mode's derivative with
+    respect to the kernel: so the gradient of log Z is by automatic differentiation, and exact.
+    """
+
+    TOLERANCE, MAX_STEPS, MIN_CURVATURE = 1e-10, 100, 1e-10
+
+    def __init__(self, data: Any, kernel: Any, likelihood: Any, num_latent: int) -> None:
+        super().__init__(kernel, likelihood, num_latent_gps=num_latent)
+        self.data = data
+
+    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
+        K = self._prior()
+        f, a = self._step(K, tf.stop_gradient(self._mode(K)))
+        log_p, _, R = self._likelihood_terms(f)
+        log_B = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._factor(K, R))))
+        return tf.reduce_sum(log_p) - 0.5 * tf.reduce_sum(a * f) - 0.5 * log_B
+
+    def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
+        if full_cov or full_output_cov:
+            raise ValueError("full_cov: got True, expected False: only marginals are here.")
+        K, L = self._prior(), self.num_latent_gps
+        f = self._mode(K)
+        _, gradient, R = self._likelihood_terms(f)
+        cross = self.kernel(self.data[0], Xnew)
+        explained = tf.linalg.triangular_solve(
+            self._factor(K, R), tf.matmul(R, _for_each_latent(cross, L), transpose_a=True)
+        )
+        lost = tf.reshape(tf.reduce_sum(tf.square(explained), axis=0), [-1, L])
+        mean = tf.matmul(cross, gradient, transpose_a=True)
+        return mean, self.kernel(Xnew, full_cov=False)[:, None] - lost
+
+    def _prior(self) -> tf.Tensor:
+        K = self.kernel(self.data[0])
+        return _for_each_latent(
+            K + gpflow.default_jitter() * tf.eye(tf.shape(K)[0], dtype=K.dtype), self.num_latent_gps
+        )
+
+    def _likelihood_terms(self, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Log density [N] and its gradient [N, L] of each row, and R, [NL, NL] in blocks of rows."""
+        X, Y = self.data
+        L = self.num_latent_gps
+        with tf.GradientTape(persistent=True) as outer:
+            outer.watch(f)
+            with tf.GradientTape() as inner:
+                inner.watch(f)
+                log_p = self.likelihood.log_prob(X, f, Y)
+            gradient = inner.gradient(log_p, f)
+            parts = [gradient[:, latent] for latent in range(L)]
+        W = -tf.stack([outer.gradient(part, f) for part in parts], axis=1)
+        R = tf.linalg.cholesky(W + self.MIN_CURVATURE * tf.eye(L, dtype=W.dtype))
+        rows = tf.eye(tf.shape(f)[0], dtype=f.dtype)
+        size = tf.size(f)
+        return log_p, gradient, tf.reshape(tf.einsum("nm,nlk->nlmk", rows, R), [size, size])
+
+    @staticmethod
+    def _factor(K: tf.Tensor, R: tf.Tensor) -> tf.Tensor:
+        B = tf.matmul(R, tf.matmul(K, R), transpose_a=True)
+        return tf.linalg.cholesky(B + tf.eye(tf.shape(B)[0], dtype=B.dtype))
+
+    def _step(self, K: tf.Tensor, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Newton's: the next f, and K⁻¹ f, both [N, L]; their algorithm 3.1."""
+        _, gradient, R = self._likelihood_terms(f)
+        shape = tf.shape(f)
+        b = tf.matmul(R, tf.matmul(R, tf.reshape(f, [-1, 1]), transpose_a=True))
+        b += tf.reshape(gradient, [-1, 1])
+        c = tf.matmul(R, tf.matmul(K, b), transpose_a=True)
+        a = b - tf.matmul(R, tf.linalg.cholesky_solve(self._factor(K, R), c))
+        return tf.reshape(tf.matmul(K, a), shape), tf.reshape(a, shape)
+
+    def _mode(self, K: tf.Tensor) -> tf.Tensor:
+        shape = [tf.shape(self.data[0])[0], self.num_latent_gps]
+        start = tf.zeros(shape, K.dtype)
+
+        def step(number: tf.Tensor, f: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            further, _ = self._step(K, f)
+            return number + 1, further, tf.reduce_max(tf.abs(further - f))
+
+        _, f, _ = tf.while_loop(
+            lambda number, _, change: (number < self.MAX_STEPS) & (change > self.TOLERANCE),
+            step,
+            (tf.constant(0), start, tf.constant(np.inf, K.dtype)),
+        )
+        return f
+
+
+def _for_each_latent(K: tf.Tensor, num_latent: int) -> tf.Tensor:
+    """K ⊗ I."""
+    return tf.linalg.LinearOperatorKronecker(
+        [
+            tf.linalg.LinearOperatorFullMatrix(K),
+            tf.linalg.LinearOperatorIdentity(num_latent, dtype=K.dtype),
+        ]
+    ).to_dense()
+
+
+def sgpmc(data: Any, kernel: Any, likelihood: Any, Z: Any, num_latent: int) -> Any:
+    """GPflow's, with log-normal priors around the start, and Z fixed."""
+    model = gpflow.models.SGPMC(data, kernel, likelihood, None, num_latent, Z)
+    gpflow.set_trainable(model.inducing_variable, False)
+    for parameter in (*kernel.trainable_parameters, *likelihood.trainable_parameters):
+        parameter.prior = tfp.distributions.LogNormal(np.log(parameter.numpy()), np.float64(1.0))
+    return model
+
+
+def _model_of(name: str, data: Any, kernel: Any, task: Task, Z: AnyNDArray) -> Any:
+    """A model by its name, untrained."""
+    L = task.num_latent
+    if name == "PEP" and task.num_classes == 0:
+        return PEPRegression(data, kernel, Z, noise_variance=NOISE_VARIANCE)
+    if name == "PEP":
+        return PEPClassification(data, kernel, task.likelihood, Z)
+    if name == "sites":  # for Gaussian noise as well
+        return PEP(data, kernel, task.likelihood, Z, alpha=1.0)
+    if name == "GPR":
+        return gpflow.models.GPR(data, kernel, noise_variance=NOISE_VARIANCE)
+    if name in ("SGPR", "FITC", "DTC"):
+        kind = {"SGPR": gpflow.models.SGPR, "FITC": gpflow.models.GPRFITC, "DTC": DTC}[name]
+        return kind(data, kernel, Z, noise_variance=NOISE_VARIANCE)
+    if name == "SVGP":
+        return FullBatchSVGP(data, kernel, task.likelihood, Z, L)
+    if name == "SGPMC":
+        return sgpmc(data, kernel, task.likelihood, Z, L)
+    if task.num_classes == 2:
+        return Laplace(data, kernel, gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid), L)
+    return Laplace(data, kernel, gpflow.likelihoods.Softmax(task.num_classes), L)
+
+
+@lru_cache(maxsize=4)
+def _compiled(
+    name: str, shapes: tuple[tuple[int, ...], ...], num_classes: int, kernel: MakeKernel
+) -> Model:
+    """The model of these shapes of X, Y and Z, with rows to be assigned."""
+    X, Y, Z = (np.zeros(shape) for shape in shapes)
+    if num_classes:  # all are needed where their number is looked for
+        Y[: num_classes] = np.arange(num_classes)[: len(Y), None]
+    data = tuple(tf.Variable(part, trainable=False) for part in (X, Y))
+    Z += np.arange(len(Z))[:, None]  # until there are others, they differ
+    model = _model_of(name, data, kernel(X.shape[1]), Task(X, Y, X, Z, num_classes), Z)
+    return Model(model, gpflow.optimizers.Scipy(), gpflow.utilities.read_values(model))
+
+
+def started(
+    name: str, task: Task, alpha: float | None, kernel: MakeKernel, train_Z: bool = True
+) -> Model:
+    """The compiled model with the rows, the inducing inputs and the start of the task."""
+    shapes = task.X.shape, task.Y.shape, task.Z.shape
+    compiled = _compiled(name, shapes, task.num_classes, kernel)
+    model = compiled.model
+    for variable, value in zip(model.data, (task.X, task.Y)):
+        variable.assign(value)
+    gpflow.utilities.multiple_assign(model, compiled.start)
+    inducing = getattr(getattr(model, "inner", model), "inducing_variable", None)
+    if inducing is not None:
+        inducing.Z.assign(task.Z)
+        if name != "SGPMC":
+            gpflow.set_trainable(inducing, train_Z)
+    if alpha is not None and hasattr(model, "alpha"):
+        model.alpha.assign(alpha)
+    return compiled
+
+
+def _train(compiled: Model, budget: Budget) -> tuple[float, float, int]:
+    """Objective, seconds and steps."""
+    record = maximise(
+        compiled.model, **budget._asdict(), progress=False, optimizer=compiled.optimizer
+    )
+    return record.objective, record.seconds, record.iterations
+
+
+def predict(model: Any, likelihood: Any, task: Task) -> tuple[AnyNDArray, AnyNDArray | None]:
+    """Mean and variance of y, or the probability of each class by accurate quadrature."""
+    F = model.predict_f(task.Xnew)
+    if task.num_classes == 0:
+        mean, variance = likelihood.predict_mean_and_var(task.Xnew, *F)
+        return mean.numpy(), variance.numpy()
+    one = tf.ones_like(F[0][:, 0])
+    columns = [
+        log_power_expectation(likelihood, task.Xnew, *F, label * one[:, None], one).numpy()
+        for label in range(task.num_classes)
+    ]
+    return np.exp(np.stack(columns, axis=1)), None
+
+
+def _finish(compiled: Model, task: Task, trained: tuple[float, float, int]) -> Fitted:
+    model = compiled.model
+    parameters = {name: value for name, value in gpflow.utilities.read_values(model).items()}
+    return Fitted(*predict(model, model.likelihood, task), *trained, parameters)
+
+
+def _sparse(name: str) -> Any:
+    """A method that is a model with inducing inputs, or of all rows."""
+
+    def method(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+        compiled = started(name, task, alpha, kernel)
+        return _finish(compiled, task, _train(compiled, budget))
+
+    return method
+
+
+def _on_rows(task: Task, budget: Budget, kernel: MakeKernel) -> tuple[Model, Fitted]:
+    """Full expectation propagation, or exact regression, on the rows that the task has."""
+    task = task._replace(Z=task.X)
+    name = "PEP" if task.num_classes else "GPR"
+    compiled = started(name, task, 1.0, kernel, train_Z=False)
+    return compiled, _finish(compiled, task, _train(compiled, budget))
+
+
+def _full(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    return _on_rows(task, budget, kernel)[1]
+
+
+def _subset(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    chosen = random_subset(task.X, len(task.Z), seed=task.seed).Z.numpy()
+    return _on_rows(_rows(task, chosen), budget, kernel)[1]
+
+
+def _rows(task: Task, chosen: AnyNDArray) -> Task:
+    """The task of some of its rows, the first of equal ones."""
+    place = {row.tobytes(): n for n, row in reversed(list(enumerate(task.X)))}
+    rows = [place[row.tobytes()] for row in chosen]
+    return task._replace(X=task.X[rows], Y=task.Y[rows])
+
+
+def _ivm(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    own, seconds = kernel(task.X.shape[1]), 0.0
+    for _ in range(IVM_ROUNDS):
+        began = time.perf_counter()
+        chosen = ivm(
+            (task.X, task.Y), len(task.Z), kernel=own, likelihood=task.likelihood, seed=task.seed
+        )
+        seconds += time.perf_counter() - began
+        compiled, fitted = _on_rows(_rows(task, chosen.Z.numpy()), budget, kernel)
+        own, seconds = gpflow.utilities.deepcopy(compiled.model.kernel), seconds + fitted.seconds
+    return fitted._replace(seconds=seconds)
+
+
+def _online(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    first = task._replace(X=task.X[:FIRST_ROWS], Y=task.Y[:FIRST_ROWS])
+    compiled = started("sites", first, 1.0, kernel)
+    objective, seconds, iterations = _train(compiled, budget)
+    began = time.perf_counter()
+    once = Filter(compiled.model)
+    once.update((task.X, task.Y))
+    model = once.posterior()
+    seconds += time.perf_counter() - began
+    return _finish(compiled._replace(model=model), task, (objective, seconds, iterations))
+
+
+def _label_regression(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    """Labels as numbers ±1, a column for each of several classes; the largest is the class."""
+    L, labels = task.num_latent, task.Y[:, 0].astype(int)
+    targets = 2.0 * np.eye(task.num_classes)[labels] - 1.0
+    numbers = task._replace(Y=targets if L > 1 else targets[:, 1:], num_classes=0)
+    compiled = started("PEP", numbers, alpha or 0.0, kernel)
+    trained = _train(compiled, budget)
+    F = compiled.model.predict_y(task.Xnew)
+    if L > 1:
+        largest = gpflow.likelihoods.RobustMax(task.num_classes)
+        one = tf.ones([len(task.Xnew), 1], tf.int64)
+        columns = [largest.prob_is_largest(k * one, *F, *_nodes()) for k in range(L)]
+        probability = np.concatenate([column.numpy() for column in columns], axis=1)
+    else:
+        right = tfp.distributions.Normal(*map(np.float64, (0, 1))).cdf(F[0] / tf.sqrt(F[1])).numpy()
+        probability = np.concatenate([1.0 - right, right], axis=1)
+    probability = np.clip(probability, 1e-3, None)  # as sure as Bernoulli's link can be
+    probability /= probability.sum(axis=1, keepdims=True)
+    return Fitted(
+        probability, None, *trained, gpflow.utilities.read_values(compiled.model)
+    )
+
+
+def _nodes() -> tuple[AnyNDArray, AnyNDArray]:
+    return gpflow.quadrature.hermgauss(50)
+
+
+def _mcmc(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    """Hamiltonian Monte Carlo over u and hyperparameters, from the maximum a posteriori."""
+    compiled = started("SGPMC", task, None, kernel)
+    objective, seconds, iterations = _train(compiled, budget)
+    model = compiled.model
+    began = time.perf_counter()
+    helper = gpflow.optimizers.SamplingHelper(model.log_posterior_density, model.trainable_parameters)
+    step = tfp.mcmc.HamiltonianMonteCarlo(
+        helper.target_log_prob_fn, num_leapfrog_steps=LEAPFROG_STEPS, step_size=np.float64(0.01)
+    )
+    adaptive = tfp.mcmc.SimpleStepSizeAdaptation(
+        step, num_adaptation_steps=int(0.8 * BURN_IN), target_accept_prob=np.float64(0.8)
+    )
+
+    @tf.function(autograph=False)
+    def sample() -> Any:
+        return tfp.mcmc.sample_chain(
+            SAMPLES,
+            helper.current_state,
+            kernel=adaptive,
+            num_burnin_steps=BURN_IN,
+            trace_fn=None,
+            seed=task.seed % 2**31,
+        )
+
+    states = [values.numpy()[::THIN] for values in sample()]
+    seconds += time.perf_counter() - began
+    found = []
+    for values in zip(*states):
+        for variable, value in zip(helper.current_state, values):
+            variable.assign(value)
+        found.append(predict(model, model.likelihood, task))
+    means = np.array([mean for mean, _ in found])
+    variance = None
+    if task.num_classes == 0:
+        variance = np.mean([v for _, v in found], axis=0) + np.var(means, axis=0)
+    values = gpflow.utilities.read_values(model)
+    return Fitted(means.mean(axis=0), variance, objective, seconds, iterations, values)
+
+
+Method = Callable[[Task, float | None, Budget, MakeKernel], Fitted]
+#: By their names in tables. Those of the first group take regression, of the second classification.
+METHODS: dict[str, Method] = {
+    "PEP": _sparse("PEP"),  # ours, both
+    "SVGP": _sparse("SVGP"),  # GPflow's, both
+    "full": _full,  # exact regression; full expectation propagation
+    "SoD": _subset,  # the same on M random rows
+    "MCMC": _mcmc,  # GPflow's SGPMC, both
+    "online": _online,  # expectation propagation in a single pass (Csató & Opper), both
+    "SGPR": _sparse("SGPR"),  # GPflow's, regression
+    "FITC": _sparse("FITC"),
+    "DTC": _sparse("DTC"),  # projected process
+    "Laplace": _sparse("Laplace"),  # a full GP, logit and softmax, classification
+    "labels": _label_regression,  # PEPRegression of labels
+    "IVM": _ivm,  # full expectation propagation on M informative rows, two classes
+}
+REGRESSION = ("PEP", "SGPR", "SVGP", "FITC", "DTC", "SoD", "full", "MCMC", "online")
+CLASSIFICATION = ("PEP", "SVGP", "labels", "Laplace", "SoD", "full", "MCMC", "online", "IVM")
+
+
+def fit(
+    method: str,
+    task: Task,
+    alpha: float | None = None,
+    budget: Budget = Budget(),  # noqa: B008 (it is immutable)
+    kernel: MakeKernel = squared_exponential,
+) -> Fitted:
+    """
+    Train by a method and predict the new inputs.
+
+    :param method: A key of :data:`METHODS`.
+    :param task: The rows.
+    :param alpha: The power, of PEP and label regression.
+    :param budget: When to stop.
+    :param kernel: Makes the kernel that training starts from, for a number of inputs.
+    """
+    return METHODS[method](task, alpha, budget, kernel)
+
+
+def regression_scores(fitted: Fitted, Y: AnyNDArray, Y_train: AnyNDArray) -> dict[str, float]:
+    """SMSE, SMLL and negative log density of held-out rows."""
+    normal = tfp.distributions.Normal(fitted.mean, np.sqrt(fitted.variance))
+    log_density = normal.log_prob(Y).numpy()[:, 0]
+    return {
+        "smse": smse(Y, fitted.mean),
+        "smll": smll(Y, log_density, Y_train),
+        "nlpd": mean_nlpd(log_density),
+    }
+
+
+def classification_scores(fitted: Fitted, Y: AnyNDArray) -> dict[str, float]:
+    """Error rate, and negative log probability of held-out labels."""
+    labels = Y.astype(int)
+    probability = np.take_along_axis(fitted.mean, labels, axis=1)
+    return {
+        "error_rate": error_rate(labels[:, 0], np.argmax(fitted.mean, axis=1)),
+        "nlpd": mean_nlpd(np.log(probability[:, 0])),
+    }

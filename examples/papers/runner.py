@@ -1,0 +1,307 @@
+"""Run a grid of cells, each a fit of its own, and keep what came of them in one table.
+
+A cell names an experiment, a data set, a split, a size M, a method and a power. What it gives is one
+row of the table or several. The runner writes each cell as one line of ``cells.jsonl`` when it has
+ended, forced to the disk: a run that was killed goes on where it was, a cell that has ended is never
+run again, and a last line that was cut is dropped. A cell that raises is a row with its error.
+``results.csv`` is the table of all cells that have ended, with the seed, the seconds and the versions.
+"""
+
+import fcntl
+import json
+import os
+import platform
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import joblib
+import pandas as pd
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+JOURNAL, TABLE = "cells.jsonl", "results.csv"
+PACKAGES = ("gpflow_pep", "gpflow", "tensorflow", "numpy", "scipy")
+#: Of TensorFlow and of linear algebra, in each process.
+ONE_THREAD = (
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+#: Without a terminal a line says how far the run is, after as many seconds.
+REPORT_EVERY = 60.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one fit is of; its name on the disk, so that the parts must say all that differs."""
+
+    experiment: str
+    data: str
+    split: int
+    M: int
+    """Inducing variables, or what the experiment takes it for."""
+
+    method: str
+    alpha: float | None = None
+    """None: the method has none."""
+
+    @property
+    def seed(self) -> int:
+        """The same for all methods and powers, which so have the same start."""
+        return zlib.crc32(f"{self.data}/{self.split}/{self.M}".encode())
+
+
+#: The values of a cell's row, or of each of its rows.
+Outcome = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Evaluate = Callable[[Cell], Outcome]
+
+
+@lru_cache(maxsize=1)
+def versions() -> str:
+    """Of Python and of the packages that numbers depend on."""
+    of = [f"{name} {version(name)}" for name in PACKAGES]
+    return ", ".join([f"python {platform.python_version()}", *of])
+
+
+def run(
+    cells: Sequence[Cell],
+    evaluate: Evaluate,
+    out: Path,
+    jobs: int = 1,
+    *,
+    minutes: float | None = None,
+    retry: bool = False,
+) -> pd.DataFrame:
+    """
+    Evaluate the cells that have not ended, and write the table.
+
+    :param cells: All of the grid, in the order in which they are run. Cells beside each other that
+        share what takes long to prepare should be so in the list.
+    :param evaluate: What a cell gives; for several jobs it must pickle.
+    :param out: Directory of journal and table.
+    :param jobs: Processes; 1 is this one.
+    :param minutes: After as many no further cell is begun.
+    :param retry: Whether cells that raised are run again.
+    :return: The table of the cells, in their order.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    deadline = float("inf") if minutes is None else time.monotonic() + 60.0 * minutes
+    with _locked(out / "lock"):
+        journal = Journal(out / JOURNAL)
+        ended = {
+            cell for cell, record in journal.records.items() if not (retry and record["error"])
+        }
+        todo = [cell for cell in dict.fromkeys(cells) if cell not in ended]
+
+        def in_time() -> Iterator[Any]:
+            for cell in todo:
+                if time.monotonic() > deadline:
+                    return
+                yield joblib.delayed(_evaluate)(evaluate, cell)
+
+        # Nothing is dispatched ahead: what was begun is waited for when the time is over.
+        parallel = joblib.Parallel(
+            n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
+        try:
+            with _bar(len(cells), len(cells) - len(todo)) as advance:
+                for cell, record in parallel(in_time()):
+                    journal.append(cell, record)
+                    advance(cell)
+        finally:
+            found = table(journal.records, cells)
+            _write(out / TABLE, found)
+    return found
+
+
+def _evaluate(evaluate: Evaluate, cell: Cell) -> tuple[Cell, dict[str, Any]]:
+    """In a process of the pool: the rows of a cell, or what went wrong."""
+    began = time.perf_counter()
+    rows: Any = [{}]
+    error = ""
+    try:
+        outcome = evaluate(cell)
+        rows = [dict(outcome)] if isinstance(outcome, Mapping) else [dict(row) for row in outcome]
+    except Exception as caught:
+        error = f"{type(caught).__name__}: {' '.join(str(caught).split())[:500]}"
+    return cell, {
+        "rows": rows,
+        "error": error,
+        "cell_seconds": round(time.perf_counter() - began, 3),
+        "versions": versions(),
+    }
+
+
+class Journal:
+    """A line for each cell that has ended; the last one counts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: dict[Cell, dict[str, Any]] = {}
+        whole = 0
+        content = path.read_bytes() if path.exists() else b""
+        for line in content.splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                break  # the run was killed while it wrote this
+            record = json.loads(line)
+            self.records[Cell(**record.pop("cell"))] = record
+            whole += len(line)
+        if whole < len(content):
+            with path.open("r+b") as file:
+                file.truncate(whole)
+
+    def append(self, cell: Cell, record: dict[str, Any]) -> None:
+        """Write a line that survives what may happen next."""
+        line = json.dumps({"cell": asdict(cell), **record}, default=float)
+        with self.path.open("ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.records[cell] = record
+
+
+def table(records: Mapping[Cell, Mapping[str, Any]], cells: Sequence[Cell]) -> pd.DataFrame:
+    """A tidy table: the cell, its seed, its values, and what its evaluation took."""
+    rows = []
+    for cell in dict.fromkeys(cells):
+        if cell in records:
+            record = dict(records[cell])
+            values = record.pop("rows")
+            rows += [{**asdict(cell), "seed": cell.seed, **one, **record} for one in values]
+    last = ["error", "cell_seconds", "versions"]
+    found = pd.DataFrame(rows)
+    return found[[*(name for name in found if name not in last), *last]] if rows else found
+
+
+def read(path: Path) -> pd.DataFrame:
+    """A table that was written; cells that raised are said, and left out."""
+    found = pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False)
+    failed = found[found["error"].notna()]
+    if len(failed):
+        click.echo(f"{path}: left out {len(failed)} rows of cells that raised.")
+    return found[found["error"].isna()].drop(columns="error")
+
+
+def _write(path: Path, found: pd.DataFrame) -> None:
+    """All of the table or nothing of it."""
+    new = path.with_suffix(".new")
+    found.to_csv(new, index=False, float_format="%.6g")
+    new.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep a second run away from the same directory."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise click.ClickException(
+                f"{path.parent}: another run writes here. Wait for it, or name another --out."
+            ) from error
+        yield
+
+
+@contextmanager
+def _bar(total: int, completed: int) -> Iterator[Callable[[Cell], None]]:
+    """Show on stderr how many cells have ended, and the time left."""
+    columns = (
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    console = Console(stderr=True)
+    said = time.monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as display:
+        task = display.add_task("", total=total, completed=completed)
+        done = completed
+
+        def advance(cell: Cell) -> None:
+            nonlocal done, said
+            done += 1
+            power = "" if cell.alpha is None else f" {cell.alpha:g}"
+            what = f"{cell.experiment} {cell.data} {cell.split} M={cell.M} {cell.method}{power}"
+            display.update(task, advance=1, description=what)
+            if not console.is_terminal and time.monotonic() > said + REPORT_EVERY:
+                said = time.monotonic()
+                console.print(f"{done} of {total} cells; {what}", highlight=False)
+
+        yield advance
+
+
+Grid = Callable[[str], list[Cell]]
+Summarise = Callable[[pd.DataFrame, Path], None]
+
+
+def command(
+    grid: Grid, evaluate_in: Callable[[Path], Evaluate], summarise: Summarise, about: str
+) -> click.Command:
+    """
+    Make the command line of a script.
+
+    :param grid: The cells of ``"quick"``, ``"reduced"`` and ``"full"``.
+    :param evaluate_in: What evaluates a cell, for the directory of the data sets.
+    :param summarise: Makes tables and figures of the table alone, in a directory.
+    :param about: What the script does.
+    """
+
+    @click.command(help=about.partition("\n")[0])
+    @click.option("--quick", "size", flag_value="quick", default="quick", help="Minutes (default).")
+    @click.option("--reduced", "size", flag_value="reduced", help="An hour or two on two cores.")
+    @click.option("--full", "size", flag_value="full", help="The paper's protocol: days.")
+    @click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        envvar="GPFLOW_PEP_DATA",
+        default=".",
+        help="Directory of the data sets; by default that of GPFLOW_PEP_DATA.",
+    )
+    @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory.")
+    @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
+    @click.option("--minutes", type=float, help="Begin no cell after as many.")
+    @click.option("--only", multiple=True, help="Experiments to run; all by default.")
+    @click.option("--retry", is_flag=True, help="Run cells again that raised.")
+    @click.option(
+        "--table",
+        "given",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="Run nothing: tables and figures of this table, in --out.",
+    )
+    def main(
+        size: str,
+        data: Path,
+        out: Path,
+        jobs: int,
+        minutes: float | None,
+        only: tuple[str, ...],
+        retry: bool,
+        given: Path | None,
+    ) -> None:
+        if given is None:
+            cells = [cell for cell in grid(size) if not only or cell.experiment in only]
+            run(cells, evaluate_in(data), out, jobs, minutes=minutes, retry=retry)
+            given = out / TABLE
+        summarise(read(given), out)
+
+    return main
