@@ -82,10 +82,8 @@ def _by_chunks(model: GPModel, X: InputData, function: Callable[..., tf.Tensor])
     rows = tf.convert_to_tensor(X)
     if hasattr(model, "inducing_variable"):
         check_columns(model.inducing_variable, rows)
-    # The posterior is computed once for all chunks; not all of GPflow's models have one.
-    predict = model.posterior() if hasattr(model, "posterior") else model
     return chunks.map_over_chunks(
-        lambda part: function(model.likelihood, part, *predict.predict_f(part)),
+        lambda part: function(model.likelihood, part, *model.predict_f(part)),
         chunks.row_chunks(rows, _CHUNK),
     )
 
