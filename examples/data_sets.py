@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -15,6 +15,7 @@ from gpflow_pep.compare import Dataset, read_csv
 #: Where the data sets are, unless ``--data`` says so.
 DIRECTORY = Path(os.environ.get("GPFLOW_PEP_DATA", "."))
 Data = tuple[AnyNDArray, AnyNDArray]
+Task = Literal["regression", "classification"]
 #: Numbers of rows to train on and of rows held out.
 Rows = tuple[AnyNDArray, AnyNDArray]
 
@@ -39,7 +40,7 @@ class Labelled(NamedTuple):
         return int(self.Y.max()) + 1
 
 
-def read(directory: Path, name: str) -> Dataset:
+def read(directory: Path, name: str, task: Task | None = None) -> Dataset:
     """``NAME.csv.gz`` of the directory, whose target is the column ``y``."""
     path = directory / f"{name}.csv.gz"
     if not path.is_file():
@@ -47,7 +48,7 @@ def read(directory: Path, name: str) -> Dataset:
             f"{path} does not exist. Name the directory that holds it with --data, or in the"
             " environment variable GPFLOW_PEP_DATA."
         )
-    return read_csv(path, "y")
+    return read_csv(path, "y", task)
 
 
 def random_rows(X: AnyNDArray, test_fraction: float, seed: int, labels: AnyNDArray | None) -> Rows:

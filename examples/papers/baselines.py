@@ -73,7 +73,7 @@ class Budget(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What came of a fit, as arrays."""
+    """What came of a fit."""
 
     mean: AnyNDArray
     """Regression: of y at the new inputs [S, 1]. Classification: probabilities [S, C]."""
@@ -86,7 +86,8 @@ class Fitted(NamedTuple):
     """Of training, without the compilation where :func:`maximise` did it."""
 
     iterations: int
-    parameters: dict[str, AnyNDArray]
+    model: Any
+    """As trained. It is shared: the next fit of the same method and shape trains it anew."""
 
 
 class Model(NamedTuple):
@@ -182,7 +183,7 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         )
 
     def _likelihood_terms(self, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Log density [N] and its gradient [N, L] of each row, and R, [NL, NL] in blocks of rows."""
+        """Log density [N] of each row, its gradient [N, L], and R, [NL, NL] in blocks of rows."""
         X, Y = self.data
         L = self.num_latent_gps
         if isinstance(self.likelihood, gpflow.likelihoods.Softmax):
@@ -284,7 +285,7 @@ def _compiled(
     """The model of these shapes of X, Y and Z, with rows to be assigned."""
     X, Y, Z = (np.zeros(shape) for shape in shapes)
     if num_classes:  # all are needed where their number is looked for
-        Y[: num_classes] = np.arange(num_classes)[: len(Y), None]
+        Y[:num_classes] = np.arange(num_classes)[: len(Y), None]
     data = tuple(tf.Variable(part, trainable=False) for part in (X, Y))
     Z += np.arange(len(Z))[:, None]  # until there are others, they differ
     model = _model_of(name, data, kernel(X.shape[1]), Task(X, Y, X, Z, num_classes), Z)
@@ -335,8 +336,7 @@ def predict(model: Any, likelihood: Any, task: Task) -> tuple[AnyNDArray, AnyNDA
 
 def _finish(compiled: Model, task: Task, trained: tuple[float, float, int]) -> Fitted:
     model = compiled.model
-    parameters = {name: value for name, value in gpflow.utilities.read_values(model).items()}
-    return Fitted(*predict(model, model.likelihood, task), *trained, parameters)
+    return Fitted(*predict(model, model.likelihood, task), *trained, model)
 
 
 def _sparse(name: str) -> Any:
@@ -398,7 +398,9 @@ def _online(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel)
     return _finish(compiled._replace(model=model), task, (objective, seconds, iterations))
 
 
-def _label_regression(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+def _label_regression(
+    task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel
+) -> Fitted:
     """Labels as numbers ±1, a column for each of several classes; the largest is the class."""
     L, labels = task.num_latent, task.Y[:, 0].astype(int)
     targets = 2.0 * np.eye(task.num_classes)[labels] - 1.0
@@ -416,9 +418,7 @@ def _label_regression(task: Task, alpha: float | None, budget: Budget, kernel: M
         probability = np.concatenate([1.0 - right, right], axis=1)
     probability = np.clip(probability, 1e-3, None)  # as sure as Bernoulli's link can be
     probability /= probability.sum(axis=1, keepdims=True)
-    return Fitted(
-        probability, None, *trained, gpflow.utilities.read_values(compiled.model)
-    )
+    return Fitted(probability, None, *trained, compiled.model)
 
 
 def _nodes() -> tuple[AnyNDArray, AnyNDArray]:
@@ -431,7 +431,9 @@ def _mcmc(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -
     objective, seconds, iterations = _train(compiled, budget)
     model = compiled.model
     began = time.perf_counter()
-    helper = gpflow.optimizers.SamplingHelper(model.log_posterior_density, model.trainable_parameters)
+    helper = gpflow.optimizers.SamplingHelper(
+        model.log_posterior_density, model.trainable_parameters
+    )
     step = tfp.mcmc.HamiltonianMonteCarlo(
         helper.target_log_prob_fn, num_leapfrog_steps=LEAPFROG_STEPS, step_size=np.float64(0.01)
     )
@@ -461,8 +463,7 @@ def _mcmc(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -
     variance = None
     if task.num_classes == 0:
         variance = np.mean([v for _, v in found], axis=0) + np.var(means, axis=0)
-    values = gpflow.utilities.read_values(model)
-    return Fitted(means.mean(axis=0), variance, objective, seconds, iterations, values)
+    return Fitted(means.mean(axis=0), variance, objective, seconds, iterations, model)
 
 
 Method = Callable[[Task, float | None, Budget, MakeKernel], Fitted]

@@ -1,10 +1,11 @@
 """Run a grid of cells, each a fit of its own, and keep what came of them in one table.
 
-A cell names an experiment, a data set, a split, a size M, a method and a power. What it gives is one
-row of the table or several. The runner writes each cell as one line of ``cells.jsonl`` when it has
-ended, forced to the disk: a run that was killed goes on where it was, a cell that has ended is never
-run again, and a last line that was cut is dropped. A cell that raises is a row with its error.
-``results.csv`` is the table of all cells that have ended, with the seed, the seconds and the versions.
+A cell names an experiment, a data set, a split, a size M, a method and a power. What it gives is
+one row of the table or several. The runner writes each cell as one line of ``cells.jsonl`` when it
+has ended, forced to the disk: a run that was killed goes on where it was, a cell that has ended is
+never run again, and a last line that was cut is dropped. A cell that raises is a row with its
+error. ``results.csv`` is the table of all cells that have ended, with the seed, the seconds and the
+versions.
 """
 
 import fcntl
@@ -61,6 +62,9 @@ class Cell:
     method: str
     alpha: float | None = None
     """None: the method has none."""
+
+    steps: int = 200
+    """The most steps of training."""
 
     @property
     def seed(self) -> int:

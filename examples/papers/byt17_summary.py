@@ -1,0 +1,337 @@
+"""Tables and figures of Bui, Yan & Turner's (2017) experiments, of the table of results alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+import pandas as pd
+from intervals import Interval, label, mean_ranks, over_sets, side_by_side, wins
+
+from gpflow_pep.plotting import available, figure, tidy
+
+VFE, MIDDLE, EP = "PEP 0", "PEP 0.5", "PEP 1"
+PAIRS = ((MIDDLE, VFE), (MIDDLE, EP), (EP, VFE))
+#: Metrics of the two studies, lower is better.
+METRICS = {"regression": ("smse", "smll"), "classification": ("error_rate", "nlpd")}
+NAMES = {"smse": "SMSE", "smll": "SMLL", "error_rate": "error", "nlpd": "NLPD"}
+
+
+class Claim(NamedTuple):
+    """What the paper says: in how many of a hundred runs a method is better than another."""
+
+    experiment: str
+    metric: str
+    better: str
+    worse: str
+    paper: str
+
+
+#: Sections 4.2 and 4.3. Of classification the paper gives one number.
+CLAIMS = (
+    Claim("regression", "smse", MIDDLE, VFE, "67%"),
+    Claim("regression", "smse", MIDDLE, EP, "78%"),
+    Claim("regression", "smse", VFE, EP, "64%"),
+    Claim("regression", "smll", EP, VFE, "93%"),
+    Claim("regression", "smll", EP, MIDDLE, "71%"),
+    Claim("regression", "smll", MIDDLE, VFE, "93%"),
+    Claim("classification", "error_rate", MIDDLE, VFE, "slightly above half"),
+    Claim("classification", "error_rate", MIDDLE, EP, "slightly above half"),
+    Claim("classification", "nlpd", MIDDLE, VFE, "level"),
+    Claim("classification", "nlpd", MIDDLE, EP, "65%"),
+)
+
+
+def summarise(table: pd.DataFrame, out: Path) -> None:
+    """Write what the experiments of the table allow."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = set(table["experiment"])
+    parts: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
+        "grid": {"txt": the_grid},
+        "hurry": {"txt": in_a_hurry},
+        "claims": {"txt": claims},
+        "regression": {"txt": recommendations},
+        "classification": {"txt": recommendations},
+        "synthetic": {"txt": synthetic_table, "png": draw_synthetic},
+        "inducing": {"txt": inducing_table, "png": draw_inducing},
+        "everywhere": {"txt": everywhere_table, "png": draw_everywhere},
+        "mnist": {"txt": scores_table},
+        "baselines": {"txt": scores_table},
+    }
+    for name, ways in parts.items():
+        rows = table[table["experiment"] == name] if name in found else table
+        if name in found or name in ("grid", "hurry", "claims"):
+            for kind, make in ways.items():
+                _save(out / f"{name}.{kind}", make, rows)
+    for name in found & set(METRICS):
+        rows = table[(table["experiment"] == name) & (table["method"] == "PEP")]
+        _save(out / f"pairs_{name}.png", draw_pairs, rows)
+        _save(out / f"ranks_{name}.png", draw_ranks, rows)
+    click.echo(f"wrote tables and figures to {out}")
+
+
+def _save(path: Path, make: Callable[[pd.DataFrame], Any], rows: pd.DataFrame) -> None:
+    if path.suffix == ".txt":
+        path.write_text(make(rows) + "\n", encoding="utf-8")
+    elif available():
+        make(rows).savefig(path, dpi=90)
+
+
+def _of(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    return table[table["experiment"] == experiment]
+
+
+def _ended(table: pd.DataFrame, experiment: str, metric: str) -> pd.DataFrame:
+    """Side by side; without columns where there is nothing."""
+    rows = _of(table, experiment)
+    return side_by_side(rows, metric) if len(rows) else pd.DataFrame()
+
+
+def _percent(share: Interval) -> str:
+    return f"{share.value:4.0%} [{share.low:.0%}, {share.high:.0%}]"
+
+
+def the_grid(table: pd.DataFrame) -> str:
+    """What the numbers are of."""
+    lines = []
+    for name, rows in table.groupby("experiment"):
+        powers = ", ".join(f"{alpha:g}" for alpha in sorted(rows["alpha"].dropna().unique()))
+        for data, of_data in rows.groupby("data"):
+            sizes = ", ".join(str(M) for M in sorted(of_data["M"].unique()))
+            lines.append(
+                f"{name:15} {data:18} splits {of_data['split'].nunique():3}   M {sizes:14}"
+                f" cells {len(of_data[['split', 'M', 'method', 'alpha']].drop_duplicates()):5}"
+                f"   steps {rows['steps'].max()}   powers {powers}"
+            )
+    return "\n".join([*lines, *sorted(table["versions"].unique())])
+
+
+def claims(table: pd.DataFrame) -> str:
+    """The paper's counts and ours."""
+    head = (
+        f"{'better':>9}  {'than':9} {'in':6} {'paper':20} {'here, 95%':>18} {'runs':>6} {'ties':>5}"
+    )
+    lines = [f"{'':15}{head}   sets with the better mean"]
+    for claim in CLAIMS:
+        wide = _ended(table, claim.experiment, claim.metric)
+        if claim.better in wide and claim.worse in wide:
+            found = wins(wide, claim.better, claim.worse)
+            _, better, sets = over_sets(wide, claim.better, claim.worse)
+            lines.append(
+                f"{claim.experiment:15}{claim.better:>9}  {claim.worse:9}"
+                f" {NAMES[claim.metric]:6} {claim.paper:20} {_percent(found.share):>18}"
+                f" {found.total:6} {found.ties:5}   {better} of {sets}"
+            )
+    return "\n".join(lines)
+
+
+def in_a_hurry(table: pd.DataFrame) -> str:
+    """Beside what a user of GPflow has today: SGPR, which is power 0, and SVGP."""
+    lines = [
+        f"{'':26}{'mean rank':>10}{'NLPD less that of today, mean over sets, 95%':>50}"
+        f"{'sets better':>13}"
+    ]
+    for experiment, today, name in (
+        ("regression", VFE, "SGPR"),
+        ("classification", "SVGP", "SVGP"),
+    ):
+        wide = _ended(table, experiment, "nlpd")
+        if today in wide and MIDDLE in wide and EP in wide:
+            wide = wide[[today, MIDDLE, EP]]
+            ranks = mean_ranks(wide)["value"]
+            lines.append(f"{experiment:15}{name:11}{ranks[today]:10.2f}")
+            for ours in (MIDDLE, EP):
+                change, better, sets = over_sets(wide, ours, today)
+                interval = f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
+                fraction = f"{better} of {sets}"
+                lines.append(f"{'':15}{ours:11}{ranks[ours]:10.2f}{interval:>50}{fraction:>13}")
+    return "\n".join(lines)
+
+
+def recommendations(rows: pd.DataFrame) -> str:
+    """Mean ranks of all methods, and for each data set the power whose mean score is best."""
+    (experiment,) = set(rows["experiment"])
+    lines = []
+    for metric in METRICS[experiment]:
+        wide = side_by_side(rows, metric)
+        if not len(wide):
+            continue
+        ranks = mean_ranks(wide).sort_values("value")
+        lines.append(
+            f"{NAMES[metric]}, mean rank of {len(wide.columns)} over {len(wide)} runs, 95%"
+        )
+        lines += [
+            f"  {name:10} {rank['value']:5.2f} [{rank['low']:.2f}, {rank['high']:.2f}]"
+            for name, rank in ranks.iterrows()
+        ]
+        means = wide.groupby(level=["data", "M"]).mean()
+        lines.append(f"{NAMES[metric]}, mean over splits; * is the lowest")
+        lines.append(f"  {'':18}{'M':>4}" + "".join(f"{name:>10}" for name in means))
+        for (data, M), values in means.iterrows():
+            marks = ["*" if value == values.min() else " " for value in values]
+            cells = "".join(f"{value:9.3f}{mark}" for value, mark in zip(values, marks))
+            lines.append(f"  {data:18}{M:4}{cells}")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def scores_table(rows: pd.DataFrame) -> str:
+    """Means over splits of all scores, a line for each method."""
+    metrics = [name for name in ("smse", "smll", "error_rate", "nlpd") if name in rows]
+    heads = [*(NAMES[name] for name in metrics), "objective", "seconds"]
+    lines = []
+    for (data, M), group in rows.groupby(["data", "M"]):
+        splits = group["split"].nunique()
+        shown = [name for name in metrics if group[name].notna().any()]
+        heads = [*(NAMES[name] for name in shown), "objective", "seconds"]
+        lines.append(f"{data}, M = {M}, {splits} split(s)")
+        lines.append(f"  {'':12}" + "".join(f"{head:>11}" for head in heads))
+        names = [label(m, a) for m, a in zip(group["method"], group["alpha"].astype(float))]
+        means = group.assign(label=names).groupby("label")[[*shown, "objective", "seconds"]].mean()
+        for name, values in means.sort_values("nlpd").iterrows():
+            cells = "".join(f"{value:11.3f}" for value in values[shown])
+            lines.append(f"  {name:12}{cells}{values['objective']:11.1f}{values['seconds']:11.1f}")
+    return "\n".join(lines)
+
+
+def synthetic_table(rows: pd.DataFrame) -> str:
+    """Means over data sets."""
+    columns = {"smse": "SMSE", "smll": "SMLL", "objective_error": "log Z - exact", "kl": "KL"}
+    means = rows.groupby(["M", "alpha"])[list(columns)].mean().reset_index()
+    lines = [
+        f"{rows['data'].iloc[0]}, {rows['split'].nunique()} data sets",
+        f"{'M':>5}{'alpha':>7}" + "".join(f"{head:>15}" for head in columns.values()),
+    ]
+    for values in means.itertuples(index=False):
+        cells = "".join(f"{getattr(values, name):15.4g}" for name in columns)
+        lines.append(f"{values.M:5}{values.alpha:7g}{cells}")
+    return "\n".join(lines)
+
+
+def draw_synthetic(rows: pd.DataFrame) -> Any:
+    """Figure 3, and the two distances from exact inference."""
+    drawn = figure(12.0, 3.2)
+    panels = drawn.subplots(1, 4)
+    titles = ("SMSE", "SMLL", "log Z less the exact evidence", "KL from the exact posterior")
+    for axes, name, title in zip(panels, ("smse", "smll", "objective_error", "kl"), titles):
+        for alpha, group in rows.groupby("alpha"):
+            means = group.groupby("M")[name].mean()
+            axes.plot(means.index, means, ".-", label=f"{alpha:g}")
+        axes.set(title=title, xlabel="M", xscale="log")
+        if name == "kl":
+            axes.set_yscale("log")
+        tidy(axes)
+    panels[0].legend(title="alpha", frameon=False, fontsize="small")
+    return drawn
+
+
+def draw_pairs(rows: pd.DataFrame) -> Any:
+    """Figures 4 and 6: below the diagonal the method of the y axis is better."""
+    (experiment,) = set(rows["experiment"])
+    drawn = figure(10.0, 6.5)
+    panels = drawn.subplots(2, len(PAIRS))
+    for line, metric in zip(panels, METRICS[experiment]):
+        wide = side_by_side(rows, metric)
+        for axes, (one, other) in zip(line, PAIRS):
+            if one not in wide or other not in wide:
+                continue
+            for data, group in wide.groupby(level="data"):
+                name = str(data).partition(":")[0]
+                axes.plot(group[other], group[one], ".", markersize=4, alpha=0.7, label=name)
+            ends = [wide[[one, other]].min().min(), wide[[one, other]].max().max()]
+            axes.plot(ends, ends, color="black", linewidth=0.8)
+            share = wins(wide, one, other).share.value
+            axes.set(
+                xlabel=other, ylabel=one, title=f"{NAMES[metric]}: {one} better in {share:.0%}"
+            )
+            tidy(axes)
+    panels[0, 0].legend(frameon=False, fontsize="small")
+    return drawn
+
+
+def draw_ranks(rows: pd.DataFrame) -> Any:
+    """Figures 5 and 7: how often the power of the row beats that of the column; mean ranks."""
+    (experiment,) = set(rows["experiment"])
+    drawn = figure(9.0, 6.0)
+    panels = drawn.subplots(2, 2, height_ratios=(2, 1))
+    for (pairs, ranks), metric in zip(panels.T, METRICS[experiment]):
+        wide = side_by_side(rows, metric)
+        names = sorted(wide, key=lambda name: float(name.split()[1]))
+        powers = [name.split()[1] for name in names]
+        share = [[wins(wide, a, b).share.value if a != b else 0.5 for b in names] for a in names]
+        image = pairs.imshow(share, vmin=0.0, vmax=1.0, cmap="RdBu_r")
+        for row, line in enumerate(share):
+            for column, value in enumerate(line):
+                if row != column:
+                    pairs.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7)
+        ticks = range(len(names))
+        pairs.set_xticks(ticks, powers)
+        pairs.set_yticks(ticks, powers)
+        pairs.set(title=f"{NAMES[metric]}: alpha of the row better", ylabel="alpha")
+        drawn.colorbar(image, ax=pairs, shrink=0.7)
+        found = mean_ranks(wide).loc[names]
+        errors = [found["value"] - found["low"], found["high"] - found["value"]]
+        ranks.errorbar(ticks, found["value"], yerr=errors, fmt="o", capsize=3)
+        ranks.set_xticks(ticks, powers)
+        ranks.set(xlabel="alpha", ylabel="mean rank")
+        tidy(ranks)
+    return drawn
+
+
+def inducing_table(rows: pd.DataFrame) -> str:
+    """How near the decision boundary inducing inputs are: |p - 1/2| there, 0 on it."""
+    lines = [f"{'alpha':>6}{'mean |p - 1/2|':>16}{'within 0.25':>13}{'spread of Z':>13}"]
+    for alpha, group in rows.groupby("alpha"):
+        away = np.abs(group["probability"] - 0.5)
+        spread = float(np.sqrt(group[["z1", "z2"]].var(ddof=0).mean()))
+        near = f"{np.sum(away < 0.25)} of {len(group)}"
+        lines.append(f"{alpha:6g}{np.mean(away):16.3f}{near:>13}{spread:13.2f}")
+    return "\n".join(lines)
+
+
+def draw_inducing(rows: pd.DataFrame) -> Any:
+    """Figure 23: inducing inputs after training, coloured by the probability there."""
+    groups = list(rows.groupby("alpha"))
+    drawn = figure(3.3 * len(groups), 3.3)
+    panels = drawn.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (alpha, group) in zip(panels, groups):
+        dots = axes.scatter(
+            group["z1"], group["z2"], c=group["probability"], cmap="RdBu_r", vmin=0.0, vmax=1.0
+        )
+        axes.set(title=f"alpha = {alpha:g}", xlabel="input 0")
+        tidy(axes)
+    panels[0].set_ylabel("input 1")
+    drawn.colorbar(dots, ax=panels, label="probability of class 1")
+    return drawn
+
+
+def everywhere_table(rows: pd.DataFrame) -> str:
+    """The largest distance between the two ways to do expectation propagation."""
+    gap = np.max(np.abs(rows["objective"] - rows["standard"]))
+    best = rows.loc[rows["nlpd"].idxmin()]
+    highest = rows.loc[rows["objective"].idxmax()]
+    place = "log lengthscale {log_lengthscale:.2f}, log deviation {log_deviation:.2f}"
+    return "\n".join(
+        [
+            f"{rows['data'].iloc[0]}, M = N, {len(rows)} settings of the kernel",
+            f"largest |log Z of Power EP at 1 - log Z of standard EP|: {gap:.1e} nats",
+            f"highest log Z {highest['objective']:.1f} at {place.format(**highest)}",
+            f"lowest NLPD {best['nlpd']:.3f} at {place.format(**best)}",
+        ]
+    )
+
+
+def draw_everywhere(rows: pd.DataFrame) -> Any:
+    """Figure 33."""
+    drawn = figure(9.0, 3.6)
+    for axes, (name, title) in zip(
+        drawn.subplots(1, 2),
+        {"objective": "log Z, all rows inducing", "nlpd": "NLPD of held-out rows"}.items(),
+    ):
+        grid = rows.pivot(index="log_deviation", columns="log_lengthscale", values=name)
+        lines = axes.contour(grid.columns, grid.index, grid, levels=12, cmap="viridis")
+        axes.clabel(lines, fontsize=7)
+        axes.set(title=title, xlabel="log lengthscale", ylabel="log deviation of f")
+        tidy(axes)
+    return drawn

@@ -1,0 +1,93 @@
+"""How sure a count or a mean is: what the summaries of the papers' experiments share."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from scipy.stats import norm, t
+
+#: What makes runs comparable: they differ in method and power alone.
+RUN = ["data", "split", "M"]
+
+
+class Interval(NamedTuple):
+    """An estimate, and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def wilson(wins: float, total: int, level: float = 0.95) -> Interval:
+    """
+    A proportion and Wilson's (1927) interval of it, for runs that are independent.
+
+    :param wins: A tie may count as half of one.
+    :param total: At least 1.
+    :param level: Of confidence.
+    """
+    z2, share = float(norm.ppf(0.5 + 0.5 * level)) ** 2, wins / total
+    centre = (share + 0.5 * z2 / total) / (1.0 + z2 / total)
+    half = np.sqrt(z2 * (share * (1.0 - share) / total + 0.25 * z2 / total**2)) / (1.0 + z2 / total)
+    return Interval(share, float(centre - half), float(centre + half))
+
+
+def mean_interval(values: Sequence[float] | AnyNDArray, level: float = 0.95) -> Interval:
+    """A mean and Student's interval of it; infinite for a single value."""
+    count, mean = len(values), float(np.mean(values))
+    if count < 2:
+        return Interval(mean, -np.inf, np.inf)
+    half = float(t.ppf(0.5 + 0.5 * level, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
+    return Interval(mean, mean - half, mean + half)
+
+
+def label(method: str, alpha: float) -> str:
+    """A method with its power, if it has one."""
+    return method if np.isnan(alpha) else f"{method} {alpha:g}"
+
+
+def side_by_side(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A row for each run that all methods have ended, a column for each method."""
+    names = [label(*pair) for pair in zip(table["method"], table["alpha"].astype(float))]
+    wide = table.assign(label=names).pivot_table(index=RUN, columns="label", values=metric)
+    return wide.dropna()
+
+
+class Wins(NamedTuple):
+    """How often a method is better than another; a tie is half a win for each."""
+
+    wins: float
+    total: int
+    ties: int
+    share: Interval
+
+
+def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
+    """
+    Count runs in which a method has the lower value.
+
+    :param wide: Of :func:`side_by_side`.
+    :param better: The method whose wins are counted.
+    :param worse: The other.
+    """
+    ties = int(np.sum(wide[better] == wide[worse]))
+    won = float(np.sum(wide[better] < wide[worse])) + 0.5 * ties
+    return Wins(won, len(wide), ties, wilson(won, len(wide)))
+
+
+def mean_ranks(wide: pd.DataFrame) -> pd.DataFrame:
+    """The mean rank of each method, 1 is best, with Student's interval over the runs."""
+    ranks = wide.rank(axis=1)
+    found = {name: mean_interval(ranks[name].to_numpy()) for name in ranks}
+    return pd.DataFrame(found, index=list(Interval._fields)).T
+
+
+def over_sets(wide: pd.DataFrame, one: str, other: str) -> tuple[Interval, int, int]:
+    """
+    The mean difference of two methods over data sets, each the mean over its runs: in how many of
+    how many sets it is negative, too.
+    """
+    differences = (wide[one] - wide[other]).groupby(level="data").mean()
+    return mean_interval(differences.to_numpy()), int(np.sum(differences < 0)), len(differences)
