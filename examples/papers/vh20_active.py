@@ -28,6 +28,8 @@ NUM_INDUCING = 10
 #: Steps of L-BFGS before the first label, and after each (the paper's, of PEP).
 FIRST_STEPS, STEPS = 50, 5
 NUM_CLASSES = 3
+#: Every so many labels there is a row in the table.
+SCORED = 5
 #: Of the generator of rows, away from those of the tables.
 FIRST_SEED = 10_000
 
@@ -89,7 +91,8 @@ def learn(seed: int, num_labels: int, rule: str, alpha: float, kernel: MakeKerne
         steps = STEPS if number else FIRST_STEPS
         maximise(model, max_iterations=steps, progress=False, optimizer=learner.optimizer)
         entropy, probability = (part.numpy() for part in learner.look())
-        rows.append({"labels": number, **_scores(probability, classes[TRAIN + POOL :])})
+        if number % SCORED == 0:
+            rows.append({"labels": number, **_scores(probability, classes[TRAIN + POOL :])})
         chosen = left[np.argmax(entropy[left])] if rule == "entropy" else random.choice(left)
         left = left[left != chosen]
         place = slice(TRAIN + chosen, TRAIN + chosen + 1)
