@@ -15,11 +15,11 @@ CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test slow faults lint types docs demo bench
+.PHONY: help setup test slow faults lint types docs demo bench experiments-quick
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r target text; do printf '%-12s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
 
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -c '$(CHECK_PYTHON)'
@@ -55,3 +55,6 @@ demo: $(STAMP)  ## compare alphas on three data sets of scikit-learn; results in
 
 bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)
 	set -e; for script in examples/benchmarks/*.py; do $(BIN)/python "$$script"; done
+
+experiments-quick: $(STAMP)  ## redo every figure of the papers' experiments from few cells (minutes)
+	$(BIN)/python examples/papers/byt17.py --quick --jobs 2 --out experiments-output/byt17

@@ -94,16 +94,18 @@ def _percent(share: Interval) -> str:
 
 def the_grid(table: pd.DataFrame) -> str:
     """What the numbers are of."""
-    lines = []
-    for name, rows in table.groupby("experiment"):
-        powers = ", ".join(f"{alpha:g}" for alpha in sorted(rows["alpha"].dropna().unique()))
-        for data, of_data in rows.groupby("data"):
-            sizes = ", ".join(str(M) for M in sorted(of_data["M"].unique()))
-            lines.append(
-                f"{name:15} {data:18} splits {of_data['split'].nunique():3}   M {sizes:14}"
-                f" cells {len(of_data[['split', 'M', 'method', 'alpha']].drop_duplicates()):5}"
-                f"   steps {rows['steps'].max()}   powers {powers}"
-            )
+
+    def listed(values: pd.Series) -> str:
+        return ", ".join(f"{value:g}" for value in sorted(values.dropna().unique()))
+
+    lines = [f"{'':15}{'':18}{'splits':>7}{'cells':>7}  {'M':14}{'most steps':12}powers"]
+    for (name, data), rows in table.groupby(["experiment", "data"]):
+        cells = len(rows[["split", "M", "method", "alpha"]].drop_duplicates())
+        columns = listed(rows["M"]), listed(rows["steps"]), listed(rows["alpha"])
+        lines.append(
+            f"{name:15}{data:18}{rows['split'].nunique():7}{cells:7}"
+            f"  {columns[0]:14}{columns[1]:12}{columns[2]}"
+        )
     return "\n".join([*lines, *sorted(table["versions"].unique())])
 
 
@@ -137,11 +139,11 @@ def in_a_hurry(table: pd.DataFrame) -> str:
         ("classification", "SVGP", "SVGP"),
     ):
         wide = _ended(table, experiment, "nlpd")
-        if today in wide and MIDDLE in wide and EP in wide:
-            wide = wide[[today, MIDDLE, EP]]
+        if {today, VFE, MIDDLE, EP} <= set(wide):
+            wide = wide[list(dict.fromkeys([today, VFE, MIDDLE, EP]))]
             ranks = mean_ranks(wide)["value"]
             lines.append(f"{experiment:15}{name:11}{ranks[today]:10.2f}")
-            for ours in (MIDDLE, EP):
+            for ours in wide.columns[1:]:
                 change, better, sets = over_sets(wide, ours, today)
                 interval = f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
                 fraction = f"{better} of {sets}"
@@ -198,14 +200,16 @@ def scores_table(rows: pd.DataFrame) -> str:
 def synthetic_table(rows: pd.DataFrame) -> str:
     """Means over data sets."""
     columns = {"smse": "SMSE", "smll": "SMLL", "objective_error": "log Z - exact", "kl": "KL"}
-    means = rows.groupby(["M", "alpha"])[list(columns)].mean().reset_index()
+    means = rows.groupby(["M", "alpha"], dropna=False)[list(columns)].mean().reset_index()
     lines = [
         f"{rows['data'].iloc[0]}, {rows['split'].nunique()} data sets",
         f"{'M':>5}{'alpha':>7}" + "".join(f"{head:>15}" for head in columns.values()),
     ]
     for values in means.itertuples(index=False):
-        cells = "".join(f"{getattr(values, name):15.4g}" for name in columns)
-        lines.append(f"{values.M:5}{values.alpha:7g}{cells}")
+        numbers = [getattr(values, name) for name in columns]
+        cells = "".join(f"{'':15}" if np.isnan(number) else f"{number:15.4g}" for number in numbers)
+        place = f"{'exact':>12}" if values.M == 0 else f"{values.M:5}{values.alpha:7g}"
+        lines.append(place + cells)
     return "\n".join(lines)
 
 
@@ -218,6 +222,9 @@ def draw_synthetic(rows: pd.DataFrame) -> Any:
         for alpha, group in rows.groupby("alpha"):
             means = group.groupby("M")[name].mean()
             axes.plot(means.index, means, ".-", label=f"{alpha:g}")
+        exact = rows[rows["M"] == 0][name].mean()
+        if not np.isnan(exact):
+            axes.axhline(exact, color="black", linestyle="--", linewidth=1, label="exact")
         axes.set(title=title, xlabel="M", xscale="log")
         if name == "kl":
             axes.set_yscale("log")
@@ -245,8 +252,9 @@ def draw_pairs(rows: pd.DataFrame) -> Any:
             axes.set(
                 xlabel=other, ylabel=one, title=f"{NAMES[metric]}: {one} better in {share:.0%}"
             )
+            if axes is panels[0, 0]:
+                axes.legend(frameon=False, fontsize="small")
             tidy(axes)
-    panels[0, 0].legend(frameon=False, fontsize="small")
     return drawn
 
 
@@ -264,7 +272,9 @@ def draw_ranks(rows: pd.DataFrame) -> Any:
         for row, line in enumerate(share):
             for column, value in enumerate(line):
                 if row != column:
-                    pairs.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7)
+                    colour = "white" if abs(value - 0.5) > 0.3 else "black"
+                    place = {"ha": "center", "va": "center", "fontsize": 7, "color": colour}
+                    pairs.text(column, row, f"{value:.0%}", **place)
         ticks = range(len(names))
         pairs.set_xticks(ticks, powers)
         pairs.set_yticks(ticks, powers)

@@ -25,6 +25,7 @@ from typing import Any
 import click
 import joblib
 import pandas as pd
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -130,6 +131,11 @@ def run(
                 for cell, record in parallel(in_time()):
                     journal.append(cell, record)
                     advance(cell)
+        except TerminatedWorkerError as error:
+            raise click.ClickException(
+                "a process was killed, maybe for want of memory. The same command goes on where it"
+                " was; with fewer --jobs each has more."
+            ) from error
         finally:
             found = table(journal.records, cells)
             _write(out / TABLE, found)

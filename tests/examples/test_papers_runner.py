@@ -98,6 +98,23 @@ def test_several_processes_and_the_time(runner: ModuleType, tmp_path: Path) -> N
     assert list(table["split"]) == list(range(5))
 
 
+def test_a_process_that_dies_is_told(runner: ModuleType, tmp_path: Path) -> None:
+    """What had ended before is kept."""
+
+    def evaluate(cell: Any) -> dict[str, float]:
+        import os
+        import time
+
+        if cell.split == 2:
+            time.sleep(0.5)
+            os._exit(9)
+        return {}
+
+    with pytest.raises(click.ClickException, match="a process was killed"):
+        runner.run(cells(runner, 3), evaluate, tmp_path, 2)
+    assert len(runner.read(tmp_path / runner.TABLE)) == 2
+
+
 def test_one_run_at_a_time(runner: ModuleType, tmp_path: Path) -> None:
     def evaluate(cell: Any) -> dict[str, float]:
         with pytest.raises(click.ClickException, match="another run writes here"):
