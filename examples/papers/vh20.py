@@ -39,7 +39,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]  # examples share pieces
@@ -78,7 +78,8 @@ DATA_SETS = {
 }
 TIED = ("APEP", "ARPEP", "RPAPEP")
 LATENT_NOISE = 0.1
-BUDGET = Budget(max_iterations=500)
+#: The most steps of training: the paper's.
+STEPS = 500
 #: Evaluations along a run for ``time``.
 LOOKS = 40
 
@@ -112,41 +113,18 @@ def task_of(problem: Labelled, num_inducing: int, seed: int) -> Task:
     return Task(problem.X, problem.Y, problem.X_test, Z, problem.num_classes, seed)
 
 
-class Trained(NamedTuple):
-    """A model with its sites, and what training took."""
-
-    model: Any
-    fitted: Fitted
-
-
-def train_pep(task: Task, alpha: float, budget: Budget = BUDGET) -> Trained:
-    """PEP, with the model, which has more to tell than predictions."""
-    compiled = started("PEP", task, alpha, kernel)
-    record = maximise(
-        compiled.model, **budget._asdict(), progress=False, optimizer=compiled.optimizer
-    )
-    found = predict(compiled.model, compiled.model.likelihood, task)
-    return Trained(
-        compiled.model,
-        Fitted(*found, record.objective, record.seconds, record.iterations, {}),
-    )
-
-
 def uci(directory: Path, cell: Cell) -> Outcome:
+    """The scores of one fit; of PEP the leave-one-out density of the training rows too."""
     problem = load(directory, cell.data, cell.split)
     num_inducing = max(2, round(cell.M / 100.0 * len(problem.X)))
     task = task_of(problem, num_inducing, cell.seed)
+    fitted = fit(cell.method, task, cell.alpha, Budget(cell.steps), kernel)
     row: dict[str, Any] = {"num_inducing": num_inducing}
     if cell.method == "PEP":
-        assert cell.alpha is not None
-        model, fitted = train_pep(task, cell.alpha)
-        row["left_out"] = -float(np.mean(model.loo_log_density()))
-    else:
-        fitted = fit(cell.method, task, cell.alpha, BUDGET, kernel)
-    scores = classification_scores(fitted, problem.Y_test)
+        row["left_out"] = -float(np.mean(fitted.model.loo_log_density()))
     return {
         **row,
-        **scores,
+        **classification_scores(fitted, problem.Y_test),
         "seconds": fitted.seconds,
         "iterations": fitted.iterations,
         "objective": fitted.objective,
@@ -158,8 +136,8 @@ def places(directory: Path, cell: Cell) -> Outcome:
     X, labels, functions = plane(cell.split)
     Z = random_subset(X, cell.M, seed=cell.seed).Z.numpy()
     task = Task(X, labels[:, None], X, Z, 3, cell.seed)
-    fitted = fit(cell.method, task, cell.alpha, BUDGET, fixed_kernel)
-    ended = next(value for name, value in fitted.parameters.items() if name.endswith(".Z"))
+    model = fit(cell.method, task, cell.alpha, Budget(cell.steps), fixed_kernel).model
+    ended = getattr(model, "inner", model).inducing_variable.Z.numpy()
     margins = np.sort(functions(ended), axis=1)
     nearest = np.sort(np.linalg.norm(ended[:, None] - ended, axis=2), axis=1)[:, 1]
     return [
@@ -181,7 +159,7 @@ def along_the_run(directory: Path, cell: Cell) -> Outcome:
     task = task_of(problem, cell.M, cell.seed)
     compiled = started(cell.method, task, cell.alpha, kernel)
     model, rows = compiled.model, []
-    looks = set(np.unique(np.geomspace(1, BUDGET.max_iterations, LOOKS).astype(int)).tolist())
+    looks = set(np.unique(np.geomspace(1, cell.steps, LOOKS).astype(int)).tolist())
     spent, began = 0.0, time.perf_counter()
 
     def look(step: Step) -> None:
@@ -189,7 +167,7 @@ def along_the_run(directory: Path, cell: Cell) -> Outcome:
         if step.iteration not in looks:
             return
         now = time.perf_counter()
-        found = Fitted(*predict(model, model.likelihood, task), 0.0, 0.0, 0, {})
+        found = Fitted(*predict(model, model.likelihood, task), 0.0, 0.0, 0, model)
         scores = classification_scores(found, problem.Y_test)
         rows.append({"step": step.iteration, "seconds": now - began - spent, **scores})
         spent += time.perf_counter() - now
@@ -198,7 +176,7 @@ def along_the_run(directory: Path, cell: Cell) -> Outcome:
     record = maximise(
         model,
         tolerance=0.0,
-        max_iterations=BUDGET.max_iterations,
+        max_iterations=cell.steps,
         callback=look,
         progress=False,
         optimizer=compiled.optimizer,
@@ -239,7 +217,9 @@ def _uci(
 ) -> list[Cell]:
     """Cells of the same shapes of data beside each other: they share what was compiled."""
     grid = product(percentages, names, methods, range(splits), alphas)
-    return [Cell("uci", name, split, M, method, alpha) for M, name, method, split, alpha in grid]
+    return [
+        Cell("uci", name, split, M, method, alpha, STEPS) for M, name, method, split, alpha in grid
+    ]
 
 
 def _active(alphas: Sequence[float], repetitions: int, num_labels: int) -> list[Cell]:
@@ -249,12 +229,14 @@ def _active(alphas: Sequence[float], repetitions: int, num_labels: int) -> list[
 
 
 def _places(M: int, methods: Sequence[str], alphas: Sequence[float]) -> list[Cell]:
-    return [Cell("places", "plane", 0, M, method, a) for method, a in product(methods, alphas)]
+    return [
+        Cell("places", "plane", 0, M, method, a, STEPS) for method, a in product(methods, alphas)
+    ]
 
 
 def _time(splits: int, sizes: Sequence[int], methods: Sequence[str], alphas: Any) -> list[Cell]:
     grid = product(sizes, methods, alphas, range(splits))
-    return [Cell("time", "satimage", s, M, method, a) for M, method, a, s in grid]
+    return [Cell("time", "satimage", s, M, method, a, STEPS) for M, method, a, s in grid]
 
 
 def grid(size: str) -> list[Cell]:

@@ -16,7 +16,6 @@ from helpers import EXAMPLES
 def vh20(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(EXAMPLES / "papers"))
     module = importlib.import_module("vh20")
-    monkeypatch.setattr(module, "BUDGET", module.Budget(max_iterations=1))
     monkeypatch.setattr(module, "waveform", lambda seed, rows: module_waveform(seed, 60))
     module_waveform = importlib.import_module("waveform").waveform
     plane = importlib.import_module("vh20_plane")
@@ -40,9 +39,9 @@ def _itself(function: Any) -> Any:
 @pytest.mark.parametrize(
     "cell",
     [
-        ("uci", "waveform", 0, 20, "PEP", 0.5),
-        ("uci", "waveform", 0, 20, "APEP", 0.5),
-        ("places", "plane", 0, 3, "PEP", 0.5),
+        ("uci", "waveform", 0, 20, "PEP", 1.0, 1),
+        ("uci", "waveform", 0, 20, "APEP", 0.5, 1),
+        ("places", "plane", 0, 3, "PEP", 0.5, 1),
         ("active", "waveform", 0, 1, "entropy", 1.0),
     ],
     ids=lambda cell: f"{cell[0]} {cell[4]}",

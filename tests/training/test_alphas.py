@@ -13,7 +13,7 @@ from gpflow_pep.training import maximise, select_alpha
 
 PROBLEM = regression_problem(num_data=30)
 HELD = regression_problem(seed=1, num_data=12)
-ALPHAS = (0.0, 0.5, 1.0)
+ALPHAS = (0.0, 1.0)
 
 
 def regression(alpha: Any = 0.3, **options: Any) -> pep.PEPRegression:
@@ -50,11 +50,13 @@ def test_it_is_the_best_of_models_trained_alone() -> None:
 
 
 def test_the_order_does_not_matter() -> None:
-    scores = [
-        select_alpha(regression(), order, refit=few_steps).scores for order in ((0, 1), (1, 0))
-    ]
-    assert_close(scores[0][0].log_density, scores[1][1].log_density, rtol=1e-12)
-    assert_close(scores[0][1].log_density, scores[1][0].log_density, rtol=1e-12)
+    def grow(model: Any) -> None:
+        model.kernel.variance.assign(2.0 * model.kernel.variance)
+
+    one, other = (select_alpha(regression(), order, refit=grow) for order in ((0, 1), (1, 0)))
+    assert one.alpha == other.alpha
+    assert_close(one.scores[0].log_density, other.scores[1].log_density, rtol=1e-12)
+    assert_close(one.scores[1].log_density, other.scores[0].log_density, rtol=1e-12)
 
 
 def test_held_out_rows_without_refit() -> None:
