@@ -2,7 +2,7 @@
 
     python examples/papers/vh20.py --data DIRECTORY --out results           # minutes
     python examples/papers/vh20.py --data DIRECTORY --out results --full    # the paper's protocol
-    python examples/papers/vh20.py --table docs/results/vh20.csv --out docs/results
+    python examples/papers/vh20.py --table docs/results/vh20.csv --out docs/results/vh20
 
 Experiments, for ``--only``:
 
@@ -255,13 +255,14 @@ def grid(size: str) -> list[Cell]:
         small = list(DATA_SETS)[:-1]
         return [
             *_uci(small, 5, (5,), ("PEP",), (0.5, 1.0)),
-            *_uci(small, 5, (5,), ("SVGP",), (None,)),
-            *_active((0.5,), 20, 50),
+            *_uci(("glass", "waveform"), 5, (5,), ("SVGP",), (None,)),
+            *_active((0.5,), 20, 30),
             *_uci(["satimage"], 5, (5,), ("PEP",), (0.5, 1.0)),
-            *_uci(small, 5, (10, 20), ("PEP",), (0.5,)),
-            *_uci(small, 5, (5,), ("labels",), (None,)),
             *_uci(["satimage"], 5, (5,), ("SVGP",), (None,)),
-            *_places(32, ("PEP", "ARPEP"), ENDS),
+            *_uci(small, 5, (10, 20), ("PEP",), (0.5,)),
+            *_places(32, ("PEP", "ARPEP"), (0.5, 1.0)),
+            *_uci(("wine", "vowel", "svmguide2", "vehicle"), 5, (5,), ("SVGP",), (None,)),
+            *_uci(small, 5, (5,), ("labels",), (None,)),
             *_uci(("wine", "glass", "svmguide2"), 2, (5,), ("Laplace", "MCMC"), (None,)),
             *_uci(("wine", "glass"), 2, (5,), ("PEP",), (0.0,)),
             *_uci(small, 2, (5,), TIED, ENDS),

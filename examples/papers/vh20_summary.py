@@ -36,16 +36,16 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     ways: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
         "uci": {
-            "vh20_nlpd.txt": lambda rows: scores(rows, "nlpd"),
-            "vh20_error.txt": lambda rows: scores(rows, "error_rate"),
-            "vh20_zero.txt": at_zero,
-            "vh20_seconds.txt": seconds,
-            "vh20_ranks.txt": ranks,
-            "vh20_left_out.txt": left_out,
+            "nlpd.txt": lambda rows: scores(rows, "nlpd"),
+            "error.txt": lambda rows: scores(rows, "error_rate"),
+            "zero.txt": at_zero,
+            "seconds.txt": seconds,
+            "ranks.txt": ranks,
+            "left_out.txt": left_out,
         },
-        "places": {"vh20_places.txt": places, "vh20_places.png": draw_places},
-        "time": {"vh20_time.txt": time_to, "vh20_time.png": draw_time},
-        "active": {"vh20_active.txt": labels_needed, "vh20_active.png": draw_active},
+        "places": {"places.txt": places, "places.png": draw_places},
+        "time": {"time.txt": time_to, "time.png": draw_time},
+        "active": {"active.txt": labels_needed, "active.png": draw_active},
     }
     for experiment, files in ways.items():
         rows = table[table["experiment"] == experiment]

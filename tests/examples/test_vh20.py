@@ -97,13 +97,13 @@ def test_summary(vh20: ModuleType, tmp_path: Path) -> None:
     summary = importlib.import_module("vh20_summary")
     summary.summarise(scores(), tmp_path)
     text = {path.stem: path.read_text() for path in tmp_path.glob("*.txt")}
-    (line,) = [line for line in text["vh20_nlpd"].splitlines() if "PEP 0.5" in line]
+    (line,) = [line for line in text["nlpd"].splitlines() if "PEP 0.5" in line]
     assert "0.81 ± 0.02" in line, "the paper's"
     assert float(line.split()[-1]) == pytest.approx(-0.01, abs=0.002)
-    (line,) = [line for line in text["vh20_zero"].splitlines() if "glass" in line]
+    (line,) = [line for line in text["zero"].splitlines() if "glass" in line]
     assert "+1.000 [+1.000, +1.000]" in line
     assert "+1.24" in line, "the paper's difference"
-    assert "100% chosen" in text["vh20_left_out"]
-    assert "+0.020" in text["vh20_active"]
+    assert "100% chosen" in text["left_out"]
+    assert "+0.020" in text["active"]
     pytest.importorskip("matplotlib")
-    assert (tmp_path / "vh20_active.png").stat().st_size > 0
+    assert (tmp_path / "active.png").stat().st_size > 0
