@@ -28,8 +28,8 @@ def data(tmp_path: Path) -> Path:
     for name, target in (("boston", Y), ("banana", Y > 0.0), ("ionosphere", Y > 0.0)):
         table = pd.DataFrame(np.hstack([X, target]), columns=["a", "b", "y"])
         table.to_csv(tmp_path / f"{name}.csv.gz", index=False)
-    images = rng.integers(0, 255, (30, 28, 28)).astype(np.uint8)
-    digits = np.arange(30) % 10
+    images = rng.integers(0, 255, (40, 1, 2)).astype(np.uint8)
+    digits = np.arange(40) % 10
     arrays = {"x_train": images, "x_test": images, "y_train": digits, "y_test": digits}
     np.savez(tmp_path / "mnist.npz", **arrays)
     return tmp_path
@@ -42,7 +42,7 @@ def smoke(byt17: ModuleType) -> list[Any]:
         "classification": "banana:30",
         "inducing": "banana:30",
         "everywhere": "ionosphere:20",
-        "mnist": "mnist:20",
+        "mnist": "mnist:30",
         "synthetic": "gp:30",
         "baselines": "boston:30",
     }
