@@ -254,12 +254,14 @@ def grid(size: str) -> list[Cell]:
     if size == "reduced":
         small = list(DATA_SETS)[:-1]
         return [
-            *_uci(small, 5, (5,), ("PEP",), (0.5, 1.0)),
+            *_uci(small[:-1], 5, (5,), ("PEP",), (0.5, 1.0)),
+            *_uci(["vehicle"], 5, (5,), ("PEP",), (0.5,)),
             *_uci(("glass", "waveform"), 5, (5,), ("SVGP",), (None,)),
-            *_active((0.5,), 20, 30),
-            *_uci(["satimage"], 5, (5,), ("PEP",), (0.5, 1.0)),
+            *_active((0.5,), 20, 25),
+            *_uci(["satimage"], 5, (5,), ("PEP",), (0.5,)),
             *_uci(["satimage"], 5, (5,), ("SVGP",), (None,)),
             *_uci(small, 5, (10, 20), ("PEP",), (0.5,)),
+            *_uci(["vehicle", "satimage"], 5, (5,), ("PEP",), (1.0,)),
             *_places(32, ("PEP", "ARPEP"), (0.5, 1.0)),
             *_uci(("wine", "vowel", "svmguide2", "vehicle"), 5, (5,), ("SVGP",), (None,)),
             *_uci(small, 5, (5,), ("labels",), (None,)),
