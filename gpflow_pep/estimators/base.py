@@ -2,7 +2,7 @@
 
 import abc
 import warnings
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
@@ -126,7 +126,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                     " Choose 0.5 if in doubt."
                 )
             return ALPHAS
-        return check_alphas(self.alpha) if isinstance(self.alpha, Sized) else (self.alpha,)
+        alpha: Any = self.alpha
+        return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def _batch_size(self, num_rows: int) -> int | None:
         """Rows in a batch; None: all."""
