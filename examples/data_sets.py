@@ -10,14 +10,23 @@ from gpflow.base import AnyNDArray
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from gpflow_pep.compare import Dataset, read_csv
+from gpflow_pep.compare import clean, read_table
 
 #: Where the data sets are, unless ``--data`` says so.
 DIRECTORY = Path(os.environ.get("GPFLOW_PEP_DATA", "."))
+MOST_CLASSES = 10
 Data = tuple[AnyNDArray, AnyNDArray]
 Task = Literal["regression", "classification"]
 #: Numbers of rows to train on and of rows held out.
 Rows = tuple[AnyNDArray, AnyNDArray]
+
+
+class Dataset(NamedTuple):
+    """Inputs and targets in original units; classes by their numbers, and their names."""
+
+    X: AnyNDArray
+    Y: AnyNDArray
+    classes: tuple[str, ...] = ()
 
 
 class Problem(NamedTuple):
@@ -40,15 +49,32 @@ class Labelled(NamedTuple):
         return int(self.Y.max()) + 1
 
 
-def read(directory: Path, name: str, task: Task | None = None) -> Dataset:
-    """``NAME.csv.gz`` of the directory, whose target is the column ``y``."""
+def read(directory: Path, name: str, task: str | None = None) -> Dataset:
+    """``NAME.csv.gz`` of the directory, whose target is the column ``y``; see :func:`read_csv`."""
     path = directory / f"{name}.csv.gz"
     if not path.is_file():
         sys.exit(
             f"{path} does not exist. Name the directory that holds it with --data, or in the"
             " environment variable GPFLOW_PEP_DATA."
         )
-    return read_csv(path, "y", task)
+    return read_csv(path, task)
+
+
+def read_csv(path: Path, task: str | None = None) -> Dataset:
+    """
+    A table of numbers, whose target is the column ``y``. If the task, "regression" or
+    "classification", is not said: classes are up to ten different whole numbers.
+    """
+    table = read_table(path)
+    if task is None:
+        few = table["y"].nunique() <= MOST_CLASSES and (table["y"] % 1.0 == 0.0).all()
+        task = "classification" if few else "regression"
+    data = clean(table, "y", task=task)
+    X, y = data.X.to_numpy(np.float64), data.y.to_numpy()
+    if data.kind == "numbers":
+        return Dataset(X, y[:, None].astype(np.float64))
+    classes, numbers = np.unique(y.astype(str), return_inverse=True)
+    return Dataset(X, numbers[:, None].astype(np.float64), tuple(classes))
 
 
 def random_rows(X: AnyNDArray, test_fraction: float, seed: int, labels: AnyNDArray | None) -> Rows:

@@ -26,11 +26,10 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from data_sets import Labelled, labelled, random_rows
+from data_sets import Labelled, labelled, random_rows, read_csv
 from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
-from gpflow_pep.compare import read_csv
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
 from gpflow_pep.selection import kmeans
@@ -51,7 +50,7 @@ def load(name: str, directory: str | None) -> Labelled:
             " with --data or in GPFLOW_PEP_DATA, or ask for no data set."
         )
     else:
-        dataset = read_csv(Path(directory) / f"{name}.csv.gz", "y", "classification")
+        dataset = read_csv(Path(directory) / f"{name}.csv.gz", "classification")
         X, Y = dataset.X, dataset.Y
     labels = Y[:, 0]
     return labelled(X, labels, random_rows(X, 0.2, SEED, labels))

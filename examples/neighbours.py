@@ -28,12 +28,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
-from data_sets import Problem, read, standardised
+from data_sets import Dataset, Problem, read, standardised
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
 from gpflow_pep import plotting, selection
-from gpflow_pep.compare import Dataset
 from gpflow_pep.metrics import mean_nlpd, smse
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import maximise
@@ -74,7 +73,7 @@ def generated(num_rows: int) -> Dataset:
     rng = np.random.default_rng(SEED)
     X = rng.uniform(-3.0, 3.0, (num_rows, 3))
     f = np.sin(4.0 * X[:, :1]) * np.cos(3.0 * X[:, 1:2]) + 0.3 * X[:, 2:]
-    return Dataset(X, f + 0.1 * rng.standard_normal(f.shape), ("a", "b", "c"), "y")
+    return Dataset(X, f + 0.1 * rng.standard_normal(f.shape))
 
 
 def load(name: str, directory: Path, num_rows: int) -> Problem:

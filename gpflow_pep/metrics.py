@@ -25,6 +25,19 @@ def _check_values(**arrays: AnyNDArray) -> None:
             )
 
 
+def _check_variance(variance: AnyNDArray) -> None:
+    if np.min(variance) <= 0.0:
+        raise ValueError(
+            f"the smallest variance is {np.min(variance)}, expected positive numbers: pass the"
+            " variance of y (predict_y), which includes the noise."
+        )
+
+
+def _check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level is {level}, expected a number in (0, 1), as 0.9 for 90%.")
+
+
 def _columns(values: AnyNDArray) -> AnyNDArray:
     """Put targets in columns, [N, P]; those of shape [N] are one column."""
     return np.reshape(values, (len(values), -1))
@@ -118,13 +131,8 @@ def central_interval(
         is outside (0, 1).
     """
     _check_values(mean=mean, variance=variance)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}, expected a number in (0, 1), as 0.9 for 90%.")
-    if np.min(variance) <= 0.0:
-        raise ValueError(
-            f"the smallest variance is {np.min(variance)}, expected positive numbers: pass the"
-            " variance of y (predict_y), which includes the noise."
-        )
+    _check_level(level)
+    _check_variance(variance)
     half_width = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
     return mean - half_width, mean + half_width
 
@@ -147,6 +155,25 @@ def coverage(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray, level: float
     return float(np.mean((lower <= Y) & (upper >= Y)))
 
 
+@check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]", "return: [shape...]")
+def pit(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray) -> AnyNDArray:
+    """
+    Compute the probability integral transform, Φ((y − mean) / √variance), of Gaussian predictions.
+
+    It is uniform on [0, 1] where these are right (Dawid, *Statistical theory: the prequential
+    approach*, 1984).
+
+    :param Y: Held-out targets.
+    :param mean: Predicted means of y.
+    :param variance: Predicted variances of y, positive, noise included.
+    :raises ValueError: If an array is empty or not finite, or a variance is not positive.
+    """
+    _check_values(Y=Y, mean=mean, variance=variance)
+    _check_variance(variance)
+    values: AnyNDArray = norm.cdf((Y - mean) / np.sqrt(variance))
+    return values
+
+
 @check_shapes("labels: [shape...]", "predicted: [shape...]")
 def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
     """
@@ -164,10 +191,10 @@ class Calibration(NamedTuple):
     """What :func:`calibration` found: one number for each bin that is not empty, and the error."""
 
     confidence: AnyNDArray
-    """Mean probability of the predicted class, increasing."""
+    """Mean probability of the predicted class, or of the event, increasing."""
 
     accuracy: AnyNDArray
-    """Fraction of rows whose class is the predicted one."""
+    """Fraction of rows whose class is the predicted one, or with the event."""
 
     count: AnyNDArray
     """Number of rows."""
@@ -192,10 +219,30 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     :raises ValueError: If an array is empty or not finite, or there is no bin.
     """
     _check_values(labels=labels, probability=probability)
+    right = np.argmax(probability, axis=1) == labels
+    return _calibration(right, np.max(probability, axis=1), num_bins)
+
+
+@check_shapes("happened: [N]", "probability: [N]")
+def event_calibration(
+    happened: AnyNDArray, probability: AnyNDArray, num_bins: int = 10
+) -> Calibration:
+    """
+    Find out whether an event, such as a class, comes as often as the probability it was given.
+
+    :param happened: True or 1 where it came.
+    :param probability: Of the event.
+    :param num_bins: Bins from 0 to 1, at least 1.
+    :raises ValueError: If an array is empty or not finite, or there is no bin.
+    """
+    _check_values(happened=happened, probability=probability)
+    return _calibration(happened, probability, num_bins)
+
+
+def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Calibration:
+    """Compare how often rows were right with the probability they had, by bins of equal width."""
     if num_bins < 1:
         raise ValueError(f"num_bins is {num_bins}, expected at least 1, as 10.")
-    confidence = np.max(probability, axis=1)
-    right = np.argmax(probability, axis=1) == labels
     bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)
     count = np.bincount(bins, minlength=num_bins)
     used = count > 0
@@ -206,3 +253,39 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     gap = np.abs(accuracy - mean_confidence)
     error = float(np.average(gap, weights=count[used]))
     return Calibration(mean_confidence, accuracy, count[used], error)
+
+
+@check_shapes("successes: [shape...]", "trials: [shape...]", "return[0]: [shape...]")
+def wilson_interval(
+    successes: AnyNDArray, trials: AnyNDArray, level: float = 0.95
+) -> tuple[AnyNDArray, AnyNDArray]:
+    r"""
+    Find an interval for a probability of which trials were seen.
+
+    With :math:`\hat p` the fraction of successes and z the normal quantile, its ends are
+
+    .. math::
+
+       \frac{\hat p + z^2 / 2n \pm z \sqrt{\hat p (1 - \hat p) / n + z^2 / 4n^2}}{1 + z^2 / n}
+
+    (Wilson, *Probable inference, the law of succession, and statistical inference*, JASA 1927). It
+    stays in [0, 1], and makes sense for few trials too.
+
+    :param successes: How many, from 0 to `trials`.
+    :param trials: How many, at least 1.
+    :param level: A number in (0, 1).
+    :raises ValueError: If an argument is not as said here.
+    """
+    _check_values(successes=successes, trials=trials)
+    _check_level(level)
+    if np.min(trials) < 1 or np.any((successes < 0) | (successes > trials)):
+        raise ValueError(
+            "successes and trials: got counts that cannot be, expected at least one trial and from"
+            " none to all successes. Leave out what was never tried."
+        )
+    square = norm.ppf(0.5 + 0.5 * level) ** 2
+    fraction = successes / trials
+    middle = (fraction + square / (2.0 * trials)) / (1.0 + square / trials)
+    variance = fraction * (1.0 - fraction) / trials + square / (4.0 * trials**2)
+    half_width = np.sqrt(square * variance) / (1.0 + square / trials)
+    return np.maximum(middle - half_width, 0.0), np.minimum(middle + half_width, 1.0)

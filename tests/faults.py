@@ -84,10 +84,10 @@ FAULTS = [
     ),
     Fault(
         "saving: constrained values where unconstrained belong",
-        "compare/saving.py",
-        "arrays[UNCONSTRAINED + path] = parameter.unconstrained_variable.numpy()",
-        "arrays[UNCONSTRAINED + path] = parameter.numpy()",
-        ("compare/test_saving.py",),
+        "estimators/describing.py",
+        '"unconstrained": self._array(value.unconstrained_variable.numpy(), what)',
+        '"unconstrained": self._array(value.numpy(), what)',
+        ("estimators/test_describing.py", "estimators/test_save_estimator.py"),
     ),
     Fault(
         "sweep: a sign in the sites' second moment",

@@ -3,7 +3,7 @@
     python examples/benchmarks/maximise.py --data DIRECTORY        # minutes
     python examples/benchmarks/maximise.py --data DIRECTORY pima --splits 1
 
-The models that ``gpflow-pep compare`` builds, with M = 50 inducing inputs from k-means, trained by
+The models that the estimators build, with M = 50 inducing inputs from k-means, trained by
 ``gpflow_pep.training.maximise`` on 80% of the rows (at most 800) and tested on the others (at most
 1000): until a step raises log Z by less than 1e-6 nats for each row, or, as ``compare`` does, until
 the last ten steps do by less than 1e-4 on average; 500 steps at most. ``NLPD`` is the mean negative
@@ -20,13 +20,16 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import gpflow
 import numpy as np
 import tensorflow as tf
-from data_sets import DIRECTORY, Problem, random_split, read
+from data_sets import DIRECTORY, Dataset, Problem, random_split, read
 
-from gpflow_pep.compare import Dataset
-from gpflow_pep.compare.fitted import build_classifier, build_regression
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
+from gpflow_pep.estimators.classifier import SITES_TOLERANCE
+from gpflow_pep.estimators.parts import make_kernel
+from gpflow_pep.estimators.regressor import NOISE_VARIANCE
+from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.selection import kmeans
 from gpflow_pep.training import maximise
 
@@ -53,10 +56,12 @@ def train(dataset: Dataset, problem: Problem, alpha: float, rule: dict[str, Any]
     """Evaluations, seconds, log Z, kernel variance and NLPD."""
     X, Y = map(tf.constant, problem.train)
     Z = kmeans(problem.train[0], NUM_INDUCING, seed=0).Z.numpy()
+    kernel, options = make_kernel("rbf", X.shape[1]), {"inducing_variable": Z, "alpha": alpha}
     if dataset.classes:
-        model: Any = build_classifier(X, Y, Z, alpha, len(dataset.classes))
+        options["likelihood"] = gpflow.likelihoods.Bernoulli()  # the data sets have two
+        model: Any = PEPClassification((X, Y), kernel, **options, tolerance=SITES_TOLERANCE)
     else:
-        model = build_regression(X, Y, Z, alpha)
+        model = PEPRegression((X, Y), kernel, **options, noise_variance=NOISE_VARIANCE)
     record = maximise(model, max_iterations=MOST_STEPS, progress=False, **rule)
     nlpd = -np.mean(model.predict_log_density(tuple(map(tf.constant, problem.test))))
     return [

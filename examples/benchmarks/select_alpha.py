@@ -27,10 +27,9 @@ import gpflow  # noqa: E402
 import numpy as np  # noqa: E402
 import sklearn.datasets  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from data_sets import Problem, random_rows, read, standardised  # noqa: E402
+from data_sets import Dataset, Problem, random_rows, read, standardised  # noqa: E402
 from intervals import mean_interval  # noqa: E402
 
-from gpflow_pep.compare import Dataset  # noqa: E402
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW  # noqa: E402
 from gpflow_pep.models import PEPClassification, PEPRegression  # noqa: E402
 from gpflow_pep.selection import kmeans  # noqa: E402
@@ -52,8 +51,7 @@ def load(directory: Path, name: str) -> Dataset:
         return read(directory, name)
     bunch = OWN[name]()
     classes = tuple(map(str, getattr(bunch, "target_names", ())))
-    names = tuple(map(str, bunch.feature_names))
-    return Dataset(bunch.data, bunch.target[:, None].astype(float), names, "y", classes)
+    return Dataset(bunch.data, bunch.target[:, None].astype(float), classes)
 
 
 def split(dataset: Dataset, seed: int) -> Problem:

@@ -101,8 +101,9 @@ def load(directory: Path, name: str, split: int) -> Labelled:
     if name == "waveform":
         X, labels = waveform(split, 1000)
     else:
-        dataset = read(directory, name)
-        X, labels = dataset.X, dataset.Y[:, 0]
+        dataset = read(directory, name, "classification")
+        X = dataset.X  # classes come in the order of their names, of which "10" is before "2"
+        labels = np.array(dataset.classes, dtype=float)[dataset.Y[:, 0].astype(int)]
     if name == "vowel":
         X, labels = X[labels < 6], labels[labels < 6]
     return labelled(X, labels.astype(float), random_rows(X, DATA_SETS[name], split, labels))

@@ -8,28 +8,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .datasets import Dataset as Dataset
-    from .datasets import read_csv as read_csv
-    from .fitted import FittedClassifier as FittedClassifier
-    from .fitted import FittedModel as FittedModel
-    from .fitted import FittedRegression as FittedRegression
+    from .cleaning import Cleaned as Cleaned
+    from .cleaning import clean as clean
+    from .preparation import make_preparation as make_preparation
     from .report import write_report as write_report
     from .run import Comparison as Comparison
-    from .run import FitResult as FitResult
+    from .run import Fit as Fit
     from .run import Progress as Progress
     from .run import compare as compare
-    from .saving import export_saved_model as export_saved_model
-    from .saving import load_model as load_model
-    from .saving import save_model as save_model
+    from .settings import Settings as Settings
+    from .summary import summarise as summarise
+    from .tables import read_table as read_table
 
 _NAMES = {
+    "baselines": (),
+    "candidates": (),
+    "cleaning": ("Cleaned", "clean"),
     "cli": (),
-    "datasets": ("Dataset", "read_csv"),
     "figures": (),
-    "fitted": ("FittedClassifier", "FittedModel", "FittedRegression"),
+    "folder": (),
+    "held_out": (),
+    "page": (),
+    "preparation": ("make_preparation",),
     "report": ("write_report",),
-    "run": ("Comparison", "FitResult", "Progress", "compare"),
-    "saving": ("export_saved_model", "load_model", "save_model"),
+    "run": ("Comparison", "Fit", "Progress", "compare"),
+    "settings": ("Settings",),
+    "summary": ("summarise",),
+    "tables": ("read_table",),
+    "terminal": (),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_NAMES, *_HOMES])

@@ -1,39 +1,51 @@
-"""The command line.
+"""
+The command line.
 
-What needs TensorFlow is imported when a command runs, so that help is immediate.
+Options, the table and the folder are checked first. What needs TensorFlow is imported after that,
+so that help and mistakes are immediate.
 """
 
 import os
+import shlex
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
-from rich.table import Table
 
 from .. import __version__
+from .interrupt import ending_at_once
+from .settings import INITS, KERNELS, LIKELIHOODS, TASKS, Settings
 
 if TYPE_CHECKING:
-    from .datasets import Dataset
-    from .run import Comparison, Progress
+    from .cleaning import Cleaned
+    from .run import Comparison, Fit, Progress
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-INITS = ("kmeans", "random", "variance")
-TASKS = ("regression", "classification")
-EXAMPLES = ("diabetes", "breast-cancer", "wine")
+EXAMPLES = ("diabetes", "chirp", "breast-cancer", "wine")
+DEFAULTS = Settings()
 
 
 class BadInput(click.ClickException):
     """Data or options that cannot be used."""
 
     exit_code = 2
+
+
+@contextmanager
+def _bad_input() -> Iterator[None]:
+    """Say what is wrong with an input in one line."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadInput(" ".join(str(error).split())) from error
 
 
 def _alphas(text: str) -> tuple[float, ...]:
@@ -84,123 +96,98 @@ def _warnings_as_lines(console: Console) -> Iterator[None]:
         yield
 
 
-def _end_of_fit(progress: "Progress") -> None:
-    """Write a line at the end of each fit."""
-    if progress.result is not None:
-        done = f"{progress.iteration} iterations, {progress.result.seconds:.1f} s"
-        click.echo(f"alpha {progress.alpha:g}: {done}", err=True)
-
-
 @contextmanager
-def _progress(console: Console, max_iterations: int) -> Iterator[Callable[["Progress"], None]]:
-    """Show a bar per alpha on a terminal; elsewhere a line at the end of each fit."""
+def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
+    """Show a bar on a terminal; elsewhere a line at the end of each fit."""
     if not console.is_terminal:
-        yield _end_of_fit
+        yield lambda progress: None if progress.fit is None else click.echo(
+            f"{progress.number}/{progress.total} {progress.label}: {progress.fit.iterations} steps,"
+            f" {progress.fit.seconds:.1f} s", err=True,
+        )  # fmt: skip
         return
-    count = TextColumn("{task.completed} iterations")
-    columns = (TextColumn("alpha {task.description}"), BarColumn(), count, TimeElapsedColumn())
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     with ProgressBar(*columns, console=console) as bar:
-        tasks: dict[float, Any] = {}
+        task = bar.add_task("")
 
         def show(progress: "Progress") -> None:
-            if progress.alpha not in tasks:
-                tasks[progress.alpha] = bar.add_task(f"{progress.alpha:g}", total=max_iterations)
-            total = progress.iteration if progress.result else max_iterations
-            bar.update(tasks[progress.alpha], completed=progress.iteration, total=total)
+            done = progress.number - (progress.fit is None)
+            bar.update(task, completed=done, total=progress.total, description=progress.label)
 
         yield show
 
 
-def _make_folder(out: Path) -> None:
-    """Make it now, so that a folder that cannot be used does not cost minutes of training."""
-    from .saving import check_replaceable
+def _read(
+    data: Path | None, target: str | None, example: str | None, options: dict[str, Any]
+) -> "Cleaned":
+    """Read and clean the table, and say what was done."""
+    from .cleaning import clean
+    from .examples import load_example
+    from .tables import read_table
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        check_replaceable(out / "model")
-    except OSError as error:
-        raise BadInput(f"cannot make the folder {out} ({error}): choose another --out.") from error
-
-
-def _table(comparison: "Comparison") -> Table:
-    dataset, split, best = comparison.dataset, comparison.split, comparison.best
-    metrics, decisive = comparison.metrics, comparison.decisive
-    kind = f" ({len(dataset.classes)} classes)" if dataset.classes else ""
-    low = ", ".join(metric.heading for metric in metrics if metric.nominal is None)
-    table = Table(
-        title=f"Target '{dataset.target_name}'{kind}, {len(dataset.feature_names)} inputs,"
-        f" {len(split.train)} training and {len(split.test)} held-out rows",
-        caption=f"Scores of the held-out rows; {low}: lower is better."
-        f" * best (lowest {decisive.heading})",
-    )
-    headings = (metric.heading for metric in metrics)
-    for heading in ("", "alpha", "log Z", *headings, "seconds", "iterations", "converged"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in comparison.results:
-        table.add_row(
-            "*" if result is best else "",
-            f"{result.alpha:g}",
-            f"{result.log_z:.2f}",
-            *(format(result.scores[metric.name], metric.form) for metric in metrics),
-            f"{result.seconds:.1f}",
-            str(result.iterations),
-            "failed" if result.failed else "yes" if result.converged else "no",
-            style="bold green" if result is best else "red" if result.failed else None,
-        )
-    return table
-
-
-def _complain(comparison: "Comparison") -> None:
-    """Say on stderr which fits failed or stopped early, and why."""
-    for result in comparison.results:
-        fit = f"the fit at alpha {result.alpha:g}"
-        if result.failed:
-            click.echo(f"Error: {fit} failed: {result.message}", err=True)
-        elif not result.converged:
-            stopped = f"in {result.iterations} iterations ({result.message})"
-            click.echo(f"Warning: {fit} did not converge {stopped}.", err=True)
-
-
-def _load(
-    data: Path | None, target: str | None, task: str | None, example: str | None
-) -> "Dataset":
-    from . import datasets
-
+    reading = {name: options.pop(name) for name in ("sep", "decimal", "encoding")}
+    cleaning = {name: options.pop(name) for name in ("task", "drop", "drop_missing")}
     if data is None or target is None:
-        return datasets.load_example(example or EXAMPLES[0])
-    dataset = datasets.read_csv(data, target, cast(Any, task))
-    if task is None:
-        guess, other = ("classification", "regression")[:: 1 if dataset.classes else -1]
-        found = f" of {len(dataset.classes)} classes" if dataset.classes else ""
-        click.echo(f"Task: {guess}{found}, to judge by '{target}'; or --task {other}.", err=True)
-    return dataset
+        frame, target = load_example(example or EXAMPLES[0])
+    else:
+        frame = read_table(data, **reading)
+        found = ", ".join(f"{name} {value!r}" for name, value in frame.attrs.items())
+        click.echo(
+            f"Read {len(frame)} rows of {frame.shape[1]} columns" + f" ({found})." * bool(found),
+            err=True,
+        )
+    cleaned = clean(frame, target, **cleaning)
+    for note in cleaned.notes:
+        click.echo(f"Note: {note}", err=True)
+    what = "a number" if cleaned.kind == "numbers" else f"one of {cleaned.y.nunique()} classes"
+    click.echo(
+        f"Target '{target}': {what}. {cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows.", err=True
+    )
+    return cleaned
 
 
-def _run(source: Callable[[], "Dataset"], out: Path, options: dict[str, Any]) -> "Comparison":
+def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool) -> "Comparison":
+    """Train, and write as results come in."""
+    from .folder import clear_folder
+
     errors = Console(stderr=True)
     if errors.is_terminal:
         errors.print("Loading TensorFlow ...", style="dim")
     with _quiet_tensorflow():
         from .. import plotting
-        from ..models import ConvergenceWarning
-        from .report import write_report
-        from .run import compare
-    with _warnings_as_lines(errors):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the table says it
-        try:
-            dataset = source()
-            _make_folder(out)
-            if not plotting.available():
-                warnings.warn(plotting.INSTALL, stacklevel=1)
-            with _progress(errors, options["max_iterations"]) as callback:
-                comparison = compare(dataset, callback=callback, **options)
-        except ValueError as error:
-            raise BadInput(" ".join(str(error).split())) from error
-        written = write_report(out, comparison, figures=plotting.available())
-    output = Console(width=None if sys.stdout.isatty() else 100)
-    output.print(_table(comparison))
+        from .report import write_report, write_scores
+        from .run import compare_table
+        from .summary import verdict, warnings_of
+        from .terminal import score_table
+    clear_folder(out)
+    fits: list[Fit] = []
+    with _warnings_as_lines(errors), _bad_input():
+        if not plotting.available():
+            warnings.warn(plotting.INSTALL, stacklevel=1)
+        with _progress(errors) as show:
+
+            def after(progress: "Progress") -> None:
+                if progress.fit is not None and progress.fit.part:
+                    fits.append(progress.fit)
+                    write_scores(out, fits)
+                show(progress)
+
+            comparison = compare_table(cleaned, settings, after)
+        written = write_report(out, comparison, command=_command(), saved_model=saved_model)
+    Console(width=None if sys.stdout.isatty() else 110).print(score_table(comparison))
+    click.echo(verdict(comparison))
+    for warning in warnings_of(comparison):
+        click.echo(f"Warning: {warning}", err=True)
     click.echo("\n  ".join(["Wrote", *map(str, written)]))
     return comparison
+
+
+def _command() -> str:
+    return shlex.join(["gpflow-pep", *sys.argv[1:]])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -209,89 +196,183 @@ def main() -> None:
     """Sparse Gaussian processes trained by Power Expectation Propagation."""
 
 
+def _reading_options(command: Any) -> Any:
+    """Add the options of how a table is read."""
+    for option in (
+        click.option(
+            "--encoding", help="Encoding of the text, if it is not found out, as latin-1."
+        ),
+        click.option("--decimal", help="Decimal point, '.' or ',', if it is not found out."),
+        click.option("--sep", help="What separates the cells, if it is not found out."),
+    ):
+        command = option(command)
+    return command
+
+
 @main.command()
 @click.argument("data", required=False, type=click.Path(path_type=Path))
 @click.option("--target", metavar="COLUMN", help="Column to predict; required with DATA.")
 @click.option(
-    "--task", type=click.Choice(TASKS),
-    help="Whether the target is a number or a class. By default it is a class if it is text or has"
-    " at most 10 different values, all whole.",
+    "--task", type=click.Choice(list(TASKS)),
+    help="Whether the target is a number or a class. By default it is a class if it is text, true"
+    " and false, or has two values.",
 )  # fmt: skip
 @click.option(
     "--example", type=click.Choice(EXAMPLES),
-    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default),"
-    " breast-cancer (2 classes) or wine (3 classes).",
+    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), chirp"
+    " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
+)  # fmt: skip
+@_reading_options
+@click.option("--drop", metavar="A,B,...", default="", help="Columns to leave out.")
+@click.option(
+    "--drop-missing", is_flag=True,
+    help="Leave out rows with missing values. By default they are filled in: by the median, and a"
+    " column that says so.",
 )  # fmt: skip
 @click.option(
     "--alphas", type=_alphas, metavar="A,B,...", default="0,0.5,1", show_default=True,
     help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
 )  # fmt: skip
 @click.option(
-    "--inducing", "num_inducing", type=click.IntRange(min=1), default=50, show_default=True,
-    help="Number of inducing points.",
+    "--inducing", "num_inducing", type=click.IntRange(min=1), default=DEFAULTS.num_inducing,
+    show_default=True, help="Number of inducing points.",
 )  # fmt: skip
 @click.option(
-    "--init", type=click.Choice(INITS), default=INITS[0], show_default=True,
+    "--init", type=click.Choice(list(INITS)), default=DEFAULTS.init, show_default=True,
     help="Where these start: centres of k-means clusters, random rows, or the rows of largest"
     " residual variance.",
+)  # fmt: skip
+@click.option(
+    "--kernel", type=click.Choice(KERNELS), default=DEFAULTS.kernel, show_default=True,
+    help="Kernel, with a lengthscale for each input.",
+)  # fmt: skip
+@click.option(
+    "--likelihood", default=DEFAULTS.likelihood, show_default=True,
+    type=click.Choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
+    help="Likelihood of a number (the first three) or a class.",
 )  # fmt: skip
 @click.option(
     "--neighbours", type=click.IntRange(min=0), default=0, show_default=True,
     help="Number of near rows that the conditional of each row knows too, in regression.",
 )  # fmt: skip
 @click.option(
+    "--folds", type=click.IntRange(min=2), help="Hold out each of so many parts once.  [default: 5]"
+)
+@click.option(
+    "--splits", type=click.IntRange(min=1), help="Instead: hold out a random part so many times."
+)
+@click.option(
+    "--test-fraction", type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Fraction of the rows in that part.  [default: 0.2]",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+    help="Seed of folds or splits and of the initial inducing points.",
+)  # fmt: skip
+@click.option(
+    "--minutes", type=click.FloatRange(min=0, min_open=True), default=DEFAULTS.minutes,
+    show_default=True, help="Most time for all fits together; they end earlier if they converge.",
+)  # fmt: skip
+@click.option(
+    "--max-iterations", type=click.IntRange(min=1), default=DEFAULTS.max_iterations,
+    show_default=True, help="Most steps of L-BFGS-B of a fit.",
+)  # fmt: skip
+@click.option(
+    "--baselines/--no-baselines", default=True, show_default=True,
+    help="Whether to train an exact GP (up to 1000 rows), and SVGP for classes, too.",
+)  # fmt: skip
+@click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
     show_default=True, help="Folder to write; made if it does not exist.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
-    help="Seed of the split and of the initial inducing points.",
-)  # fmt: skip
-@click.option(
-    "--test-fraction", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.2,
-    show_default=True, help="Fraction of the rows to hold out.",
-)  # fmt: skip
-@click.option(
-    "--max-iterations", type=click.IntRange(min=1), default=500, show_default=True,
-    help="Most steps of L-BFGS-B per alpha.",
-)  # fmt: skip
+    "--saved-model", is_flag=True, help="Write the best model as a TensorFlow SavedModel too."
+)
 @click.pass_context
 def compare(
     ctx: click.Context,
     data: Path | None,
     target: str | None,
-    task: str | None,
     example: str | None,
     out: Path,
+    saved_model: bool,
     **options: Any,
 ) -> None:
     """
     Which sparse approximation is right for my data?
 
-    Trains sparse GP regression or classification at each alpha on the same rows of DATA, scores
-    each on the same held-out rows, and writes the scores, and the predictions, the figures and the
-    trained model of the best alpha (lowest mean negative log density of the held-out rows).
+    Trains sparse GP regression or classification at each alpha, and baselines, on the same rows of
+    DATA; scores each on the same held-out rows, over folds; and writes a report (report.html), the
+    scores, the predictions of held-out rows and the model of the best alpha (lowest mean negative
+    log density), trained on all rows.
 
-    DATA is a CSV file, plain or compressed: a line of column names, then numbers only, but for the
-    names of classes. Without it, data of scikit-learn are used.
+    DATA is a table: text with column names in its first line, plain or compressed, or Parquet.
+    Separator, decimal point and encoding are found out. Without it, data of scikit-learn are used.
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
     if (data is None) != (target is None):
         raise click.UsageError(
             f"got DATA {data} and --target {target}, expected both or neither: name the column of"
-            " the CSV file to predict."
+            " the table to predict."
         )
-    if data is None and task is not None:
+    if data is None and options["task"] is not None:
         raise click.UsageError(
-            f"got --task {task} without DATA, expected none: --example says what the task is."
+            f"got --task {options['task']} without DATA, expected none: --example says what the"
+            " task is."
         )
     if data is not None and example is not None:
         raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
-    try:
-        comparison = _run(lambda: _load(data, target, task, example), out, options)
-    except KeyboardInterrupt:
-        click.echo("Interrupted; nothing more is written.", err=True)
-        ctx.exit(130)
-    _complain(comparison)
-    ctx.exit(int(any(result.failed for result in comparison.results)))
+    options["drop"] = tuple(filter(None, options["drop"].split(",")))
+    reading = ("sep", "decimal", "encoding", "task", "drop", "drop_missing")
+    table_options = {name: options.pop(name) for name in reading}
+    with _bad_input():
+        from .folder import check_folder
+
+        settings = Settings(**options)
+        cleaned = _read(data, target, example, table_options)
+        classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
+        settings.check_data(cleaned.kind, len(cleaned.X), classes)
+        check_folder(out)
+    with ending_at_once(lambda: f"Interrupted. Scores of the fits that ended are in {out}."):
+        comparison = _compare(cleaned, settings, out, saved_model)
+    ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
+
+
+@main.command()
+@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+    help="CSV file to write.",
+)  # fmt: skip
+@click.option("--keep", metavar="A,B,...", default="", help="Columns of DATA to copy to --out.")
+@_reading_options
+def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> None:
+    """
+    Predict the rows of a table with a model that compare has written.
+
+    MODEL is its folder, as pep_results/model. DATA is a table with the columns that the model was
+    trained on, in any order; others are ignored. Each row of --out has the number of its row in
+    DATA, from 0, and of a number the mean, the standard deviation and the central 90% interval; of
+    a class the most probable one and the probability of each.
+    """
+    from .tables import read_table
+
+    names = list(filter(None, keep.split(",")))
+    with _bad_input():
+        frame = read_table(data, **reading)
+        for name in names:
+            if name not in frame:
+                raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
+        if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
+            raise ValueError(f"cannot write {out}: make its folder, or choose another --out.")
+    with _quiet_tensorflow():
+        from ..estimators import load_estimator
+        from .held_out import predict_table
+    with _warnings_as_lines(Console(stderr=True)), _bad_input():
+        predictions = predict_table(load_estimator(model), frame)
+    for place, name in enumerate(names):
+        predictions.insert(place, name, frame[name].to_numpy())
+    predictions.to_csv(out, index_label="row")
+    click.echo(f"Wrote {len(predictions)} predictions to {out}")

@@ -1,195 +1,204 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from gpflow.likelihoods import Gaussian
+from sklearn.pipeline import Pipeline
 
 from .. import plotting
-from ..metrics import calibration, central_interval
-from ..plotting import BEST, FIT, HELD_OUT, TRAIN
-from .run import Comparison, FitResult
+from ..metrics import pit
+from .held_out import numbered, predictions
+from .run import Comparison
+from .summary import summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Points of the line along one input.
+GRID = 200
 
-def _best(comparison: Comparison) -> FitResult:
+
+def _best(comparison: Comparison) -> pd.DataFrame:
+    """Find the held-out predictions of the best power."""
     if comparison.best is None:
         raise ValueError(
-            "every fit of the comparison failed, expected at least one that did not: the messages"
-            " of its results say why."
+            "every power of the comparison failed, expected at least one that did not: the messages"
+            " of its fits say why."
         )
-    return comparison.best
+    return comparison.held_out[comparison.best]
 
 
-def _require_number(comparison: Comparison) -> None:
-    if comparison.dataset.classes:
-        raise ValueError("the target is a class, expected a number: use reliability_figure.")
+def _model(comparison: Comparison) -> Pipeline:
+    if comparison.model is None:
+        raise ValueError(
+            "the comparison has no model of all rows, expected one: its fit failed, and the message"
+            " says why."
+        )
+    return comparison.model
 
 
-def metrics_figure(comparison: Comparison) -> "Figure":
+def scores_figure(comparison: Comparison) -> "Figure":
     """
-    Draw log Z and the held-out scores against alpha, with the best alpha marked.
+    Draw each metric of held-out rows against alpha, with standard errors, beside the baselines.
 
-    :param comparison: At least one of its fits did not fail.
-    :raises ValueError: If every fit failed.
+    :param comparison: At least one power did not fail.
+    :raises ValueError: If every power failed.
     :raises ImportError: If matplotlib is not installed.
     """
-    best, decisive = _best(comparison), comparison.decisive
-    results = sorted(
-        (result for result in comparison.results if not result.failed),
-        key=lambda result: result.alpha,
-    )
-    panels: dict[str, Callable[[FitResult], float]] = {
-        "log Z of the training rows (nats)": lambda result: result.log_z
-    }
-    for metric in comparison.metrics:
-        panels[metric.label] = lambda result, name=metric.name: result.scores[name]  # type: ignore[misc]
-    nominal = [None, *(metric.nominal for metric in comparison.metrics)]
-    alphas = [result.alpha for result in results]
-    figure = plotting.figure(8.0, 5.5)
-    for axes, (label, value), right in zip(
-        figure.subplots(2, 2, sharex=True).flat, panels.items(), nominal, strict=True
-    ):
-        axes.plot(alphas, list(map(value, results)), "o-", color=FIT)
-        axes.plot(
-            best.alpha, value(best), "*", color=BEST, markersize=15,
-            label=f"best {decisive.heading}: alpha = {best.alpha:g}",
-        )  # fmt: skip
-        if right is not None:
-            axes.axhline(right, color=TRAIN, linestyle="--", linewidth=1, label=f"nominal, {right}")
-        axes.set_title(label, fontsize="medium")
-        axes.ticklabel_format(axis="y", useOffset=False)
-        axes.set_xticks(alphas)
-        plotting.tidy(axes)
-        if axes.get_subplotspec().is_last_row():
-            axes.set_xlabel("alpha (0: variational, 1: EP)")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    _best(comparison)
+    table = summarise(comparison)
+    table = table[table["failed"] == 0]
+    powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
+    figure = plotting.figure(4.3 * len(comparison.metrics), 3.6)
+    for axes, metric in zip(figure.subplots(1, len(comparison.metrics)), comparison.metrics):
+        error = f"{metric.name}_se"
+        plotting.alpha_sweep(
+            powers["alpha"],
+            powers[metric.name],
+            powers[error].fillna(0.0),
+            best=comparison.candidates[comparison.best or ""],
+            baselines={
+                str(name): (row[metric.name], np.nan_to_num(row[error]))
+                for name, row in others.iterrows()
+            },
+            label=metric.label,
+            ax=axes,
+        )
+        if metric.nominal is not None:
+            axes.axhline(metric.nominal, color="black", linewidth=1, linestyle=":")
     return figure
 
 
 def predictions_figure(comparison: Comparison) -> "Figure":
     """
-    Draw predictions of the best model with 90% intervals against the true held-out targets.
+    Draw held-out predictions of the best power against the targets, and whether they are right.
 
-    :param comparison: Of a target that is a number; at least one of its fits did not fail.
-    :raises ValueError: If every fit failed, or the target is a class.
+    :param comparison: Of a target that is a number; at least one power did not fail.
+    :raises ValueError: If every power failed.
     :raises ImportError: If matplotlib is not installed.
     """
-    best, name = _best(comparison), comparison.dataset.target_name
-    _require_number(comparison)
-    held_out = comparison.held_out_predictions(best.alpha)
-    figure = plotting.figure(5.5, 6.0)
-    axes = figure.subplots()
-    axes.errorbar(
-        held_out["true"], held_out["mean"], yerr=held_out["upper_90"] - held_out["mean"], fmt="o",
-        color=FIT, ecolor="#9dbfe0", markersize=4, elinewidth=0.9,
-        label=f"mean and 90% interval ({best.scores['coverage']:.0%} hold the target)",
-    )  # fmt: skip
-    middle = float(np.mean(held_out["true"]))
-    axes.axline((middle, middle), slope=1.0, color="black", linewidth=1, label="perfect")
-    axes.set(
-        xlabel=f"true {name}",
-        ylabel=f"predicted {name}",
-        title=f"Held-out rows, alpha = {best.alpha:g}",
+    table, target = _best(comparison), comparison.data.y.name
+    gaussian = isinstance(_model(comparison)[-1].likelihood_, Gaussian)
+    figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
+    axes = figure.subplots(1, 2 if gaussian else 1, squeeze=False)[0]
+    plotting.predicted_against_actual(
+        table["true"], table["mean"], table["sd"] if gaussian else None, ax=axes[0]
     )
-    figure.legend(frameon=False, loc="outside lower center", fontsize="small")
-    plotting.tidy(axes)
+    axes[0].set(
+        xlabel=f"{target}, held-out rows", ylabel=f"{target}, predicted ({comparison.best})"
+    )
+    if gaussian:
+        y, mean, sd = (table[name].to_numpy() for name in ("true", "mean", "sd"))
+        plotting.pit_histogram(pit(y, mean, sd**2), ax=axes[1])
+    return figure
+
+
+def classes_figure(comparison: Comparison) -> "Figure":
+    """
+    Draw how often held-out predictions of the best power come true, and what is taken for what.
+
+    :param comparison: Of a target that is a class; at least one power did not fail.
+    :raises ValueError: If every power failed.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    table = _best(comparison)
+    figure = plotting.figure(10.0, 4.8)
+    left, right = figure.subplots(1, 2)
+    plotting.reliability(*numbered(table), ax=left)
+    labels, predicted = (table[name].astype(str).to_numpy() for name in ("true", "predicted"))
+    plotting.confusion_matrix(labels, predicted, ax=right)
     return figure
 
 
 def fit_figure(comparison: Comparison) -> "Figure":
     """
-    Draw, for one input, the data, the best model's mean and 90% band, and its inducing inputs.
+    Draw the model of all rows along its one input.
 
-    :param comparison: Of a target that is a number and one input; at least one of its fits did not
-        fail.
-    :raises ValueError: If there is more than one input, the target is a class, or every fit failed.
+    :param comparison: Of a number, with a single input that is a number.
+    :raises ValueError: If there are more inputs, or there is no model.
     :raises ImportError: If matplotlib is not installed.
     """
-    dataset, split = comparison.dataset, comparison.split
-    if len(dataset.feature_names) != 1:
+    X, y = comparison.data.X, comparison.data.y
+    if not _has_one_input(comparison):
         raise ValueError(
-            f"the data have {len(dataset.feature_names)} inputs, expected 1 to draw a fit against:"
-            " use predictions_figure."
+            f"got the inputs {', '.join(map(str, X))}, expected one that is a number: use"
+            " predictions_figure."
         )
-    _require_number(comparison)
-    best = _best(comparison)
-    fitted = comparison.models[best.alpha]
-    x = dataset.X[:, 0]
-    margin = 0.1 * np.ptp(x)
-    grid = np.linspace(x.min() - margin, x.max() + margin, 400)
-    prediction = fitted.predict(grid[:, None])
-    lower, upper = central_interval(prediction.mean[:, 0], prediction.variance[:, 0])
-    inducing = fitted.inputs.inverse_transform(fitted.model.inducing_variable.Z.numpy())[:, 0]
-
-    figure = plotting.figure(8.0, 4.5)
+    pipeline = _model(comparison)
+    (name,) = X
+    low, high = X[name].min(), X[name].max()
+    margin = 0.1 * (high - low)
+    grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, GRID)})
+    found = predictions(pipeline, grid, False)
+    figure = plotting.figure(8.0, 4.2)
     axes = figure.subplots()
-    axes.fill_between(grid, lower, upper, color=FIT, alpha=0.15, linewidth=0, label="90% of y")
-    axes.plot(grid, prediction.mean[:, 0], color=FIT, label="mean")
-    for rows, color, label in (
-        (split.train, TRAIN, "training rows"),
-        (split.test, HELD_OUT, "held-out rows"),
-    ):
-        axes.plot(x[rows], dataset.Y[rows, 0], ".", color=color, markersize=5, label=label)
-    axes.plot(
-        inducing, np.full_like(inducing, 0.03), "|", color="black", markersize=12,
-        transform=axes.get_xaxis_transform(), label="inducing inputs",
+    (inducing,) = plotting.inducing_points_of(pipeline[-1])
+    plotting.regression_1d(
+        grid[name], found["mean"], found["sd"],
+        data={"rows": (X[name].to_numpy(), y.to_numpy())}, inducing=inducing, ax=axes,
     )  # fmt: skip
-    axes.set(
-        xlabel=dataset.feature_names[0],
-        ylabel=dataset.target_name,
-        title=f"Fit at alpha = {best.alpha:g}",
-        xlim=(grid[0], grid[-1]),
-    )
-    figure.legend(loc="outside right center", frameon=False, fontsize="small")
-    plotting.tidy(axes)
+    axes.set(xlabel=str(name), ylabel=str(y.name))
     return figure
 
 
-def reliability_figure(comparison: Comparison) -> "Figure":
+def relevance_figure(comparison: Comparison) -> "Figure":
     """
-    Draw how often the best model's predictions of classes come true, against the probability it
-    gave them (:func:`gpflow_pep.metrics.calibration`), and how many there were.
+    Draw the relevance of each input to the model of all rows: one over its lengthscale.
 
-    :param comparison: Of a target that is a class; at least one of its fits did not fail.
-    :raises ValueError: If every fit failed, or the target is a number.
+    :param comparison: With a model.
+    :raises ValueError: If there is none.
     :raises ImportError: If matplotlib is not installed.
     """
-    best, dataset = _best(comparison), comparison.dataset
-    if not dataset.classes:
-        raise ValueError("the target is a number, expected a class: use predictions_figure.")
-    rows = comparison.split.test
-    probability = comparison.models[best.alpha].predict(dataset.X[rows]).probability
-    found = calibration(dataset.Y[rows, 0].astype(int), probability)
-    figure = plotting.figure(5.5, 6.0)
-    axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    plotting.draw_calibration(axes, found)
-    axes.set_title(
-        f"Predicted {dataset.target_name}, alpha = {best.alpha:g}:"
-        f" calibration error {found.error:.3f}"
-    )
-    counts.bar(found.confidence, found.count, width=0.02, color=FIT)
-    counts.set(xlabel="probability of the predicted class", ylabel="rows", xlim=(-0.03, 1.03))
-    plotting.tidy(counts)
+    pipeline = _model(comparison)
+    names = pipeline[:-1].get_feature_names_out()
+    figure = plotting.figure(6.5, 1.3 + 0.26 * min(max(len(names), 4), 30))
+    plotting.relevance(pipeline[-1].kernel_, names, ax=figure.subplots())
     return figure
+
+
+def training_figure(comparison: Comparison) -> "Figure":
+    """
+    Draw how the objective of the model of all rows rose.
+
+    :param comparison: With a model that was not trained by minibatches.
+    :raises ValueError: If there is none.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    figure = plotting.figure(6.5, 3.6)
+    plotting.objective_trace(_model(comparison)[-1].record_, ax=figure.subplots())
+    return figure
+
+
+def _has_one_input(comparison: Comparison) -> bool:
+    X = comparison.data.X
+    return (
+        X.shape[1] == 1
+        and all(map(pd.api.types.is_numeric_dtype, X.dtypes))
+        and not X.isna().any(axis=None)
+    )
 
 
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
     """
-    Find the figures that suit a comparison, by name: ``metrics``, and for a number
-    ``predictions`` and, with one input, ``fit``; for a class ``reliability``.
+    Find the figures that suit a comparison, by name.
+
+    They are ``scores``; ``predictions`` of a number, or ``classes``; and of the model of all rows
+    ``fit``, if there is one input, ``relevance`` of the inputs, and ``training``.
 
     :param comparison: What they are to be drawn of.
     """
-    if comparison.dataset.classes:
-        return {"metrics": metrics_figure, "reliability": reliability_figure}
-    drawings: dict[str, Callable[[Comparison], Figure]] = {
-        "metrics": metrics_figure,
-        "predictions": predictions_figure,
-    }
-    if len(comparison.dataset.feature_names) == 1:
+    drawings: dict[str, Callable[[Any], Figure]] = {"scores": scores_figure}
+    numbers = comparison.data.kind == "numbers"
+    drawings |= {"predictions": predictions_figure} if numbers else {"classes": classes_figure}
+    if comparison.model is None:
+        drawings.pop("predictions", None)
+        return drawings
+    if numbers and _has_one_input(comparison):
         drawings["fit"] = fit_figure
+    drawings["relevance"] = relevance_figure
+    if comparison.model[-1].record_ is not None:
+        drawings["training"] = training_figure
     return drawings

@@ -1,62 +1,94 @@
 """The outcome of a comparison as files in one folder."""
 
+import io
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from .. import plotting
+from ..estimators import export_saved_model, save_estimator
 from .figures import figures as figures_of
-from .run import Comparison
-from .saving import export_saved_model, save_model
+from .folder import MANIFEST, list_files
+from .page import page
+from .run import Comparison, Fit
+from .summary import summarise
 
 
-def _metrics(comparison: Comparison) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "alpha": result.alpha,
-            "best": result is comparison.best,
-            "log_z": result.log_z,
-            **result.scores,
-            "seconds": result.seconds,
-            "iterations": result.iterations,
-            "converged": result.converged,
-            "message": result.message,
-        }
-        for result in comparison.results
-    )
-
-
-def write_report(directory: Path, comparison: Comparison, *, figures: bool = True) -> list[Path]:
+def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:
     """
-    Write the scores of a comparison and, of the best alpha, predictions, figures and the model.
+    Write the scores of fits, as far as they have ended, to ``folds.csv``.
 
-    The files are ``metrics.csv`` (a row per alpha), ``predictions.csv`` (a row per held-out row,
-    numbered from 0 as in the data), the figures (:func:`~gpflow_pep.compare.figures.figures`),
-    ``model`` for :func:`~gpflow_pep.compare.saving.load_model` and ``saved_model`` for
-    :func:`tf.saved_model.load`. Where every fit failed there is no best: only ``metrics.csv``.
+    The file is replaced at once, so that it is whole whenever the process ends.
+
+    :param directory: Of the file.
+    :param fits: At least one.
+    :return: The file.
+    """
+    path, new = directory / "folds.csv", directory / ".folds.csv"
+    rows = [{**fit._asdict(), **fit.scores} for fit in fits]
+    pd.DataFrame(rows).drop(columns="scores").to_csv(new, index=False)
+    os.replace(new, path)
+    return path
+
+
+def write_report(
+    directory: Path,
+    comparison: Comparison,
+    *,
+    command: str = "",
+    figures: bool | None = None,
+    saved_model: bool = False,
+) -> list[Path]:
+    """
+    Write the scores of a comparison, and of the best power predictions, figures and the model.
+
+    The files are ``report.html``, which has all of it in one page; ``metrics.csv``
+    (:func:`~gpflow_pep.compare.summary.summarise`), ``folds.csv`` (a row for each fit),
+    ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data), the figures,
+    ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, and ``files.txt``, which
+    lists them. Where every power failed in some part there is no best, and only scores are written.
 
     :param directory: Made if it does not exist; files of these names are replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
-    :param figures: Whether to draw; needs matplotlib.
+    :param command: What was called, for the page.
+    :param figures: Whether to draw; None: where matplotlib is installed.
+    :param saved_model: Whether to export ``saved_model`` for :func:`tf.saved_model.load` too.
     :returns: The paths that were written.
     :raises ImportError: If figures are asked for without matplotlib.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    best = comparison.best
-    written = [directory / "metrics.csv"]
-    _metrics(comparison).to_csv(written[0], index=False)
-    if best is None:
-        return written
+    written = [write_scores(directory, comparison.fits), directory / "metrics.csv"]
+    summarise(comparison).to_csv(written[-1])
+    drawn: dict[str, bytes] = {}
+    if comparison.best is not None:
+        held_out = comparison.held_out[comparison.best]
+        written.append(directory / "predictions.csv")
+        held_out.to_csv(written[-1], index_label="row")
+        if figures if figures is not None else plotting.available():
+            drawn = _draw(comparison)
+            for name, content in drawn.items():
+                written.append(directory / f"{name}.png")
+                written[-1].write_bytes(content)
+    if comparison.model is not None:
+        written.append(directory / "model")
+        save_estimator(written[-1], comparison.model)
+        if saved_model:
+            written.append(directory / "saved_model")
+            export_saved_model(written[-1], comparison.model)
+    text = page(comparison, drawn, command=command, folder=directory)
+    written.insert(0, directory / "report.html")
+    written[0].write_text(text, encoding="utf-8")
+    list_files(directory, written)
+    return [*written, directory / MANIFEST]
 
-    written.append(directory / "predictions.csv")
-    comparison.held_out_predictions(best.alpha).to_csv(written[-1], index=False)
 
-    if figures:
-        for name, draw in figures_of(comparison).items():
-            written.append(directory / f"{name}.png")
-            draw(comparison).savefig(written[-1])
-
-    fitted = comparison.models[best.alpha]
-    for name, save in (("model", save_model), ("saved_model", export_saved_model)):
-        written.append(directory / name)
-        save(written[-1], fitted)
-    return written
+def _draw(comparison: Comparison) -> dict[str, bytes]:
+    """Draw all figures, as PNG."""
+    found = {}
+    for name, draw in figures_of(comparison).items():
+        buffer = io.BytesIO()
+        draw(comparison).savefig(buffer, format="png")
+        found[name] = buffer.getvalue()
+    return found

@@ -1,44 +1,56 @@
-"""Train a model at several powers alpha, and score each on the same held-out rows."""
+"""Train models at several powers, and baselines, and score each on the same held-out rows."""
 
+import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
-from gpflow.inducing_variables import InducingPoints
-from sklearn.preprocessing import StandardScaler
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning as NotConverged
+from sklearn.model_selection import (
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+)
+from sklearn.pipeline import Pipeline
 
-from .. import selection
-from ..estimators.base import TOLERANCE, WINDOW
-from ..estimators.parts import make_kernel
-from ..models import ConvergenceWarning
-from ..training import Step, maximise
+from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
-from .datasets import Dataset, Split, split_rows
-from .fitted import FittedClassifier, FittedModel, FittedRegression, Metric, start
+from .candidates import make_candidates
+from .cleaning import Cleaned, clean
+from .held_out import METRICS, Metric, held_out, scores
+from .preparation import make_preparation
+from .settings import Settings
+
+#: The least time for steps of a fit, where compiling has used up its share.
+LEAST_SECONDS = 0.5
 
 
-class FitResult(NamedTuple):
+class Fit(NamedTuple):
     """
-    One row of the comparison. The scores and the time of a fit that failed are NaN.
+    A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
 
-    :param alpha: The power.
-    :param log_z: log Z_PEP of the training targets, a density in their original units.
+    :param model: Its name, see :attr:`Comparison.candidates`.
+    :param part: Which rows were held out: the number of the fold or split, from 1; 0 for none.
     :param scores: Of the held-out rows, by the names of :attr:`Comparison.metrics`.
-    :param seconds: Time of training, without the time to compile it.
-    :param iterations: Steps of L-BFGS-B.
+    :param log_z: log Z_PEP of the training targets in the units in which the model takes them; NaN
+        for other models.
+    :param seconds: The whole time to prepare the rows and to train, compilation included.
+    :param iterations: Steps of L-BFGS.
     :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
     """
 
-    alpha: float
-    log_z: float
+    model: str
+    part: int
     scores: dict[str, float]
+    log_z: float
     seconds: float
     iterations: int
     converged: bool
@@ -46,231 +58,302 @@ class FitResult(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether there is no usable model for this alpha."""
-        return not np.all(np.isfinite(list(self.scores.values())))
+        """Whether there is no usable model."""
+        return bool(self.scores) and not np.all(np.isfinite(list(self.scores.values())))
 
 
 class Progress(NamedTuple):
-    """What a callback is told after each step and, with the `result`, at the end of each fit."""
+    """What a callback is told before each fit and, with the ``fit``, after it."""
 
-    alpha: float
-    iteration: int
-    result: FitResult | None
+    number: int
+    total: int
+    label: str
+    fit: Fit | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
     """
-    What :func:`compare` found.
+    What :func:`compare` found; :func:`~gpflow_pep.compare.summary.summarise` sums it up.
 
-    :param dataset: The data.
-    :param split: Which rows were trained on and which were held out.
-    :param results: One per alpha, in the order asked for.
-    :param models: The trained model of each alpha, without those whose fit failed.
+    :param data: The table, cleaned.
+    :param settings: What was asked for.
+    :param candidates: The power of each model by its name; NaN for baselines.
+    :param fits: One for each model and part.
+    :param held_out: By the name of the model: :func:`~gpflow_pep.compare.held_out.held_out` of the
+        parts, one after another, with the number of the "part".
+    :param best: The name of the power with the lowest mean of the first metric; None if all failed.
+    :param model: The best one, trained once more on all rows; None where that failed.
+    :param final: That fit.
     """
 
-    dataset: Dataset
-    split: Split
-    results: tuple[FitResult, ...]
-    models: dict[float, FittedModel]
+    data: Cleaned
+    settings: Settings
+    candidates: dict[str, float]
+    fits: list[Fit] = field(default_factory=list)
+    held_out: dict[str, pd.DataFrame] = field(default_factory=dict)
+    best: str | None = None
+    model: Pipeline | None = None
+    final: Fit | None = None
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The scores of each result."""
-        return (FittedClassifier if self.dataset.classes else FittedRegression).metrics
+        """The scores of each fit; the first decides which model is the best."""
+        return METRICS[self.data.kind]
 
     @property
-    def decisive(self) -> Metric:
-        """The score by which the best result is chosen: SMLL of a number, NLPD of a class."""
-        return self.metrics[1]
+    def parts(self) -> list[int]:
+        """The numbers of folds or splits that were held out."""
+        return sorted({fit.part for fit in self.fits})
 
-    @property
-    def best(self) -> FitResult | None:
-        """
-        The result with the lowest decisive score of the held-out rows; None if every fit failed.
-
-        It was chosen on these rows, so its scores there are slightly optimistic.
-        """
-        usable = [result for result in self.results if not result.failed]
-        return min(usable, key=lambda result: result.scores[self.decisive.name], default=None)
-
-    def held_out_predictions(self, alpha: float) -> pd.DataFrame:
-        """
-        Predict the held-out rows, as a table with a row for each.
-
-        The columns are its number ("row", from 0 as in the data), the target ("true"), and for a
-        number the "mean", "sd" and the central 90% interval ("lower_90", "upper_90") of y, for a
-        class the most probable one ("predicted") and the probability of each ("p(name)").
-
-        :param alpha: One of the alphas that were fitted.
-        :raises ValueError: If there is no fitted model for `alpha`.
-        """
-        if alpha not in self.models:
-            raise ValueError(
-                f"there is no fitted model for alpha {alpha}, expected one of"
-                f" {', '.join(map(str, self.models)) or 'none (every fit failed)'}: choose another."
-            )
-        rows = self.split.test
-        columns = self.models[alpha].columns(self.dataset.X[rows], self.dataset.Y[rows])
-        return pd.DataFrame({"row": rows, **columns})
+    def fits_of(self, name: str) -> list[Fit]:
+        """Find the fits of a model, by its name."""
+        return [fit for fit in self.fits if fit.model == name]
 
 
-def _by_variance(X: AnyNDArray, num_inducing: int, *, seed: int) -> InducingPoints:
-    kernel = make_kernel("rbf", X.shape[1])
-    return selection.greedy_variance(X, num_inducing, kernel=kernel, seed=seed)
+def num_classes_of(data: Cleaned) -> int:
+    """Count the classes of a target; 1 for numbers."""
+    return int(data.y.nunique()) if data.kind == "classes" else 1
 
 
-#: Rules to choose initial inducing points, see :mod:`gpflow_pep.selection`.
-INITS: dict[str, Callable[..., InducingPoints]] = {
-    "kmeans": selection.kmeans,
-    "random": selection.random_subset,
-    "variance": _by_variance,
-}
-
-
-@check_shapes("X: [N, D]", "return: [M, D]")
-def initial_inducing_points(
-    X: AnyNDArray, num_inducing: int, seed: int, init: str = "kmeans"
-) -> AnyNDArray:
-    """
-    Choose inducing points to start from.
-
-    They are the centres of k-means clusters ("kmeans"), rows at random ("random"), or the rows of
-    largest residual variance under the initial kernel, one after another ("variance").
-
-    :param X: Standardised training inputs.
-    :param num_inducing: M.
-    :param seed: The same seed gives the same points.
-    :param init: Which of :data:`INITS`.
-    :raises ValueError: If there are fewer distinct rows than inducing points, or no such rule.
-    """
-    if init not in INITS:
-        raise ValueError(f"init is {init!r}, expected one of {', '.join(INITS)}: choose one.")
-    num_rows, num_distinct = len(X), len(np.unique(X, axis=0))
-    if not 1 <= num_inducing <= num_distinct:
-        raise ValueError(
-            f"got {num_inducing} inducing points for {num_rows} training rows with {num_distinct}"
-            f" distinct inputs, expected 1 to {num_distinct}: choose another number."
+def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+    """Give rows to train on and rows held out, each in increasing order."""
+    kind, count, fraction = settings.parts()
+    classes = data.kind == "classes"
+    if kind == "fold":
+        splitter: Any = (StratifiedKFold if classes else KFold)(
+            count, shuffle=True, random_state=settings.seed
         )
-    Z: AnyNDArray = INITS[init](X, num_inducing, seed=seed).Z.numpy()
-    return Z
-
-
-def _check_alphas(alphas: Sequence[float]) -> None:
-    if len(alphas) == 0 or not all(0.0 <= alpha <= 1.0 for alpha in alphas):
-        raise ValueError(
-            f"got alphas {list(alphas)}, expected one or more numbers in [0, 1]: for example 0"
-            " (variational), 0.5 and 1 (FITC)."
+    else:
+        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(
+            count, test_size=fraction, random_state=settings.seed
         )
-    if len(set(alphas)) < len(alphas):
-        raise ValueError(
-            f"got alphas {list(alphas)}, expected different ones: name each only once."
-        )
+    with warnings.catch_warnings():
+        # That some class has fewer members than there are folds: then some hold out none of it.
+        warnings.filterwarnings("ignore", message="The least populated class")
+        for train, test in splitter.split(data.X, data.y):
+            yield np.sort(train), np.sort(test)
 
 
-def _check_targets_differ(dataset: Dataset, split: Split) -> None:
-    for part, rows in zip(("training", "held-out"), split, strict=True):
-        if np.ptp(dataset.Y[rows]) == 0.0:
-            raise ValueError(
-                f"the {len(rows)} {part} targets are all {dataset.Y[rows[0], 0]}, expected some"
-                " that differ: choose another seed or test fraction."
-            )
+class _Clock:
+    """Shares of the time that is left, and what compiling took the last time."""
+
+    def __init__(self, seconds: float, fits: int) -> None:
+        self.end, self.fits = time.perf_counter() + seconds, fits
+        self.overhead: dict[str, float] = {}
+
+    def share(self, name: str) -> float:
+        """Find the time for the steps of the next fit."""
+        left = self.end - time.perf_counter()
+        self.fits -= 1
+        return max(left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
 
 
-def _fit(
-    dataset: Dataset,
-    split: Split,
-    fitted: FittedModel,
-    alpha: float,
-    max_iterations: int,
-    callback: Callable[[Progress], None],
-) -> FitResult:
-    """Train a model in place and score it. Numerical trouble becomes a result that says so."""
-    iterations = 0
-
-    def tell(step: Step) -> None:
-        nonlocal iterations
-        iterations = step.iteration
-        callback(Progress(alpha, iterations, None))
-
-    X, Y = dataset.X[split.test], dataset.Y[split.test]
+def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock) -> dict[str, Any]:
+    """Train in place within a share of the time; say how it went, as fields of a :class:`Fit`."""
+    estimator = pipeline[-1]
+    if "max_seconds" in estimator.get_params():
+        estimator.set_params(max_seconds=clock.share(name))
+    began = time.perf_counter()
+    found: dict[str, Any] = {"iterations": 0, "converged": True, "message": "", "log_z": np.nan}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the result says it
-            record = maximise(
-                fitted.model,
-                tolerance=TOLERANCE,
-                window=WINDOW,
-                max_iterations=max_iterations,
-                callback=tell,
-                progress=False,
-            )
-            log_z, scores = fitted.log_z(), fitted.scores(X, Y, dataset.Y[split.train])
+            for category in (ConvergenceWarning, NotConverged):  # the result says it
+                warnings.simplefilter("ignore", category)
+            pipeline.fit(X, y)
+        record = getattr(estimator, "record_", None)
+        found["iterations"] = getattr(estimator, "n_iter_", 0)
+        if record is not None:
+            found |= {"converged": record.converged, "message": record.message}
+            found["log_z"] = record.objective if name.startswith("alpha") else np.nan
+            trouble = _trouble_of_sites(estimator.model_)
+            if trouble:
+                found |= {"converged": False, "message": trouble}
+            clock.overhead[name] = time.perf_counter() - began - record.seconds
     except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-        nothing = {metric.name: np.nan for metric in fitted.metrics}
-        return FitResult(alpha, np.nan, nothing, np.nan, iterations, False, reason(error))
-    trouble = fitted.trouble()
-    converged, message = record.converged and not trouble, trouble or record.message
-    return FitResult(alpha, log_z, scores, record.seconds, iterations, converged, message)
+        found |= {"converged": False, "message": reason(error) or type(error).__name__}
+        found["failed"] = True
+    return found | {"seconds": time.perf_counter() - began}
+
+
+def _trouble_of_sites(model: Any) -> str:
+    if not isinstance(model, PEP) or model.last_inference.converged:
+        return ""
+    info = model.last_inference
+    return (
+        f"the sites did not converge: residual {info.residual:.2g} after {info.num_sweeps} sweeps,"
+        f" expected below {model.tolerance:g}"
+    )
 
 
 def compare(
-    dataset: Dataset,
+    X: Any,
+    y: Any,
     *,
-    alphas: Sequence[float] = (0.0, 0.5, 1.0),
-    num_inducing: int = 50,
-    seed: int = 0,
-    test_fraction: float = 0.2,
-    max_iterations: int = 500,
-    init: str = "kmeans",
-    neighbours: int = 0,
+    task: str | None = None,
+    drop: tuple[str, ...] = (),
+    drop_missing: bool = False,
     callback: Callable[[Progress], None] | None = None,
+    **settings: Any,
 ) -> Comparison:
     """
-    Train a sparse Gaussian process at each alpha and score it on held-out rows.
+    Train sparse Gaussian processes at several powers and score them on the same held-out rows::
 
-    The rows are split once, classes in equal proportions; inputs, and a target that is a number,
-    are standardised with the mean and the standard deviation of the training rows; every alpha
-    starts from the same parameters and inducing points
-    (:func:`~gpflow_pep.compare.fitted.start`), and all parameters are trained by
-    :func:`~gpflow_pep.training.full_batch.maximise`. A fit that fails for numerical reasons is
-    reported in its result, and the others still run.
+        comparison = compare(table, "price", alphas=(0, 0.5, 1), folds=5)
+        comparison = compare(X, y)
+        print(summarise(comparison))
+        mean = comparison.model.predict(new_table)
 
-    :param dataset: The data, in original units.
-    :param alphas: Different numbers in [0, 1].
-    :param num_inducing: The number of inducing points, at most that of distinct training inputs.
-    :param seed: Of the split and of the initial inducing points.
-    :param test_fraction: The fraction of the rows to hold out, in (0, 1).
-    :param max_iterations: Of L-BFGS-B, per alpha; at least 1.
-    :param init: The inducing points to start from, see :func:`initial_inducing_points`.
-    :param neighbours: How many near rows the conditional of each row knows, where the target is a
-        number: see :doc:`/neighbours`. 0: none.
-    :param callback: Called after each step, for progress.
-    :raises ValueError: If an argument is outside its range, or all held-out or all training targets
-        are equal.
+    The table is cleaned (:func:`~gpflow_pep.compare.tables.clean`); each model is a pipeline of
+    what prepares columns (:func:`~gpflow_pep.compare.preparation.make_preparation`) and an
+    estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
+    trained once more on all rows. Every power starts from the same parameters and inducing points.
+    A fit that fails for numerical reasons says so in its result, and the others still run.
+
+    :param X: A table that has the target among its columns; or inputs, [N, D], an array or a table.
+    :param y: The name of the target; or targets, [N].
+    :param task: "regression" or "classification"; None: as the target looks.
+    :param drop: Columns to leave out.
+    :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
+    :param callback: Called before and after each fit.
+    :param settings: Those of :class:`~gpflow_pep.compare.settings.Settings`.
+    :raises ValueError: If a setting is outside its range, or the table cannot be used.
     """
-    _check_alphas(alphas)
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations is {max_iterations}, expected at least 1: raise it.")
-    if neighbours and dataset.classes:
-        raise ValueError(
-            f"neighbours is {neighbours} for a target of classes, expected 0: rows know near rows"
-            " in regression only, because it needs Gaussian noise. Leave it out."
-        )
-    split = split_rows(dataset, test_fraction, seed)
-    _check_targets_differ(dataset, split)
-    X_train, Y_train = dataset.X[split.train], dataset.Y[split.train]
-    inputs = StandardScaler().fit(X_train)
-    X = tf.constant(inputs.transform(X_train))  # a tensor, so that the models share one copy
-    Z = initial_inducing_points(X.numpy(), num_inducing, seed, init)
+    checked = Settings(**settings)
+    frame, target = table_of(X, y)
+    data = clean(frame, target, drop=drop, drop_missing=drop_missing, task=task)
+    return compare_table(data, checked, callback)
 
-    results, models = [], {}
-    report = callback or (lambda progress: None)
-    for alpha in alphas:
-        fitted = start(dataset, inputs, X, Y_train, Z, alpha, neighbours)
-        result = _fit(dataset, split, fitted, alpha, max_iterations, report)
-        results.append(result)
-        if not result.failed:
-            models[alpha] = fitted
-        report(Progress(alpha, result.iterations, result))
-    return Comparison(dataset, split, tuple(results), models)
+
+def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
+    """
+    Put inputs and targets into one table.
+
+    :param X: See :func:`compare`.
+    :param y: See there.
+    :return: The table, and the name of the target.
+    :raises ValueError: If they do not fit together.
+    """
+    frame = X.to_pandas() if hasattr(X, "to_pandas") else X
+    if isinstance(y, str):
+        if not isinstance(frame, pd.DataFrame):
+            raise ValueError(
+                f"X: got {type(X).__name__} and the name {y!r} of the target, expected a table that"
+                " has this column. Pass a DataFrame, or targets in the place of the name."
+            )
+        return frame, y
+    if not isinstance(frame, pd.DataFrame):
+        frame = np.asarray(frame)
+        if frame.ndim != 2:
+            raise ValueError(
+                f"X: got shape {frame.shape}, expected [N, D]. Reshape it, a row for each datum."
+            )
+        frame = pd.DataFrame(frame, columns=[f"x{d}" for d in range(frame.shape[1])])
+    targets = np.asarray(y)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.shape != (len(frame),):
+        raise ValueError(
+            f"y: got shape {targets.shape}, expected [{len(frame)}] for {len(frame)} rows of X."
+            " Pass a target for each row."
+        )
+    target = str(getattr(y, "name", None) or "y")
+    while target in frame.columns:
+        target += "_"
+    return frame.assign(**{target: targets}), target
+
+
+def compare_table(
+    data: Cleaned, settings: Settings, callback: Callable[[Progress], None] | None = None
+) -> Comparison:
+    """
+    Compare on a table that was cleaned; see :func:`compare`.
+
+    :param data: The table.
+    :param settings: What to compare.
+    :param callback: Called before and after each fit.
+    :raises ValueError: If the settings do not fit the table.
+    """
+    settings.check_data(data.kind, len(data.X), num_classes_of(data))
+    tell = callback or (lambda progress: None)
+    candidates = make_candidates(data, settings)
+    parts, (kind, *_) = list(_parts(data, settings)), settings.parts()
+    total = len(parts) * len(candidates) + 1
+    clock = _Clock(60.0 * settings.minutes, total - len(parts))  # the trivial one takes no time
+    comparison = Comparison(
+        data, settings, {name: power for name, (power, _) in candidates.items()}
+    )
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in candidates}
+    number = 0
+    for part, (train, test) in enumerate(parts, start=1):
+        for name, (_, estimator) in candidates.items():
+            number += 1
+            label = f"{name}, {kind} {part} of {len(parts)}"
+            tell(Progress(number, total, label))
+            pipeline = _pipeline(data, estimator)
+            found = _train(name, pipeline, data.X.iloc[train], data.y.iloc[train], clock)
+            fit, table = _scored(comparison, pipeline, name, part, test, found)
+            comparison.fits.append(fit)
+            tables[name].append(table)
+            tell(Progress(number, total, label, fit))
+    held = {name: pd.concat(found) for name, found in tables.items() if any(map(len, found))}
+    comparison.held_out.update(held)
+    best = best_of(comparison)
+    if best is None:
+        return comparison
+    tell(Progress(total, total, f"{best}, all rows"))
+    pipeline = _pipeline(data, candidates[best][1])
+    found = _train(best, pipeline, data.X, data.y, clock)
+    failed = found.pop("failed", False)
+    final = Fit(model=best, part=0, scores={}, **found)
+    tell(Progress(total, total, f"{best}, all rows", final))
+    return Comparison(
+        data, settings, comparison.candidates, comparison.fits, held, best,
+        None if failed else pipeline, final,
+    )  # fmt: skip
+
+
+def _pipeline(data: Cleaned, estimator: Any) -> Pipeline:
+    return Pipeline(
+        [("prepare", make_preparation(data.X, data.formats)), ("model", clone(estimator))]
+    )
+
+
+def _scored(
+    comparison: Comparison,
+    pipeline: Pipeline,
+    name: str,
+    part: int,
+    test: AnyNDArray,
+    found: dict[str, Any],
+) -> tuple[Fit, pd.DataFrame]:
+    """Predict and score the held-out rows; a failure becomes a result that says so."""
+    data = comparison.data
+    table, values = pd.DataFrame(), {metric.name: np.nan for metric in comparison.metrics}
+    if not found.pop("failed", False):
+        try:
+            X, y = data.X.iloc[test], data.y.iloc[test]
+            table = held_out(pipeline, X, y, data.kind == "classes")
+            values = scores(table)
+            table.insert(0, "part", part)
+        except (tf.errors.OpError, ValueError, ArithmeticError) as error:
+            found |= {"converged": False, "message": reason(error) or type(error).__name__}
+            table = pd.DataFrame()
+    return Fit(model=name, part=part, scores=values, **found), table
+
+
+def best_of(comparison: Comparison) -> str | None:
+    """
+    Find the power whose mean of the decisive score is lowest; None if every one failed in a part.
+
+    It was chosen on these rows, so its scores there are slightly optimistic.
+
+    :param comparison: Whose fits have ended.
+    """
+    decisive = comparison.metrics[0].name
+    means = {
+        name: np.mean([fit.scores[decisive] for fit in comparison.fits_of(name)])
+        for name, power in comparison.candidates.items()
+        if not np.isnan(power) and not any(fit.failed for fit in comparison.fits_of(name))
+    }
+    return min(means, key=lambda name: means[name], default=None)

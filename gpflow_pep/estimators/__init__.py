@@ -1,6 +1,14 @@
 """scikit-learn's conventions on the models: fit, predict, and all that takes estimators."""
 
 from .classifier import PEPClassifier
+from .exporting import export_saved_model
 from .regressor import PEPRegressor
+from .saving import load_estimator, save_estimator
 
-__all__ = ["PEPClassifier", "PEPRegressor"]
+__all__ = [
+    "PEPClassifier",
+    "PEPRegressor",
+    "export_saved_model",
+    "load_estimator",
+    "save_estimator",
+]

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
 from ..models import ARPEP
-from ..training import fit, maximise, select_alpha, shuffled_batches
+from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
 from ..training.alphas import ALPHAS, check_alphas
 from .parts import make_inducing_variable, make_kernel
 
@@ -48,6 +48,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     model_: GPModel
     n_features_in_: int
     feature_names_in_: AnyNDArray
+    record_: MaximiseRecord | None = None
     _posterior: BasePosterior | None
 
     def __init__(
@@ -60,6 +61,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         inducing: Any = "kmeans",
         standardize: bool = True,
         max_iterations: int = 1000,
+        max_seconds: float | None = None,
         batch_size: int | str | None = "auto",
         random_state: Any = None,
         warm_start: bool = False,
@@ -72,6 +74,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.inducing = inducing
         self.standardize = standardize
         self.max_iterations = max_iterations
+        self.max_seconds = max_seconds
         self.batch_size = batch_size
         self.random_state = random_state
         self.warm_start = warm_start
@@ -102,20 +105,25 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             _continue_from(before, model)
         self.alpha_, self.alpha_scores_ = alphas[0], None
         if len(alphas) == 1:
-            self.n_iter_ = train()
+            self.record_, self.n_iter_ = train()
         else:
-            steps: dict[float, int] = {}
+            found: dict[float, tuple[MaximiseRecord | None, int]] = {}
             chosen = select_alpha(
                 model,
                 alphas,
-                refit=lambda model: steps.update({float(model.alpha.numpy()): train()}),
+                refit=lambda model: found.update({float(model.alpha.numpy()): train()}),
             )
-            self.alpha_, self.n_iter_ = chosen.alpha, steps[chosen.alpha]
+            self.alpha_, (self.record_, self.n_iter_) = chosen.alpha, found[chosen.alpha]
             self.alpha_scores_ = {score.alpha: score.log_density for score in chosen.scores}
         self.model_ = model
         self.kernel_, self.likelihood_ = self.model_.kernel, self.model_.likelihood
-        self.inducing_variable_ = self.model_.inducing_variable
+        self.inducing_variable_ = getattr(self.model_, "inducing_variable", None)
         self._posterior = self.model_.posterior()
+
+    @property
+    def input_scaler_(self) -> StandardScaler:
+        """What changes inputs from original units to those of ``model_``."""
+        return self._scaler
 
     def _alphas(self) -> tuple[float, ...]:
         """Find the power, or those of which one is chosen."""
@@ -152,8 +160,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _candidate(
         self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
-    ) -> tuple[GPModel, Callable[[], int]]:
-        """Make a model, and what trains it and tells the number of steps."""
+    ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
+        """Make a model, and what trains it and tells of it: a record, the number of steps."""
         kernel = make_kernel(self.kernel, X.shape[1])
         points = make_inducing_variable(self.inducing, X, self.num_inducing, kernel, seed)
         parts = kernel, self._make_likelihood(), points
@@ -164,31 +172,32 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         model = ARPEP(*parts, alpha=alpha, num_data=len(X), num_latent_gps=num_latent)
         batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
 
-        def by_batches() -> int:
+        def by_batches() -> tuple[None, int]:
             num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * len(X) // batch_size)
             num_steps = min(num_steps, self.max_iterations * max(1, len(X) // batch_size))
             optimizer = tf_keras.optimizers.Adam(_LEARNING_RATE)
             fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=self.verbose)
-            return num_steps
+            return None, num_steps
 
         return model, by_batches
 
-    def _climb(self, model: GPModel) -> int:
+    def _climb(self, model: GPModel) -> tuple[MaximiseRecord, int]:
         record = maximise(
             model,
             tolerance=TOLERANCE,
             window=WINDOW,
             max_iterations=self.max_iterations,
+            seconds=self.max_seconds,
             progress=self.verbose,
         )
         if not record.converged:
             warnings.warn(
                 f"Training ended after {record.iterations} steps: {record.message} Raise"
-                " max_iterations, or start from another kernel.",
+                " max_iterations or max_seconds, or start from another kernel.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        return record.iterations
+        return record, record.iterations
 
     def _named_columns(self, X: Any) -> Any:
         """Put the columns of a table in the order of those that were trained on."""

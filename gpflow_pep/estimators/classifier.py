@@ -16,6 +16,10 @@ from ..tilted import class_probabilities
 from .base import PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
+#: A ten-thousandth of a standard deviation of each latent value, in about half the sweeps of the
+#: model's own. log Z is stationary in the sites, and far more accurate.
+SITES_TOLERANCE = 1e-4
+
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
     """
@@ -97,6 +101,16 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param y: Labels, [N], all among ``classes_``.
         :raises ValueError: If an argument is not as said here.
         """
+        return float(np.mean(self.log_densities(X, y)))
+
+    def log_densities(self, X: Any, y: Any) -> AnyNDArray:
+        """
+        Compute the log probability of the label of each row, [N].
+
+        :param X: Inputs, [N, D].
+        :param y: Labels, [N], all among ``classes_``.
+        :raises ValueError: If an argument is not as said here.
+        """
         probability, y = self.predict_proba(X), column_or_1d(y)
         check_consistent_length(probability, y)
         place = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
@@ -105,7 +119,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 f"y: got labels that are none of {list(self.classes_)}, expected these. Leave out"
                 " rows of other classes."
             )
-        return float(np.mean(np.log(probability[np.arange(len(y)), place])))
+        own: AnyNDArray = np.log(probability[np.arange(len(y)), place])
+        return own
 
     def _make_likelihood(self) -> Likelihood:
         num_classes = len(self.classes_)
@@ -124,4 +139,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         kernel, likelihood, points = parts
-        return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+        return PEPClassification(
+            data, kernel, likelihood, points, alpha=alpha, tolerance=SITES_TOLERANCE
+        )

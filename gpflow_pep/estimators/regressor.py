@@ -57,6 +57,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     :param standardize: Whether the model takes inputs, and targets other than counts, standardised.
         Everything that goes in and comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
+    :param max_seconds: The most seconds of L-BFGS, without compilation; None: any number.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
         where there are more than 100 000 rows.
     :param random_state: A seed or generator of random numbers, for inducing points and batches.
@@ -64,8 +65,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``model_``, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``,
-    ``alpha_scores_`` (of several, nats a row), ``n_iter_``, ``n_features_in_``,
-    ``feature_names_in_``.
+    ``alpha_scores_`` (of several, nats a row), ``n_iter_``, ``record_`` (of
+    :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded),
+    ``n_features_in_``, ``feature_names_in_``.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         neighbours: int = 0,
         standardize: bool = True,
         max_iterations: int = 1000,
+        max_seconds: float | None = None,
         batch_size: int | str | None = "auto",
         random_state: Any = None,
         warm_start: bool = False,
@@ -92,6 +95,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             inducing=inducing,
             standardize=standardize,
             max_iterations=max_iterations,
+            max_seconds=max_seconds,
             batch_size=batch_size,
             random_state=random_state,
             warm_start=warm_start,
@@ -204,6 +208,16 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :param y: Targets, [N].
         :raises ValueError: If an argument is not as said here.
         """
+        return float(np.mean(self.log_densities(X, y)))
+
+    def log_densities(self, X: Any, y: Any) -> AnyNDArray:
+        """
+        Compute the log predictive density of each row, [N]; see :meth:`log_score`.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N].
+        :raises ValueError: If an argument is not as said here.
+        """
         X = self._inputs(X)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64))
         check_consistent_length(X, y)
@@ -218,7 +232,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
                 ).numpy()
             )
             start += len(rows)
-        return float(np.mean(np.concatenate(parts)) - np.log(self._units()[0]))
+        densities: AnyNDArray = np.concatenate(parts).reshape(len(y)) - np.log(self._units()[0])
+        return densities
 
     def _make_likelihood(self) -> Likelihood:
         arguments = (NOISE_VARIANCE,) if self.likelihood == "gaussian" else ()

@@ -15,9 +15,3 @@ def folder_from_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def from_csv(folder_from_csv: Path) -> FromCsv:
     return run_from_csv(folder_from_csv)
-
-
-@pytest.fixture
-def exported(from_csv: FromCsv) -> str:
-    """The SavedModel of alpha 0.5."""
-    return str(from_csv.out / "saved_model")

@@ -2,9 +2,12 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,12 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from compare.small_comparison import (
-    CLASSES,
     FromCsv,
     run,
-    small_classes,
     small_classification,
     small_comparison,
-    write_small,
+    small_table,
+    write_messy,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
@@ -27,12 +29,13 @@ from rich.console import Console
 import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
-from gpflow_pep.compare import Comparison, Progress, cli, report
-from gpflow_pep.compare.saving import load_model
+from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
+from gpflow_pep.estimators import load_estimator
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
-    monkeypatch.setattr(gpflow_pep.compare.run, "compare", compare)
+    small_comparison()  # which is trained by what is replaced
+    monkeypatch.setattr(gpflow_pep.compare.run, "compare_table", compare)
 
 
 def leave_out_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,196 +43,212 @@ def leave_out_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "write_report", lambda *_, **__: [])
 
 
-def leave_out_the_saved_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "export_saved_model", lambda *_: None)
-
-
-def test_compare_from_csv_to_trained_model(from_csv: FromCsv) -> None:
-    data, out, comparison, result = from_csv
-    assert "dropped the constant column(s) site" in result.stderr
+def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
+    _, out, result = from_csv
+    for said in (
+        "Read 40 rows of 5 columns (sep ';', decimal ',', encoding 'cp1252').",
+        "Note: Dropped column 'Unnamed: 0': it numbers the rows",
+        "Note: Dropped column 'site': it is Zürich in every row.",
+        "Note: Column 'time' has no value in 1 of 40 rows.",
+        "Target 'load': a number. 2 inputs, 40 rows.",
+        "1/3 mean, split 1 of 1: 0 steps",
+    ):
+        assert said in result.stderr
     assert "Traceback" not in result.stderr
 
-    expected = small_comparison()
-    fit = next(fit for fit in expected.results if fit.alpha == 0.5)
-    # The same seed, the same result.
-    assert comparison.results[0]._replace(seconds=0.0) == fit._replace(seconds=0.0)
-    metrics = pd.read_csv(out / "metrics.csv")
-    assert list(metrics["alpha"]) == [0.5]
-    assert list(metrics["best"]) == [True]
-    for field in ("log_z", "smse", "smll", "coverage"):
-        value = {"log_z": fit.log_z, **fit.scores}[field]
-        assert_allclose(metrics[field], [value], rtol=1e-9)
-    assert f"{fit.scores['smll']:.4f}" in result.stdout
-
+    metrics = pd.read_csv(out / "metrics.csv", index_col="model")
+    assert list(metrics.index) == ["mean", "alpha 0.5"]
+    assert metrics.loc["alpha 0.5", "verdict"] == "best"
+    folds = pd.read_csv(out / "folds.csv", index_col="model")
+    for score in ("nlpd", "rmse", "coverage"):
+        assert_allclose(metrics[score], folds[score])
+    assert f"{metrics.loc['alpha 0.5', 'nlpd']:.3f}" in result.stdout
     predictions = pd.read_csv(out / "predictions.csv")
-    table = pd.read_csv(data)
-    assert_array_equal(predictions["true"], table["load"][predictions["row"]])
-    mean, variance = load_model(out / "model").predict(table[["time"]].loc[predictions["row"]])
-    assert_allclose(predictions["mean"], mean[:, 0], rtol=1e-10)
-    assert_allclose(predictions["sd"], np.sqrt(variance[:, 0]), rtol=1e-10)
-    assert_allclose(
-        predictions["upper_90"] - predictions["lower_90"], 2 * 1.6448536 * predictions["sd"], 1e-7
+    assert_array_equal(predictions["true"], small_table()["load"][predictions["row"]])
+    assert_allclose(folds.loc["alpha 0.5", "nlpd"], -predictions["log_density"].mean())
+
+    files = (out / "files.txt").read_text().splitlines()
+    assert {name.split("/")[0] for name in files} == {
+        "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
+        "predictions.png", "relevance.png", "training.png", "model", "saved_model",
+    }  # fmt: skip
+    assert sorted(files) == sorted(
+        path.relative_to(out).as_posix()
+        for path in out.rglob("*")
+        if path.is_file() and path.name != "files.txt"
     )
 
-    named = {Path(line.strip()) for line in result.stdout.split("Wrote\n")[1].splitlines()}
-    assert named == {
-        out / name
-        for name in (
-            "metrics.csv", "predictions.csv", "metrics.png", "predictions.png", "fit.png",
-            "model", "saved_model",
-        )
-    }  # fmt: skip
-    assert all(path.exists() for path in named)
 
-
-@pytest.mark.slow  # `make demo` goes the same way
-def test_classification_from_csv_to_trained_model(tmp_path: Path) -> None:
-    dataset, out = small_classes(3), tmp_path / "out"
-    table = pd.DataFrame(dataset.X, columns=dataset.feature_names)
-    table["mail"] = np.array(CLASSES)[dataset.Y[:, 0].astype(int)]
-    table.to_csv(tmp_path / "data.csv", index=False)
+def test_predictions_of_a_table_in_another_order(from_csv: FromCsv, tmp_path: Path) -> None:
+    data, out, _ = from_csv
+    table = read_table(data)
+    new = table[["kind", "load", "time", "site"]].iloc[::-1]
+    new.to_csv(tmp_path / "new.csv", index=False)
     result = run(
-        "compare", tmp_path / "data.csv", "--target", "mail", "--alphas", "0.5", "--inducing", 5,
-        "--max-iterations", 6, "--seed", 1, "--out", out,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "Task: classification of 3 classes, to judge by 'mail'" in result.stderr
-    assert "Target 'mail' (3 classes), 2 inputs" in result.stdout
-
-    (expected,) = small_classification(3).results
-    metrics = pd.read_csv(out / "metrics.csv")
-    for field in ("error_rate", "nlpd", "ece"):
-        assert_allclose(metrics[field], [expected.scores[field]], rtol=1e-9)
-    predictions = pd.read_csv(out / "predictions.csv")
-    assert_array_equal(predictions["true"], table["mail"][predictions["row"]])
-    fitted = load_model(out / "model")
-    probability = fitted.predict(dataset.X[predictions["row"]]).probability
-    columns = [f"p({name})" for name in CLASSES]
-    assert_allclose(predictions[columns], probability, rtol=1e-10)
-    saved = tf.saved_model.load(str(out / "saved_model"))
-    served = saved.predict_y(tf.constant(dataset.X[predictions["row"]]))
-    assert_allclose(served.probability, probability, rtol=1e-9)
-    assert {path.name for path in out.iterdir()} == {
-        "metrics.csv", "predictions.csv", "metrics.png", "reliability.png", "model", "saved_model",
-    }  # fmt: skip
-
-
-@pytest.mark.slow  # `make demo` calls them too
-@pytest.mark.parametrize("example, target", [("breast-cancer", "diagnosis"), ("wine", "cultivar")])
-def test_examples_of_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str, target: str
-) -> None:
-    seen = []
-    leave_out_the_report(monkeypatch)
-    replace_compare(
-        monkeypatch, lambda dataset, **_: seen.append(dataset) or small_classification(2)
+        "predict",
+        out / "model",
+        tmp_path / "new.csv",
+        "--keep",
+        "load",
+        "--out",
+        tmp_path / "p.csv",
     )
-    result = run("compare", "--example", example, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert seen[0].target_name == target and len(seen[0].classes) >= 2
-    assert "Task:" not in result.stderr
+    predictions = pd.read_csv(tmp_path / "p.csv")
+    assert list(predictions) == ["row", "load", "mean", "sd", "lower_90", "upper_90"]
+    assert_array_equal(predictions["row"], np.arange(40))
+    model = load_estimator(out / "model")
+    mean, sd = model.predict(table[list(model.feature_names_in_)], return_std=True)
+    assert_allclose(predictions["mean"], mean[::-1])
+    assert_allclose(predictions["sd"], sd[::-1])
+    assert_array_equal(predictions["load"], table["load"][::-1])
 
 
-def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grades: whole numbers, that may be either."""
-    rows = "".join(f"{i},{i % 3}\n" for i in range(12))
-    (tmp_path / "data.csv").write_text("x,grade\n" + rows)
-    seen = []
+def test_predictions_of_classes() -> None:
+    from gpflow_pep.compare.held_out import predict_table
+
+    model = small_classification().model
+    assert model is not None
+    table = pd.DataFrame({"width": [3.0, 4.0], "mail": ["?", "?"], "length": [10.0, 40.0]})
+    found = predict_table(model, table)
+    assert list(found) == ["predicted", "p(ham)", "p(spam)", "p(toast)"]
+    assert_allclose(found.iloc[:, 1:], model.predict_proba(table[["length", "width"]]))
+    assert list(found["predicted"]) == list(model.predict(table[["length", "width"]]))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda a: [*a[:1], "nowhere.csv", *a[2:]], "nowhere.csv does not exist"),
+        (lambda a: [*a, "--keep", "price"], "no column 'price' to keep"),
+        (lambda a: [*a[:3], "{folder}/none/p.csv"], "cannot write"),
+        (lambda a: [a[0], "{folder}/other.csv", *a[2:]], "the table has no column 'kind'"),
+        (lambda a: ["{folder}", *a[1:]], "model.json"),
+    ],
+)
+def test_predictions_that_cannot_be_made(
+    from_csv: FromCsv, tmp_path: Path, change: Any, message: str
+) -> None:
+    (tmp_path / "other.csv").write_text("time,load\n" + "101.5,3\n" * 3)
+    arguments = [str(from_csv.out / "model"), str(from_csv.data), "--out", str(tmp_path / "p.csv")]
+    arguments = [part.replace("{folder}", str(tmp_path)) for part in change(arguments)]
+    result = run("predict", *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_an_earlier_run_is_replaced_and_nothing_else(
+    from_csv: FromCsv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(from_csv.out, out)
+    (out / "notes.txt").write_text("mine")
     leave_out_the_report(monkeypatch)
-    replace_compare(monkeypatch, lambda dataset, **_: seen.append(dataset) or small_comparison())
-    arguments = ("compare", tmp_path / "data.csv", "--target", "grade", "--out", tmp_path / "out")
-    result = run(*arguments, "--task", "regression")
-    assert result.exit_code == 0, result.output
-    assert "Task:" not in result.stderr
-    assert "or --task regression" in run(*arguments).stderr
-    assert [dataset.classes for dataset in seen] == [(), ("0", "1", "2")]
+    replace_compare(monkeypatch, lambda *_: small_comparison())
+    assert run("compare", "--out", out).exit_code == 0
+    assert [path.name for path in out.iterdir()] == ["notes.txt"]
+
+    (out / "model").mkdir()
+    (out / "model" / "weights.txt").write_text("mine")
+    replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
+    result = run("compare", "--out", out)
+    assert result.exit_code == 2
+    assert "has model/weights.txt, which no earlier run has written" in result.stderr
+    assert (out / "model" / "weights.txt").read_text() == "mine"
 
 
-def test_diabetes_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {}
+def test_scores_are_written_as_fits_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = small_comparison().fits[:2]
+    seen = []
 
-    def record(dataset: Any, **options: Any) -> Comparison:
-        seen.update(options, dataset=dataset)
+    def compare(*arguments: Any) -> Comparison:
+        for number, fit in enumerate(fits, start=1):
+            arguments[-1](Progress(number, 9, "", fit))
+            seen.append(list(pd.read_csv(tmp_path / "folds.csv")["model"]))
         return small_comparison()
 
     leave_out_the_report(monkeypatch)
-    replace_compare(monkeypatch, record)
-    result = run("compare", "--out", tmp_path)
+    replace_compare(monkeypatch, compare)
+    assert run("compare", "--out", tmp_path).exit_code == 0
+    assert seen == [["mean"], ["mean", "exact GP"]]
+
+
+def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers may be counts or classes."""
+    rows = "".join(f"{i / 2},{i % 3}\n" for i in range(15))
+    (tmp_path / "data.csv").write_text("x,grade\n" + rows)
+    seen: list[Any] = []
+    leave_out_the_report(monkeypatch)
+    replace_compare(monkeypatch, lambda data, *_: seen.append(data) or small_comparison())
+    arguments = ("compare", tmp_path / "data.csv", "--target", "grade", "--out", tmp_path / "out")
+    assert "(--task classification)" in run(*arguments).stderr
+    result = run(*arguments, "--task", "classification")
+    assert "Target 'grade': one of 3 classes." in result.stderr
+    assert [data.kind for data in seen] == ["numbers", "classes"]
+
+
+@pytest.mark.parametrize(
+    "name, target, classes",
+    [("diabetes", "progression", 1), ("chirp", "signal", 1), ("breast-cancer", "diagnosis", 2),
+     ("wine", "cultivar", 3)],
+)  # fmt: skip
+def test_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str, classes: int
+) -> None:
+    seen: list[Any] = []
+    leave_out_the_report(monkeypatch)
+    replace_compare(monkeypatch, lambda *told: seen.extend(told) or small_comparison())
+    result = run("compare", "--example", name, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert seen["dataset"].target_name == "progression"
-    assert seen["alphas"] == (0.0, 0.5, 1.0)
-    best = small_comparison().best
-    assert best is not None
-    (marked,) = [line for line in result.stdout.splitlines() if "*" in line and "│" in line]
-    assert f"{best.scores['smll']:.4f}" in marked
-    for fit in small_comparison().results:
-        warned = f"the fit at alpha {fit.alpha:g} did not converge in" in result.stderr
-        assert warned is not fit.converged
+    data, settings, _ = seen
+    assert data.y.name == target and gpflow_pep.compare.run.num_classes_of(data) == classes
+    assert len(data.X) > 100 and not data.X.isna().any(axis=None)
+    assert settings.alphas == (0.0, 0.5, 1.0) and settings.parts() == ("fold", 5, 0.2)
 
 
-def with_failures(count: int) -> Comparison:
+def with_failures(*names: str) -> Comparison:
     comparison = small_comparison()
-    results = tuple(
+    fits = [
         fit._replace(
             scores=dict.fromkeys(fit.scores, np.nan), converged=False, message="it was too hard"
         )
-        if i < count
+        if fit.model in names
         else fit
-        for i, fit in enumerate(comparison.results)
-    )
-    models = {fit.alpha: comparison.models[fit.alpha] for fit in results if not fit.failed}
-    return Comparison(comparison.dataset, comparison.split, results, models)
+        for fit in comparison.fits
+    ]
+    held_out = {name: t for name, t in comparison.held_out.items() if name not in names}
+    best = next((n for n in ("alpha 1", "alpha 0") if n not in names), None)
+    changes = {"fits": fits, "held_out": held_out, "best": best}
+    return replace(comparison, **changes, **({} if best else {"model": None, "final": None}))
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("names", [("alpha 1",), ("alpha 1", "alpha 0")])
 def test_exit_code_1_if_a_fit_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
-    leave_out_the_saved_model(monkeypatch)
     monkeypatch.setattr(report, "figures_of", lambda comparison: {})
-    replace_compare(monkeypatch, lambda *_, **__: with_failures(count))
+    replace_compare(monkeypatch, lambda *_: with_failures(*names))
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
-    assert "Error: the fit at alpha 1 failed: it was too hard" in result.stderr
-    assert result.stderr.count("Error:") == count
-    assert result.stdout.count("failed") == count
-    assert (tmp_path / "metrics.csv").exists()
-    # Without any usable fit there is no best model to write.
-    assert (tmp_path / "model").exists() is (count < 3)
+    assert "Warning: alpha 1: 2 of 2 fits failed: it was too hard" in result.stderr
+    assert result.stdout.count("2 failed") == len(names)
+    for name in ("metrics.csv", "report.html"):
+        assert (tmp_path / name).exists()
+    # Without any usable power there is no best model to write.
+    assert (tmp_path / "model").exists() is (len(names) == 1)
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_out_the_saved_model(monkeypatch)
-    monkeypatch.setattr(plotting, "find_spec", lambda name: None)
-    replace_compare(monkeypatch, lambda *_, **__: small_comparison())
+    monkeypatch.setattr(plotting, "available", lambda: False)
+    monkeypatch.setattr(report, "save_estimator", lambda *_: None)
+    replace_compare(monkeypatch, lambda *_: small_comparison())
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "Warning: matplotlib is not installed" in result.stderr
     assert "gpflow_pep[plots]" in result.stderr
     assert list(tmp_path.glob("*.png")) == []
-    assert (tmp_path / "model").exists()
-
-
-def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any, **__: Any) -> Comparison:
-        raise KeyboardInterrupt
-
-    replace_compare(monkeypatch, interrupt)
-    result = run("compare", "--out", tmp_path)
-    assert result.exit_code == 130
-    assert result.stderr == "Interrupted; nothing more is written.\n"
-
-
-def test_folder_that_may_not_be_replaced_costs_no_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_compare(monkeypatch, lambda *_, **__: pytest.fail("trained"))
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "notes.txt").write_text("mine")
-    result = run("compare", "--out", tmp_path)
-    assert result.exit_code == 2
-    assert "has notes.txt, expected model.json and arrays.npz" in result.stderr
-    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
+    assert "<img" not in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -237,29 +256,34 @@ def test_folder_that_may_not_be_replaced_costs_no_training(
     [
         (["{data}"], "expected both or neither: name the column"),
         (["--target", "load"], "expected both or neither: name the column"),
-        (["{data}", "--target", "price"], "no column 'price', its columns are load, time, site"),
-        (["nowhere.csv", "--target", "load"], "nowhere.csv does not exist, expected a CSV file"),
+        (["{data}", "--target", "price"], "target: got 'price', expected one of the columns"),
+        (["{data}", "--target", "load", "--drop", "price"], "drop: got 'price'"),
+        (["{data}", "--target", "load", "--sep", ","], "line 2: got"),
+        (["{data}", "--target", "load", "--encoding", "utf-8"], "is not in the encoding utf-8"),
+        (["nowhere.csv", "--target", "load"], "nowhere.csv does not exist, expected a table"),
         (["--alphas", "0,half"], "got '0,half', expected numbers separated by commas"),
-        (["--alphas", "0,1.5"], "got alphas [0.0, 1.5], expected one or more numbers in [0, 1]"),
-        (["--alphas", "1,1"], "expected different ones: name each only once"),
+        (["--alphas", "0,1.5"], "got [0.0, 1.5], expected one or more numbers in [0, 1]"),
         (["--inducing", "0"], "'--inducing': 0 is not in the range"),
-        (["{data}", "--target", "load", "--inducing", "50"], "got 50 inducing points for 32"),
+        (["--folds", "1"], "'--folds': 1 is not in the range"),
+        (["--folds", "400"], "folds: got 400 for 442 rows"),
+        (["--folds", "3", "--splits", "2"], "expected one of them: folds hold out every row once"),
         (["--test-fraction", "1"], "'--test-fraction': 1.0 is not in the range"),
-        (["--max-iterations", "0"], "'--max-iterations': 0 is not in the range"),
+        (["--minutes", "0"], "'--minutes': 0.0 is not in the range"),
+        (["--neighbours", "3", "--example", "wine"], "neighbours: got 3, expected 0"),
+        (["--likelihood", "poisson", "--example", "wine"], "likelihood of classes: got 'poisson'"),
         (["--out", "{data}"], "is a file"),
-        (["--out", "{data}/below"], "cannot make the folder"),
+        (["--out", "{data}/below"], "cannot write the folder"),
         (["--task", "regression"], "--task regression without DATA, expected none"),
         (["{data}", "--target", "load", "--example", "wine"], "expected one of them"),
-        (["--example", "iris"], "'iris' is not one of 'diabetes', 'breast-cancer', 'wine'"),
-        (["{data}", "--target", "load", "--task", "classification"], "has 1 row(s), expected at"),
+        (["--example", "iris"], "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
     ],
-)  # fmt: skip
-@pytest.mark.filterwarnings("ignore:.*dropped the constant column:UserWarning")
+)
 def test_bad_usage_is_one_error_line_and_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    data = str(write_small(tmp_path / "data.csv"))
+    replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
+    data = str(write_messy(tmp_path / "data.csv"))
     result = run("compare", *(argument.format(data=data) for argument in arguments))
     assert result.exit_code == 2, result.output
     last = result.stderr.splitlines()[-1]
@@ -277,57 +301,77 @@ def test_version_and_help() -> None:
         assert "sparse approximation is right for my data" in result.stdout
 
 
+# Lines: what needs no TensorFlow; a SavedModel, which needs TensorFlow alone; and a fit that
+# computes for a minute in one call of TensorFlow, which Ctrl-C is to end at once.
 PROCESS = """
 import os, sys
 from gpflow_pep.compare import cli
 
-class Chatter:
-    def find_spec(name, path=None, target=None):
-        if name == "gpflow":
-            os.write(2, b"chatter")
-
-saved_model, data = sys.argv[1:]
-print("tensorflow" in sys.modules)
+saved_model, data, out = sys.argv[1:]
+try:
+    cli.main(["compare", data, "--target", "nothing", "--out", out], standalone_mode=False)
+except cli.BadInput as error:
+    print("tensorflow" in sys.modules, error.message)
 with cli._quiet_tensorflow():
     import tensorflow as tf
-del os.environ[cli.LOG_LEVEL]
 predictor = tf.saved_model.load(saved_model)
-mean, variance = predictor.predict_y(tf.constant([[101.5]], tf.float64))
+mean, variance = predictor.predict_y(tf.constant([[101.5, 0.0, 1.0, 0.0]], tf.float64))
 print(*sorted(name for name in sys.modules if name.startswith("gpflow")))
 print(repr(float(mean[0, 0])), repr(float(variance[0, 0])))
-sys.meta_path.insert(0, Chatter)
-cli.main(["compare", data, "--target", "y"])
+
+@tf.function
+def endless(x):
+    return tf.while_loop(lambda x: x < 1e12, lambda x: [x + 1.0], [x])
+
+from gpflow_pep.estimators import PEPRegressor
+def fit(self, X, y):
+    print("computing", flush=True)
+    endless(tf.constant(0.0, tf.float64))
+PEPRegressor.fit = fit
+cli.main(["compare", data, "--target", "load", "--no-baselines", "--out", out])
 """
 
 
-def test_in_a_process_of_its_own(tmp_path: Path, exported: str) -> None:
-    """
-    The help needs no TensorFlow; a SavedModel needs TensorFlow alone; and bad data are one line,
-    with nothing of TensorFlow's, nor of what the command imports after it.
-    """
-    (tmp_path / "data.csv").write_text("x,y\none,1\n")
-    environment = {
-        name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
-    }
-    run = subprocess.run(
-        [sys.executable, "-c", PROCESS, exported, str(tmp_path / "data.csv")],
-        capture_output=True, text=True, timeout=120, check=False, env=environment,
+def test_in_a_process_of_its_own(tmp_path: Path, from_csv: FromCsv) -> None:
+    environment = {n: value for n, value in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    saved_model, out = from_csv.out / "saved_model", tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROCESS, str(saved_model), str(from_csv.data), str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         cwd=Path(gpflow_pep.__file__).parents[1],
     )  # fmt: skip
-    assert run.returncode == 2, run.stderr
-    of_the_help, of_the_model, numbers = run.stdout.splitlines()
-    assert of_the_help == "False"
-    # Those of the command line, none of which imports TensorFlow.
-    assert of_the_model == "gpflow_pep gpflow_pep.compare gpflow_pep.compare.cli"
-    expected = small_comparison().models[0.5].predict(np.array([[101.5]]))
-    assert_allclose(
-        [float(word) for word in numbers.split()],
-        [expected.mean[0, 0], expected.variance[0, 0]],
-        rtol=1e-11,
-    )
-    (line,) = run.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert "column 'x'" in line
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.strip())
+        if line == "computing\n":
+            break
+    time.sleep(1.0)  # so that it is in TensorFlow
+    began = time.perf_counter()
+    process.send_signal(subprocess.signal.SIGINT)  # type: ignore[attr-defined]
+    _, errors = process.communicate(timeout=60)
+    seconds = time.perf_counter() - began
+    assert process.returncode == 130, errors
+    assert seconds < 2.0
+    assert errors.splitlines()[-1] == f"Interrupted. Scores of the fits that ended are in {out}."
+    assert list(pd.read_csv(out / "folds.csv")["model"]) == ["mean"]
+
+    mistake, modules, numbers, computing = lines
+    assert mistake.startswith("False target: got 'nothing'")  # before TensorFlow was there
+    assert "gpflow" not in modules.split() and "gpflow_pep.estimators" not in modules.split()
+    assert computing == "computing"
+    model = load_estimator(from_csv.out / "model")
+    inputs = np.array([[101.5, 0.0, 1.0, 0.0]])
+    mean, sd = model[-1].predict(inputs, return_std=True)
+    assert_allclose([float(word) for word in numbers.split()], [mean[0], sd[0] ** 2], rtol=1e-8)
+
+
+def test_saved_model_in_this_process(from_csv: FromCsv) -> None:
+    predictor = tf.saved_model.load(str(from_csv.out / "saved_model"))
+    model, table = load_estimator(from_csv.out / "model"), read_table(from_csv.data)
+    inputs = model[:-1].transform(table[list(model.feature_names_in_)])
+    mean, _ = predictor.predict_y(tf.constant(inputs))
+    assert_allclose(mean[:, 0], model[-1].predict(inputs), rtol=1e-8)
 
 
 def test_tensorflow_messages_are_shown_if_loading_fails(
@@ -361,14 +405,13 @@ def test_log_level_of_the_user_is_respected(
 def test_progress(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=80)
-    result = small_comparison().results[0]._replace(iterations=2, seconds=3.21)
-    with cli._progress(console, max_iterations=10) as show:
-        show(Progress(0.25, 1, None))
-        show(Progress(0.25, 2, None))
-        show(Progress(0.25, 2, result))
+    fit = Fit("alpha 0.25", 1, {}, 0.0, 3.21, 2, True, "")
+    with cli._progress(console) as show:
+        show(Progress(4, 7, "alpha 0.25, fold 1 of 2"))
+        show(Progress(4, 7, "alpha 0.25, fold 1 of 2", fit))
     written = file.getvalue() if terminal else capsys.readouterr().err
-    assert "alpha 0.25" in written
-    assert "2 iterations" in written
+    assert "alpha 0.25, fold 1 of 2" in written
+    assert "4/7" in written
     assert ("━" in written) is terminal
     if not terminal:
-        assert written == "alpha 0.25: 2 iterations, 3.2 s\n"
+        assert written == "4/7 alpha 0.25, fold 1 of 2: 2 steps, 3.2 s\n"

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from helpers import assert_close, load_example, regression_problem
 
-from gpflow_pep.compare.datasets import Dataset
-
 PROBLEM = regression_problem(num_data=14)
 LABELS = (PROBLEM.Y > 0.4).astype(float)
 
@@ -41,7 +39,7 @@ def test_titsias() -> None:
 
 def test_split_and_rows() -> None:
     example = load_example("data_sets.py")
-    dataset = Dataset(PROBLEM.X, PROBLEM.Y, ("a", "b"), "y")
+    dataset = example.Dataset(PROBLEM.X, PROBLEM.Y)
     problem = example.random_split(dataset, 0.3, 0)
     (X, Y), (Xnew, _) = problem
     assert len(X) == 9 and len(Xnew) == 5

@@ -1,0 +1,258 @@
+"""Draw the pictures of the gallery, docs/plotting.rst.
+
+    python examples/gallery.py [--out DIRECTORY] [--only NAME ...]
+
+Each function draws one, into ``gallery_NAME.png``. Data are scikit-learn's or generated.
+"""
+
+import argparse
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+from sklearn.datasets import load_diabetes, load_digits, make_moons
+from sklearn.model_selection import cross_val_score, train_test_split
+
+import gpflow_pep as pep
+from gpflow_pep import plotting
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+
+#: Pixels for each inch: sharp enough, and small files.
+DPI = 90
+
+
+@cache
+def diabetes() -> Any:
+    """A table of 442 rows, split, and a model of it."""
+    X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    X, X_test, y, y_test = train_test_split(X, y, test_size=0.4, random_state=0)
+    model = PEPRegressor(num_inducing=30, random_state=0).fit(X, y)
+    return model, X_test, y_test
+
+
+@cache
+def many_rows() -> Any:
+    """40 000 rows, and a model that saw 1000 others."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (41_000, 2))
+    y = 2.0 * np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_t(4, len(X))
+    model = PEPRegressor(num_inducing=60, random_state=0, max_iterations=200)
+    model.fit(X[40_000:], y[40_000:])
+    return model, X[:40_000], y[:40_000]
+
+
+@cache
+def moons() -> Any:
+    """Two classes in the plane, and a model with blurred inducing points."""
+    X, y = make_moons(300, noise=0.25, random_state=0)
+    model = pep.selection.saspa(
+        (X, y[:, None].astype(float)),
+        gpflow.kernels.SquaredExponential(lengthscales=[1.0, 1.0]),
+        gpflow.likelihoods.Bernoulli(),
+        8,
+        seed=0,
+    )
+    infos: list[Any] = []
+    record = pep.training.maximise(
+        model,
+        max_iterations=80,
+        progress=False,
+        callback=lambda step: infos.append(model.last_inference),
+    )
+    return model, X, y, record, infos
+
+
+@cache
+def digits() -> Any:
+    """Handwritten digits, and a model of ten classes."""
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, train_size=600, random_state=0)
+    model = PEPClassifier(num_inducing=40, likelihood="softmax", random_state=0, max_iterations=60)
+    return model.fit(X, y), X_test, y_test
+
+
+@cache
+def snake() -> Any:
+    """A curve with noise, its rows in two groups with a gap between."""
+    rng = np.random.default_rng(3)
+    X = np.sort(np.concatenate([rng.uniform(0.0, 4.0, 70), rng.uniform(6.0, 10.0, 70)]))[:, None]
+    Y = np.sin(1.6 * X) + 0.25 * X + 0.2 * rng.standard_normal(X.shape)
+    return X, Y
+
+
+def few(ax: Any) -> None:
+    model, X, y = diabetes()
+    mean, std = model.predict(X, return_std=True)
+    plotting.predicted_against_actual(y, mean, std, ax=ax)
+
+
+def many(ax: Any) -> None:
+    model, X, y = many_rows()
+    mean, std = model.predict(X, return_std=True)
+    plotting.predicted_against_actual(y, mean, std, ax=ax)
+
+
+def residuals(ax: Any) -> None:
+    model, X, y = many_rows()
+    mean, std = model.predict(X, return_std=True)
+    plotting.residuals(y, mean, std, ax=ax)
+
+
+def residuals_few(ax: Any) -> None:
+    model, X, y = diabetes()
+    plotting.residuals(y, *model.predict(X, return_std=True), ax=ax)
+
+
+def pit(ax: Any) -> None:
+    model, X, y = many_rows()
+    mean, std = model.predict(X, return_std=True)
+    plotting.pit_histogram(pep.metrics.pit(y, mean, std**2), ax=ax)
+
+
+def leave_one_out(ax: Any) -> None:
+    X, Y = snake()
+    Y = Y.copy()
+    Y[[20, 100]] += 2.0  # two rows that do not belong
+    found = {}
+    for name, likelihood in {
+        "Gaussian": gpflow.likelihoods.Gaussian(0.1),
+        "Student t": gpflow.likelihoods.StudentT(0.2),
+    }.items():
+        kernel = gpflow.kernels.SquaredExponential()
+        model = pep.PEP((X, Y), kernel, likelihood, X[::10], alpha=0.5)
+        pep.training.maximise(model, max_iterations=60, progress=False)
+        found[name] = model.loo_log_density()
+    plotting.leave_one_out(found, ax=ax)
+
+
+def regression(ax: Any) -> None:
+    X, Y = snake()
+    Z = pep.selection.kmeans(X, 9, seed=0)
+    model = pep.PEPRegression((X, Y), gpflow.kernels.SquaredExponential(), Z, alpha=0.5)
+    pep.training.maximise(model, progress=False)
+    x = np.linspace(-0.5, 10.5, 300)
+    mean, variance = model.predict_y(x[:, None])
+    plotting.regression_1d(
+        x,
+        mean,
+        np.sqrt(variance),
+        data={"training rows": (X, Y)},
+        inducing=plotting.inducing_points_of(model)[0],
+        ax=ax,
+    )
+
+
+def boundary(ax: Any) -> None:
+    model, X, y, _, _ = moons()
+    plotting.decision_boundary(X, y, model, names=["upper moon", "lower moon"], ax=ax)
+
+
+def boundary_of_three(ax: Any) -> None:
+    rng = np.random.default_rng(1)
+    centres = np.array([[0.0, 0.0], [2.5, 0.5], [1.0, 2.4]])
+    labels = np.repeat(["ash", "birch", "cedar"], 60)
+    X = np.repeat(centres, 60, axis=0) + 0.7 * rng.standard_normal((180, 2))
+    model = PEPClassifier(num_inducing=12, random_state=0, max_iterations=60).fit(X, labels)
+    plotting.decision_boundary(X, labels, model, ax=ax)
+
+
+def inducing(ax: Any) -> None:
+    model, X, _, _, _ = moons()
+    plotting.inducing_points(plotting.inducing_points_of(model), X, ax=ax)
+
+
+def reliability(ax: Any) -> None:
+    model, X, y = digits()
+    plotting.reliability(y, model.predict_proba(X), ax=ax)
+
+
+def confusion(ax: Any) -> None:
+    model, X, y = digits()
+    names = ["nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    plotting.confusion_matrix(y, model.predict(X), names, ax=ax)
+
+
+def relevance(ax: Any) -> None:
+    model, _, _ = diabetes()
+    plotting.relevance(model, ax=ax)
+
+
+def relevance_of_sum(ax: Any) -> None:
+    kernel = gpflow.kernels.SquaredExponential(
+        lengthscales=[0.5, 2.0, 1.0], active_dims=[0, 1, 2]
+    ) + gpflow.kernels.Matern32(lengthscales=0.4, active_dims=[3])
+    plotting.relevance(kernel, ["age", "weight", "income", "month"], ax=ax)
+
+
+def objective(ax: Any) -> None:
+    X, Y = snake()
+    records = {}
+    for alpha in (0.0, 0.5, 1.0):
+        kernel = gpflow.kernels.SquaredExponential()
+        model = pep.PEPRegression((X, Y), kernel, X[::20], alpha=alpha)
+        records[f"alpha {alpha:g}"] = pep.training.maximise(model, starts=3, progress=False)
+    plotting.objective_trace(records, ax=ax)
+
+
+def sites(ax: Any) -> None:
+    *_, infos = moons()
+    plotting.site_trace(infos, ax=ax)
+
+
+def alphas(ax: Any) -> None:
+    powers = (0.0, 0.25, 0.5, 0.75, 1.0)
+    X, y = load_diabetes(return_X_y=True)
+    scores = [
+        cross_val_score(PEPRegressor(alpha=alpha, num_inducing=20, random_state=0), X, y)
+        for alpha in powers
+    ]
+    means, errors = np.mean(scores, axis=1), np.std(scores, axis=1, ddof=1) / np.sqrt(5)
+    best = powers[int(np.argmax(means))]
+    baselines = {"exact GP": (0.481, 0.025), "mean": -0.03}
+    plotting.alpha_sweep(
+        powers, means, errors, best=best, baselines=baselines, label="R², five folds", ax=ax
+    )
+
+
+#: Width and height in inches of each picture.
+PICTURES = {
+    few: (5.0, 5.0),
+    many: (5.0, 5.0),
+    residuals: (6.0, 4.2),
+    residuals_few: (6.0, 4.2),
+    pit: (6.0, 4.2),
+    leave_one_out: (6.0, 4.2),
+    regression: (7.0, 4.0),
+    boundary: (5.6, 5.0),
+    boundary_of_three: (5.6, 5.0),
+    inducing: (5.6, 4.2),
+    reliability: (5.0, 5.0),
+    confusion: (5.0, 4.6),
+    relevance: (5.5, 3.8),
+    relevance_of_sum: (5.5, 2.6),
+    objective: (6.0, 4.0),
+    sites: (6.0, 4.0),
+    alphas: (6.0, 4.0),
+}
+
+
+def main() -> None:
+    """Draw all, or some."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    parser.add_argument("--only", nargs="*", default=[draw.__name__ for draw in PICTURES])
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for draw, size in PICTURES.items():
+        if draw.__name__ in args.only:
+            figure = plotting.figure(*size)
+            draw(figure.subplots())
+            path = args.out / f"gallery_{draw.__name__}.png"
+            figure.savefig(path, dpi=DPI)
+            print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Tables turned into numbers, for all that takes arrays of them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from .formats import Format, read_cells
+
+#: In days. A cycle is one where the dates cover it twice, and their places in it differ.
+CYCLES = {"year": 365.2425, "day": 1.0}
+_MOST = 1e100
+_EPOCH = pd.Timestamp(0)
+
+
+class Encoding(NamedTuple):
+    """
+    What was learnt of a column.
+
+    :param missing: Whether a value was missing, so that a column says where one is.
+    :param median: What takes the place of a missing number or date.
+    :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine too.
+    :param categories: Of text, the values with a column each.
+    :param others: Whether there is a column for all other values.
+    """
+
+    missing: bool
+    median: float = 0.0
+    cycles: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    others: bool = False
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """
+    Turn columns of a table, found by name, into numbers: a scikit-learn transformer.
+
+    Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the year and of the
+    time of day where there are at least two years or days; text becomes a column of 0 and 1 for
+    each of the most frequent values, and one for the others. A missing number is replaced by the
+    median, and a column of 0 and 1 says where, for columns in which ``fit`` found some.
+
+    All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain numbers and
+    words, which can be saved and read whatever the version of scikit-learn. That is why it is not
+    made of scikit-learn's own transformers.
+
+    :param formats: How the cells of each column are read, :class:`~gpflow_pep.columns.Format` by
+        name. Other columns are refused.
+    :param max_categories: The most values of a text column that have a column of their own.
+    :param min_count: The fewest rows that such a value has.
+    """
+
+    encodings_: dict[str, Encoding]
+    feature_names_in_: npt.NDArray[np.object_]
+    n_features_in_: int
+
+    def __init__(
+        self, formats: dict[str, Format], *, max_categories: int = 20, min_count: int = 2
+    ) -> None:
+        self.formats = formats
+        self.max_categories = max_categories
+        self.min_count = min_count
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> "TableEncoder":
+        """
+        Learn medians and values.
+
+        :param X: A table with the columns of ``formats``, in any order, and no others.
+        :param y: Not used.
+        :raises ValueError: If the columns are others, or a cell cannot be read.
+        """
+        table = self._read(X)
+        return self.restore({name: self._learn(name, column) for name, column in table.items()})
+
+    def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
+        """
+        Take what another one learnt, in place of ``fit``.
+
+        :param encodings: Its ``encodings_``.
+        :raises ValueError: If they are not of the columns of ``formats``.
+        """
+        if list(encodings) != list(self.formats):
+            raise ValueError(
+                f"encodings: got those of {listed(encodings)}, expected {listed(self.formats)}. Use"
+                " those of an encoder of the same formats."
+            )
+        self.encodings_ = encodings
+        self.feature_names_in_ = np.array(list(self.formats), dtype=object)
+        self.n_features_in_ = len(self.formats)
+        return self
+
+    def transform(self, X: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """
+        Turn a table into numbers, [N, number of names].
+
+        :param X: A table with the columns that it was fitted on, in any order, and no others.
+        :raises ValueError: If the columns are others, or a cell cannot be read.
+        """
+        check_is_fitted(self)
+        parts = [
+            self._encode(name, column, self.encodings_[name])
+            for name, column in self._read(X).items()
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """
+        Give the names of the numbers.
+
+        :param input_features: Not used: the names are those of the columns.
+        """
+        check_is_fitted(self)
+        names = [name for column in self.formats for name in self._names(column)]
+        return np.array(names, dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "encodings_")
+
+    def _read(self, X: Any) -> "dict[str, pd.Series[Any]]":
+        X = as_table(X, "X")
+        given = list(X.columns)
+        absent = [name for name in self.formats if given.count(name) != 1]
+        if absent:
+            raise ValueError(
+                f"X: got no column (or more than one) {listed(absent)} among {listed(given)},"
+                f" expected the columns {listed(self.formats)} once each. Add or rename them."
+            )
+        foreign = [name for name in given if name not in self.formats]
+        if foreign:
+            raise ValueError(
+                f"X: got the columns {listed(foreign)}, expected {listed(self.formats)} and no"
+                " others. Choose them: X[list(model.feature_names_in_)]."
+            )
+        return {
+            name: check_cells(name, _in_days(read_cells(X[name], form)))
+            for name, form in self.formats.items()
+        }
+
+    def _learn(self, name: str, column: "pd.Series[Any]") -> Encoding:
+        missing = bool(column.isna().any())
+        kind = self.formats[name].kind
+        if kind == "text":
+            counts = column.value_counts()
+            frequent = counts[counts >= self.min_count].sort_index().nlargest(self.max_categories)
+            kept = tuple(sorted(frequent.index))
+            return Encoding(missing, categories=kept, others=len(kept) < len(counts))
+        values = column.dropna().to_numpy()
+        median = float(np.median(values)) if len(values) else 0.0
+        return Encoding(missing, median, _cycles(values) if kind == "date" else ())
+
+    def _encode(
+        self, name: str, column: "pd.Series[Any]", learnt: Encoding
+    ) -> npt.NDArray[np.float64]:
+        none = column.isna().to_numpy()
+        if self.formats[name].kind == "text":
+            words = column.to_numpy()
+            parts = [words == category for category in learnt.categories]
+            if learnt.others:
+                parts.append(~none & ~np.any([np.zeros(len(none), bool), *parts], axis=0))
+        else:
+            values = column.fillna(learnt.median).to_numpy()
+            angles = [2.0 * np.pi * values / CYCLES[cycle] for cycle in learnt.cycles]
+            parts = [values, *(wave(angle) for angle in angles for wave in (np.sin, np.cos))]
+        if learnt.missing:
+            parts.append(none)
+        return np.array(parts, dtype=np.float64).reshape(len(parts), len(none)).T
+
+    def _names(self, column: str) -> list[str]:
+        learnt = self.encodings_[column]
+        if self.formats[column].kind == "text":
+            names = [f"{column}={category}" for category in learnt.categories]
+            names += [f"{column}=(other)"] * learnt.others
+        else:
+            waves = [f"{wave} of {cycle}" for cycle in learnt.cycles for wave in ("sine", "cosine")]
+            names = [column, *(f"{column}: {wave}" for wave in waves)]
+        return [*names, *[f"{column} missing"] * learnt.missing]
+
+
+def as_table(frame: Any, what: str) -> pd.DataFrame:
+    """
+    Take a table of pandas or polars as one of pandas, with column names that are text.
+
+    :param frame: The table.
+    :param what: What it is, for messages.
+    :raises ValueError: If it is no table.
+    """
+    if hasattr(frame, "to_pandas"):
+        frame = frame.to_pandas()
+    if not isinstance(frame, pd.DataFrame):
+        raise ValueError(
+            f"{what}: got {type(frame).__name__}, expected a table: a pandas or polars DataFrame."
+            " Make one: pandas.DataFrame(values, columns=names)."
+        )
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
+def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """
+    Refuse numbers that are infinite or so large that their squares are.
+
+    :param name: Of the column.
+    :param column: As :func:`~gpflow_pep.columns.read_cells` gives it.
+    :raises ValueError: If there is one; it names the column and the row.
+    """
+    if column.dtype == np.float64:
+        large = (column.abs() > _MOST).to_numpy()
+        if large.any():
+            row = int(np.argmax(large))
+            raise ValueError(
+                f"column '{name}': got {column.iloc[row]} in row {row} (rows count from 0), and"
+                f" {int(large.sum())} such value(s) in all; expected finite numbers, below"
+                f" {_MOST:g} in size. Correct them, or leave the cells empty."
+            )
+    return column
+
+
+def _in_days(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return (column - _EPOCH) / pd.Timedelta(days=1)
+    return column
+
+
+def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
+    if not len(days):
+        return ()
+    return tuple(
+        name
+        for name, period in CYCLES.items()
+        if np.ptp(days) >= 2.0 * period and np.ptp(days % period) > 1e-6
+    )
+
+
+def listed(names: Any, most: int = 8) -> str:
+    """
+    Give names for a message.
+
+    :param names: Any number of them.
+    :param most: Of more it says only how many.
+    """
+    names = [repr(str(name)) for name in names]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

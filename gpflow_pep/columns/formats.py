@@ -1,0 +1,198 @@
+"""How the cells of a column are read: as numbers, dates or text."""
+
+import datetime
+import decimal
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+#: A column is of numbers, or dates, where at least so many of its cells are...
+_MOST = 0.9
+#: ... and the others are no more different words than these, such as "n.d.".
+_MOST_WORDS = 5
+#: Pairs of decimal and thousands separator. Of those that suit most cells the first is taken, so
+#: that 1,234 is a thousand and more where no cell says otherwise.
+_STYLES = (
+    *((".", ""), (".", ","), (",", ""), (",", ".")),
+    *((".", " "), (",", " "), (".", "'"), (",", "'")),
+)
+_GAPS = str.maketrans("\u00a0\u2009\u202f\u2019\u2212", "   '-")
+_AFFIX = r"%|‰|€|\$|£|¥|EUR|USD|GBP|CHF"
+#: In this order: where several suit, days come before months but between slashes.
+_DATES = (
+    "ISO8601",
+    *(
+        day + time
+        for day in (
+            "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d %b %Y", "%d-%b-%Y",
+            "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y",
+        )
+        for time in ("", " %H:%M", " %H:%M:%S")
+    ),
+    "%H:%M",
+    "%H:%M:%S",
+)  # fmt: skip
+
+
+class Format(NamedTuple):
+    """
+    How the cells of a column are read.
+
+    :param kind: "number", "date", "text", or "other": what nothing is known of, such as lists.
+    :param decimal: The decimal point of numbers that are written as text.
+    :param thousands: What separates their thousands, if anything.
+    :param pattern: How dates are written, for :meth:`datetime.datetime.strptime`; "ISO8601".
+    :param missing: Words that stand for no value.
+    """
+
+    kind: str
+    decimal: str = "."
+    thousands: str = ""
+    pattern: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def recognise(column: "pd.Series[Any]") -> Format:
+    """
+    Find out how the cells of a column are read.
+
+    :param column: Values of any type, some may be missing.
+    """
+    kind = _kind_of_type(column)
+    if kind:
+        return Format(kind)
+    words = _words(column)
+    counts = words.value_counts()
+    if counts.empty:
+        return Format("number")
+    best = max((_try_numbers(counts, *style) for style in _STYLES), key=lambda found: found[0])
+    if _is_enough(best, counts):
+        return Format("number", *best[1:])
+    for pattern in _DATES:
+        share, missing = _try_dates(counts, pattern)
+        if _is_enough((share, missing), counts):
+            return Format("date", pattern=pattern, missing=missing)
+    return Format("text")
+
+
+def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
+    """
+    Read the cells: numbers as float64, dates without zone (UTC), words without spaces around.
+
+    :param column: Values; missing ones are so in the result.
+    :param form: How they are read; of types that say it themselves only the kind is used.
+    :raises ValueError: If a cell cannot be read so; it names the column and the row.
+    """
+    own = _kind_of_type(column)
+    if form.kind == "text":
+        return _words(column)
+    if own == form.kind == "number":
+        return _numbers(column)
+    if own == form.kind == "date":
+        return _dates(column)
+    words = _words(column)
+    words = words.where(~words.isin(form.missing))
+    cells = words.dropna()
+    if form.kind == "number":
+        values = _parse_numbers(cells, form.decimal, form.thousands)
+    else:
+        values = _dates(_parse_dates(cells, form.pattern or _DATES[0]))
+    wrong = values.isna()
+    if wrong.any():
+        place = int(np.flatnonzero(words.notna())[np.argmax(wrong)])
+        like = f"as {form.pattern}" if form.pattern else f"with '{form.decimal}' as decimal point"
+        raise ValueError(
+            f"column '{column.name}': got {words.iloc[place]!r} in row {place} (rows count from"
+            f" 0), expected a {form.kind} written {like}. Correct it, or leave the cell empty."
+        )
+    values.index = pd.Index(np.flatnonzero(words.notna()))  # labels of rows may repeat
+    return values.reindex(range(len(words))).set_axis(column.index)
+
+
+def _kind_of_type(column: "pd.Series[Any]") -> str:
+    """Ask the type of the column, or of its objects; empty: they are words."""
+    types = pd.api.types
+    if types.is_complex_dtype(column) or isinstance(column.dtype, (pd.PeriodDtype, pd.SparseDtype)):
+        return "other"
+    if types.is_numeric_dtype(column) or types.is_timedelta64_dtype(column):
+        return "number"
+    if types.is_datetime64_any_dtype(column):
+        return "date"
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return ""
+    values = column.dropna()
+    if types.is_string_dtype(values) or values.empty:
+        return ""
+    kinds = {type(value) for value in values}
+    if all(issubclass(kind, (bool, int, float, np.number, decimal.Decimal)) for kind in kinds):
+        return "number"
+    if all(issubclass(kind, (datetime.date, np.datetime64)) for kind in kinds):
+        return "date"
+    plain = (str, bool, int, float, np.number)
+    return "" if all(issubclass(kind, plain) for kind in kinds) else "other"
+
+
+def _numbers(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    if pd.api.types.is_timedelta64_dtype(column):
+        return column / pd.Timedelta(days=1)
+    values = column.astype(object) if column.dtype == object else column
+    return pd.to_numeric(values.where(values.notna(), np.nan)).astype(np.float64)
+
+
+def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    return pd.to_datetime(column, utc=True, errors="coerce").dt.tz_localize(None)
+
+
+def _words(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Cells as text without spaces around; whole numbers without point; NaN for none."""
+    if pd.api.types.is_float_dtype(column):
+        values = column.map(lambda v: str(int(v)) if float(v).is_integer() else str(v), "ignore")
+    else:
+        values = column.astype(object).map(lambda value: str(value).strip(), na_action="ignore")
+    values = values.astype(object)
+    return values.where(values.notna() & (values != ""), np.nan)
+
+
+def _parse_numbers(words: "pd.Series[Any]", point: str, thousands: str) -> "pd.Series[Any]":
+    """Read numbers; NaN where a word is none."""
+    text = words.astype(str).str.translate(_GAPS).str.strip()
+    text = text.str.replace(rf"^([+-]?)\s*(?:{_AFFIX})\s*", r"\1", regex=True)
+    text = text.str.replace(rf"\s*(?:{_AFFIX})$", "", regex=True)
+    whole = r"\d+" if not thousands else rf"(?:\d+|\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+)"
+    p = re.escape(point)
+    form = rf"[+-]?(?:{whole}(?:{p}\d*)?|{p}\d+)(?:[eE][+-]?\d+)?"
+    good = text.str.fullmatch(form, flags=re.ASCII).astype(bool)
+    plain = text.str.replace(thousands, "", regex=False) if thousands else text
+    plain = plain.str.replace(point, ".", regex=False)
+    return pd.to_numeric(plain.where(good), errors="coerce").astype(np.float64)
+
+
+def _parse_dates(words: "pd.Series[Any]", pattern: str) -> "pd.Series[Any]":
+    return pd.to_datetime(words.astype(object), format=pattern, utc=True, errors="coerce")
+
+
+def _try_numbers(
+    counts: "pd.Series[Any]", point: str, thousands: str
+) -> tuple[float, str, str, str, tuple[str, ...]]:
+    """Give the share of cells that are numbers so, and the rest of a Format."""
+    words = pd.Series(counts.index, dtype=object)
+    wrong = _parse_numbers(words, point, thousands).isna().to_numpy()
+    share = float(counts.to_numpy()[~wrong].sum() / counts.sum())
+    return share, point, thousands, "", tuple(words[wrong].head(_MOST_WORDS + 1))
+
+
+def _try_dates(counts: "pd.Series[Any]", pattern: str) -> tuple[float, tuple[str, ...]]:
+    words = pd.Series(counts.index, dtype=object)
+    if _parse_dates(words.head(20), pattern).isna().mean() > 0.5:
+        return 0.0, ()
+    wrong = _parse_dates(words, pattern).isna().to_numpy()
+    share = float(counts.to_numpy()[~wrong].sum() / counts.sum())
+    return share, tuple(words[wrong].head(_MOST_WORDS + 1))
+
+
+def _is_enough(found: tuple[Any, ...], counts: "pd.Series[Any]") -> bool:
+    """Whether nearly all cells are what was tried, and the others few words."""
+    share, missing = found[0], found[-1]
+    return share >= _MOST and len(missing) <= _MOST_WORDS

@@ -1,0 +1,245 @@
+"""From a table as it was read to inputs and a target that can be learnt from."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..columns import Format, read_cells, recognise
+from ..columns.encoder import as_table, check_cells, listed
+
+MIN_ROWS = 10
+#: A text target of more values, and fewer than two rows for each, is no classes.
+_MANY = 20
+_ID_NAME = re.compile(
+    r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
+    r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
+)
+
+
+class Cleaned(NamedTuple):
+    """
+    What can be learnt from.
+
+    :param X: Inputs: numbers (float64), dates and text; values may be missing.
+    :param y: The target, with no value missing: numbers, or the classes' names.
+    :param kind: "numbers" or "classes".
+    :param notes: What was done, a sentence each.
+    :param formats: How the cells of each input were read, and are to be read in other tables.
+    """
+
+    X: pd.DataFrame
+    y: "pd.Series[Any]"
+    kind: Literal["numbers", "classes"]
+    notes: list[str]
+    formats: dict[str, Format]
+
+
+def clean(
+    frame: Any,
+    target: str | int,
+    *,
+    drop: Sequence[str] = (),
+    drop_missing: bool = False,
+    task: str | None = None,
+) -> Cleaned:
+    """
+    Choose the columns and rows of a table that can be learnt from, and read their cells.
+
+    Dropped, with a note, are rows without target, columns that number or name the rows, that are
+    empty or constant, or text that differs from row to row. Text that looks like numbers or dates
+    is read as such.
+
+    :param frame: The table, of pandas or polars.
+    :param target: The name of the column to predict, or its place.
+    :param drop: Columns to leave out.
+    :param drop_missing: Whether rows in which an input is missing are left out.
+    :param task: "regression" or "classification"; None: classes are text, truth values, and numbers
+        that are only two.
+    :raises ValueError: If a column does not exist, a number is infinite, all targets are equal, no
+        input is left, or fewer than 10 rows are.
+    """
+    if task not in (None, "regression", "classification"):
+        raise ValueError(
+            f"task: got {task!r}, expected 'regression' or 'classification'. Leave it out to have"
+            " it found out."
+        )
+    table = as_table(frame, "frame")
+    _check_names(table)
+    target = _place(table, target)
+    unknown = [str(name) for name in drop if str(name) not in table.columns]
+    if unknown or target in map(str, drop):
+        raise ValueError(
+            f"drop: got {listed(unknown or [target])}, expected input columns among"
+            f" {listed(column for column in table.columns if column != target)}. Check the names."
+        )
+    table = table.drop(columns=list(map(str, drop)))
+    notes: list[str] = []
+    y, kind, table = _read_target(table, target, task, notes)
+    formats, columns = {}, {}
+    for name, column in table.items():
+        form = recognise(column)
+        reason = _why_drop(str(name), column, form)
+        if reason:
+            notes.append(f"Dropped column '{name}': {reason}.")
+            continue
+        formats[str(name)] = form
+        columns[str(name)] = check_cells(str(name), read_cells(column, form))
+        notes.extend(_how_read(str(name), column, form))
+    X = pd.DataFrame(columns, index=table.index)
+    missing = X.isna().any(axis=1)
+    if drop_missing and missing.any():
+        notes.append(f"Dropped {missing.sum()} of {len(X)} rows in which an input is missing.")
+        X, y = X[~missing], y[~missing]
+    for name in [name for name in X if X[name].notna().all() and X[name].nunique() <= 1]:
+        value = X[name].iloc[0] if len(X) else "nothing"
+        notes.append(f"Dropped column '{name}': it is {value} in every row.")
+        X, _ = X.drop(columns=name), formats.pop(name)
+    for name in X.columns[X.isna().any()]:
+        notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
+    _check_enough(X, y, target, kind)
+    return Cleaned(X, y, kind, notes, formats)
+
+
+def _check_names(table: pd.DataFrame) -> None:
+    twice = sorted(set(table.columns[table.columns.duplicated()]))
+    if twice:
+        raise ValueError(
+            f"frame: got more than one column named {listed(twice)}, expected different names."
+            " Rename or remove the copies."
+        )
+
+
+def _place(table: pd.DataFrame, target: str | int) -> str:
+    if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
+        if -table.shape[1] <= target < table.shape[1]:
+            return str(table.columns[target])
+    elif target in table.columns:
+        return str(target)
+    raise ValueError(
+        f"target: got {target!r}, expected one of the columns {listed(table.columns)}. The first"
+        " line of a file must hold the names; is the separator right?"
+    )
+
+
+def _read_target(
+    table: pd.DataFrame, target: str, task: str | None, notes: list[str]
+) -> tuple["pd.Series[Any]", Literal["numbers", "classes"], pd.DataFrame]:
+    """Read the target, and leave out rows that have none."""
+    column, form = table[target], recognise(table[target])
+    if form.kind in ("other", "date") and task != "classification":
+        raise ValueError(
+            f"the target '{target}' holds {'dates' if form.kind == 'date' else 'other things'},"
+            " expected numbers or classes. Choose another target, or make numbers of it, such as"
+            " days since a date."
+        )
+    if form.missing:
+        raise ValueError(
+            f"the target '{target}' has {listed(form.missing)} among its {form.kind}s, expected"
+            f" {form.kind}s in every row. Correct them, or leave these cells empty."
+        )
+    values = read_cells(column, form)
+    there = values.notna()
+    if not there.all():
+        notes.append(f"Dropped {(~there).sum()} of {len(table)} rows without '{target}'.")
+    table, values, column = table[there].drop(columns=target), values[there], column[there]
+    if form.kind == "text" and task == "regression":
+        raise ValueError(
+            f"the target '{target}' is text such as {str(values.iloc[0])!r}, expected numbers for"
+            " regression. Correct it, or choose classification."
+        )
+    notes.extend(_how_read(target, column, form))
+    truth = pd.api.types.is_bool_dtype(column.infer_objects())
+    if task == "regression" or (
+        task is None and form.kind == "number" and not truth and values.nunique() != 2
+    ):
+        few = values.nunique() <= _MANY and bool(np.all(values == np.round(values)))
+        if few and task is None:
+            notes.append(
+                f"'{target}' has {values.nunique()} different whole numbers, which are taken as"
+                " numbers, such as counts. If they are classes, say so: task='classification'"
+                " (--task classification)."
+            )
+        return check_cells(target, values), "numbers", table
+    if form.kind == "number" and not truth:
+        check_cells(target, values)
+        if task is None:
+            notes.append(
+                f"'{target}' has two values, which are taken as classes. If they are numbers, say"
+                " so: task='regression' (--task regression)."
+            )
+    labels = column.astype(object) if truth else values
+    if form.kind != "text":
+        labels = read_cells(column if truth else values, Format("text"))
+    return labels.rename(target), "classes", table
+
+
+def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
+    """Say why a column tells nothing; empty if it may tell something."""
+    values = column.dropna()
+    if form.kind == "other":
+        return f"it holds {type(values.iloc[0]).__name__ if len(values) else column.dtype}s"
+    if values.empty:
+        return "it is empty"
+    nameless = not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
+    if form.kind == "text":
+        words = read_cells(values, form)
+        if words.nunique() > max(2, len(words) // 2):
+            return f"{words.nunique()} of its {len(words)} texts differ, such as {words.iloc[0]!r}"
+        return ""
+    whole = form.kind == "number" and bool(np.all(read_cells(values, form) % 1.0 == 0.0))
+    if (nameless or _ID_NAME.fullmatch(name)) and whole and values.is_unique and len(values) > 2:
+        return "it numbers the rows, in whole numbers that all differ (rename it to keep it)"
+    return ""
+
+
+def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str]:
+    """Say how text was read."""
+    values = column.dropna()
+    if not len(values):
+        return
+    example = str(values.iloc[0])
+    if form.kind == "date":
+        how = f" ('{example}' as {form.pattern})" if form.pattern else ""
+        yield f"Column '{name}' holds dates{how}, which become days since 1970-01-01."
+    elif form.kind == "number" and not pd.api.types.is_numeric_dtype(column):
+        value = read_cells(values.iloc[:1], form._replace(missing=())) if not form.missing else None
+        shown = f" ('{example}' is {value.iloc[0]:g})" if value is not None else ""
+        yield f"Column '{name}' was text, and is read as numbers{shown}."
+    if form.missing:
+        yield f"Column '{name}': {listed(form.missing)} is taken as no value."
+
+
+def _check_enough(
+    X: pd.DataFrame, y: "pd.Series[Any]", target: str, kind: Literal["numbers", "classes"]
+) -> None:
+    if len(y) < MIN_ROWS:
+        raise ValueError(
+            f"the data have {len(y)} rows with a target '{target}', expected at least {MIN_ROWS}."
+            " Add rows, some are held out for testing."
+        )
+    if y.nunique() < 2:
+        raise ValueError(
+            f"the target '{target}' is {y.iloc[0]} in every row, expected values that differ."
+            " Choose another target."
+        )
+    if X.shape[1] == 0:
+        raise ValueError(
+            f"no input column is left beside the target '{target}', expected at least one that"
+            " varies. Add an informative input; the notes say what was dropped."
+        )
+    if kind == "classes":
+        counts = y.value_counts()
+        if len(counts) > max(_MANY, len(y) // 2):
+            raise ValueError(
+                f"the target '{target}' has {len(counts)} classes in {len(y)} rows, expected far"
+                " fewer. Choose another target; or is it a number, for regression?"
+            )
+        if counts.min() < 2:
+            raise ValueError(
+                f"the class {counts.idxmin()!r} of '{target}' has 1 row, expected at least 2, to"
+                " train on and to hold out. Remove it or join it with another; or is the target a"
+                " number, for regression?"
+            )

@@ -1,0 +1,141 @@
+"""Predictions of held-out rows as a table, and scores of such a table."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from sklearn.metrics import accuracy_score, root_mean_squared_error
+from sklearn.pipeline import Pipeline
+
+from ..metrics import calibration
+
+#: The ends of the central 90% interval.
+INTERVAL = {"lower_90": 0.05, "upper_90": 0.95}
+
+
+class Metric(NamedTuple):
+    """
+    A score of held-out rows.
+
+    :param name: The key of its value.
+    :param heading: Its column in a table.
+    :param form: How its value is printed there, a format specification.
+    :param error_form: How its standard error is.
+    :param label: What it is, for a figure.
+    :param nominal: The value that it should have, where that is known; otherwise lower is better.
+    """
+
+    name: str
+    heading: str
+    form: str
+    error_form: str
+    label: str
+    nominal: float | None = None
+
+
+#: The first decides which model is the best.
+METRICS = {
+    "numbers": (
+        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log density (nats)"),
+        Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
+        Metric(
+            "coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9
+        ),
+    ),
+    "classes": (
+        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log probability (nats)"),
+        Metric("error", "error", ".2%", ".2%", "fraction of wrong predictions"),
+        Metric("ece", "ECE", ".3f", ".3f", "expected calibration error"),
+    ),
+}
+
+
+def predictions(pipeline: Pipeline, X: pd.DataFrame, classes: bool) -> dict[str, AnyNDArray]:
+    """
+    Predict y at rows, as columns of a table.
+
+    They are for a number "mean", "sd" and the central 90% interval ("lower_90", "upper_90"); for a
+    class the most probable one ("predicted") and the probability of each ("p(name)").
+
+    :param pipeline: A trained one, whose last step is an estimator of this package or a baseline.
+    :param X: Inputs, a table.
+    :param classes: Whether the target is a class.
+    """
+    if classes:
+        probability, names = pipeline.predict_proba(X), pipeline.classes_
+        columns = {"predicted": names[np.argmax(probability, axis=1)]}
+        return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
+    inputs, estimator = pipeline[:-1].transform(X), pipeline[-1]
+    mean, sd = estimator.predict(inputs, return_std=True)
+    ends = estimator.predict_quantiles(inputs, list(INTERVAL.values()))
+    return {"mean": mean, "sd": sd, **dict(zip(INTERVAL, ends.T))}
+
+
+def held_out(
+    pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]", classes: bool
+) -> pd.DataFrame:
+    """
+    Predict rows whose target is known, as a table with a row for each.
+
+    :param pipeline: See :func:`predictions`.
+    :param X: Inputs.
+    :param y: Targets.
+    :param classes: Whether these are classes.
+    :return: The target ("true"), :func:`predictions`, and the "log_density" of the target.
+    """
+    columns = predictions(pipeline, X, classes)
+    densities = pipeline[-1].log_densities(pipeline[:-1].transform(X), y.to_numpy())
+    return pd.DataFrame({"true": y.to_numpy(), **columns, "log_density": densities}, index=X.index)
+
+
+def scores(table: pd.DataFrame) -> dict[str, float]:
+    """
+    Compute the metrics of held-out rows.
+
+    :param table: What :func:`held_out` returned.
+    """
+    found = {"nlpd": -float(table["log_density"].mean())}
+    if "mean" in table:
+        inside = (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
+        error = root_mean_squared_error(table["true"], table["mean"])
+        return found | {"rmse": float(error), "coverage": float(inside.mean())}
+    wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
+    return found | {"error": float(wrong), "ece": calibration(*numbered(table)).error}
+
+
+def numbered(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
+    """
+    Give the classes that came, by their numbers [N], and the probability of each class [N, C].
+
+    :param table: What :func:`held_out` returned.
+    """
+    columns = [name for name in table if name.startswith("p(")]
+    places = {name[2:-1]: number for number, name in enumerate(columns)}
+    labels = table["true"].astype(str).map(places).to_numpy()
+    return labels, table[columns].to_numpy()
+
+
+def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
+    """
+    Predict the rows of a table as it was read.
+
+    :param pipeline: A trained one, as :func:`~gpflow_pep.compare.run.compare` makes it.
+    :param table: With the columns that it was trained on, in any order; others are ignored.
+    :return: The columns of :func:`predictions`, in the order of the rows.
+    :raises ValueError: If a column is missing, or its cells cannot be read as they were.
+    """
+    if not isinstance(pipeline, Pipeline):
+        raise ValueError(
+            f"model: got a {type(pipeline).__name__}, expected a pipeline for tables, as compare"
+            " writes it. Call its own predict."
+        )
+    expected = list(pipeline.feature_names_in_)
+    missing = [name for name in expected if name not in table]
+    if missing:
+        raise ValueError(
+            f"the table has no column {', '.join(map(repr, missing))}, expected all of"
+            f" {', '.join(expected)}, as the model was trained on. Add it, empty if it is unknown."
+        )
+    columns = predictions(pipeline, table[expected], hasattr(pipeline, "classes_"))
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))

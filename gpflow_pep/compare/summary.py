@@ -1,0 +1,164 @@
+"""The scores of all fits as one table: which power is best, what is within noise, what to know."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from .candidates import TRIVIAL
+from .run import Comparison
+
+#: A model whose decisive score is not lower than the baseline's by so many nats learnt nothing.
+LEAST_GAIN = 0.02
+#: What is called clearly different has a chance of at most this to be none.
+SIGNIFICANCE = 0.05
+BEST, WITHIN = "best", "within noise"
+
+
+class Difference(NamedTuple):
+    """A model's decisive score less the best model's, on the same held-out rows."""
+
+    mean: float
+    error: float
+    """Its standard error."""
+
+    limit: float
+    """Above how many standard errors the difference is clear."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is clearly not 0."""
+        return abs(self.mean) > self.limit * self.error
+
+
+def difference(comparison: Comparison, name: str, other: str) -> Difference:
+    """
+    Compare two models on the same held-out rows.
+
+    Training sets of folds or splits overlap, so differences between parts are not independent: the
+    standard error of their mean is √(1/J + n_test/n_train) of their standard deviation instead of
+    √(1/J) (Nadeau and Bengio, *Inference for the generalization error*, Machine Learning 52, 2003),
+    and Student's t with J − 1 degrees of freedom tells what is clear. With a single part it is the
+    standard error of the mean over rows, which knows nothing of other training sets.
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    :param name: One model, no fit of which failed.
+    :param other: The one that it is compared with.
+    :return: The score of the one less that of the other.
+    """
+    ours, theirs = (comparison.held_out[one] for one in (name, other))
+    rows = theirs["log_density"].to_numpy() - ours["log_density"].to_numpy()
+    parts = pd.Series(rows).groupby(ours["part"].to_numpy()).mean().to_numpy()
+    count = len(parts)
+    if count == 1:
+        error = np.std(rows, ddof=1) / np.sqrt(len(rows))
+        return Difference(float(np.mean(rows)), float(error), stats.norm.ppf(1 - SIGNIFICANCE / 2))
+    held_out = len(rows) / count
+    spread = np.sqrt(1.0 / count + held_out / (len(comparison.data.X) - held_out))
+    limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)
+    return Difference(float(np.mean(parts)), float(spread * np.std(parts, ddof=1)), float(limit))
+
+
+def summarise(comparison: Comparison) -> pd.DataFrame:
+    """
+    Sum a comparison up: a row for each model, by its name.
+
+    Columns are "alpha" (NaN for baselines); for each metric its mean over parts and, as "_se", the
+    standard error of that mean (NaN for a single part); "difference", "difference_se" of the
+    decisive metric to the best power; "verdict": "best", "within noise" of it, or nothing; the mean
+    "seconds" and "iterations" of a fit; and how many fits "converged" and "failed".
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    """
+    rows = {}
+    for name, alpha in comparison.candidates.items():
+        fits = comparison.fits_of(name)
+        row: dict[str, object] = {"alpha": alpha}
+        for metric in comparison.metrics:
+            values = [fit.scores[metric.name] for fit in fits]
+            row[metric.name] = np.mean(values)
+            row[f"{metric.name}_se"] = (
+                np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+            )
+        row |= {"difference": np.nan, "difference_se": np.nan, "verdict": ""}
+        failed = sum(fit.failed for fit in fits)
+        if comparison.best is not None and not failed:
+            found = difference(comparison, name, comparison.best)
+            row |= {"difference": found.mean, "difference_se": found.error}
+            row["verdict"] = "" if found.clear else WITHIN
+        if name == comparison.best:
+            row["verdict"] = BEST
+        row["seconds"] = np.mean([fit.seconds for fit in fits])
+        row["iterations"] = np.mean([fit.iterations for fit in fits])
+        row |= {
+            "fits": len(fits),
+            "converged": sum(fit.converged for fit in fits),
+            "failed": failed,
+        }
+        rows[name] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def verdict(comparison: Comparison) -> str:
+    """
+    Say in a sentence or two which power to take.
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    """
+    best = comparison.best
+    if best is None:
+        return "No power could be trained in every part: see the messages."
+    table = summarise(comparison)
+    heading = comparison.metrics[0].heading
+    powers = table[table["alpha"].notna() & (table["verdict"] == WITHIN)].index
+    said = f"The lowest {heading} has {best}"
+    if len(powers):
+        said += f"; {' and '.join(powers)} {'is' if len(powers) == 1 else 'are'} within noise of it"
+    elif table["alpha"].notna().sum() > 1:
+        said += ", clearly"
+    better = [
+        name
+        for name in table.index[table["alpha"].isna() & (table["difference"] < 0.0)]
+        if difference(comparison, name, best).clear
+    ]
+    if better:
+        verb = "is" if len(better) == 1 else "are"
+        names = " and ".join(better)
+        said += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
+    return said + "."
+
+
+def warnings_of(comparison: Comparison) -> list[str]:
+    """
+    Find what there is to know of the fits before their scores are believed, a sentence each.
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    """
+    trivial = TRIVIAL[comparison.data.kind]
+    baseline = np.mean([fit.scores["nlpd"] for fit in comparison.fits_of(trivial)])
+    found = []
+    for name in comparison.candidates:
+        fits = comparison.fits_of(name)
+        failed = [fit for fit in fits if fit.failed]
+        open_ended = [fit for fit in fits if not fit.converged and not fit.failed]
+        if failed:
+            found.append(f"{name}: {len(failed)} of {len(fits)} fits failed: {failed[0].message}")
+        if open_ended:
+            over = any("time" in fit.message for fit in open_ended)
+            found.append(
+                f"{name}: {len(open_ended)} of {len(fits)} fits did not converge:"
+                f" {open_ended[0].message}{' More minutes may help.' * over}"
+            )
+        gain = baseline - np.mean([fit.scores["nlpd"] for fit in fits])
+        if name != trivial and gain < LEAST_GAIN:
+            found.append(
+                f"{name}: no better than the baseline '{trivial}' ({gain:+.3f} nats a row): it has"
+                " learnt nothing from these inputs that holds for other rows."
+            )
+    final = comparison.final
+    if final is not None and comparison.model is None:
+        found.append(f"{final.model}, all rows: the fit failed: {final.message}")
+    elif final is not None and not final.converged:
+        found.append(f"{final.model}, all rows: the fit did not converge: {final.message}")
+    return found

@@ -1,0 +1,318 @@
+"""Tables as people have them: read from disk, and made ready to be learnt from."""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from .cleaning import Cleaned, clean
+
+__all__ = ["Cleaned", "clean", "read_table"]
+
+_SEPARATORS = (",", ";", "\t", "|")
+_SPACES = r"\s+"
+#: How many rows the separator and the decimal point are found out from.
+_SAMPLE = 1000
+#: Beside those of pandas. "?" is that of the UCI repository, "." that of SAS and Stata.
+_MISSING = ["?", "-", "--", ".", "n.a.", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"]
+_UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\x00": lzma.decompress,
+}
+_BOMS = {
+    b"\xef\xbb\xbf": "utf-8-sig",
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
+_HINT = re.compile(r'"?sep=(.)"?')
+
+
+class _Dialect(NamedTuple):
+    """How a text is cut into cells: the separator, or :data:`_SPACES`, and the decimal point."""
+
+    sep: str
+    decimal: str
+
+
+def read_table(
+    path: str | PathLike[str],
+    *,
+    sep: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> pd.DataFrame:
+    """
+    Read a table: a line of column names, then a line for each row; or a Parquet file.
+
+    Compressed files (gzip, bzip2, xz, zip) are fine. What is not said is found out, and is in the
+    ``attrs`` of the table, by these names. Values stay as they are but for spaces before them;
+    empty cells and words such as NA and ? are missing.
+
+    :param path: The file.
+    :param sep: What separates the cells: a character, or the regular expression for spaces.
+    :param decimal: The decimal point, "." or ",".
+    :param encoding: Of the text. UTF-8, 16 and 32 are found out; what is none is Windows-1252.
+    :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
+        names, two columns of one name, or rows of different length.
+    """
+    path = Path(path)
+    content = _content(path)
+    if content.startswith(b"PAR1"):
+        return _read_parquet(path, content)
+    text, encoding = _decode(path, content, encoding)
+    hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
+    if hint:
+        sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
+    dialect = _find_dialect(text, sep, decimal)
+    names = _check_rows(path, text, dialect)
+    table = _parse(path, text, dialect, names)
+    table.attrs = {**dialect._asdict(), "encoding": encoding}
+    return table
+
+
+def _content(path: Path) -> bytes:
+    """Read the file, and unpack it."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, expected a file. Name the table in it.")
+    try:
+        content = path.read_bytes()
+        for magic, unpack in _UNPACK.items():
+            if content.startswith(magic):
+                content = unpack(content)
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path} does not exist, expected a table. Check the name and the folder."
+        ) from None
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise _unreadable(path, error) from error
+    if content.startswith(b"PK\x03\x04"):
+        content = _unzip(path, content)
+    if not content.strip():
+        raise ValueError(
+            f"{path} is empty, expected a line of column names and rows. Check how it was written."
+        )
+    return content
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read ({error}), expected a table: CSV or the like, plain or compressed,"
+        " or Parquet. Check how it was written."
+    )
+
+
+def _unzip(path: Path, content: bytes) -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+            if len(names) == 1:
+                return archive.read(names[0])
+    # RuntimeError: it is encrypted; NotImplementedError: packed in another way.
+    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zlib.error,
+            lzma.LZMAError, zipfile.BadZipFile) as error:  # fmt: skip
+        raise _unreadable(path, error) from error
+    if "[Content_Types].xml" in names or "mimetype" in names:
+        raise ValueError(
+            f"{path} is a spreadsheet or document, expected text. Save the sheet as CSV."
+        )
+    raise ValueError(
+        f"{path} has {len(names)} files in it, expected one. Unpack it and name the table."
+    )
+
+
+def _read_parquet(path: Path, content: bytes) -> pd.DataFrame:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ValueError(
+            f"{path} is a Parquet file, which needs pyarrow, which is not installed. Run: pip"
+            " install 'gpflow-pep[parquet]'; or save the table as CSV."
+        ) from error
+    try:
+        table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(table.index, pd.RangeIndex):
+        table = table.reset_index()
+    _check_names(path, [str(name) for name in table.columns])
+    if table.empty:
+        raise ValueError(f"{path} has no rows, expected some. Check how it was written.")
+    table.columns = pd.Index([str(name) for name in table.columns])
+    return table
+
+
+def _decode(path: Path, content: bytes, encoding: str | None) -> tuple[str, str]:
+    for found in [encoding] if encoding else _encodings(path, content):
+        try:
+            return content.decode(found).replace("\x00", "").lstrip("\ufeff"), found
+        except LookupError:
+            raise ValueError(
+                f"encoding: got {found!r}, expected the name of one, such as 'utf-8' or 'cp1252'."
+                " Leave it out to have it found out."
+            ) from None
+        except ValueError as error:
+            wrong = error
+    raise ValueError(
+        f"{path} is not in the encoding {found} ({wrong}). Name another, or leave it out to have it"
+        " found out."
+    )
+
+
+def _encodings(path: Path, content: bytes) -> list[str]:
+    """Give encodings in the order in which to try them."""
+    for bom, encoding in _BOMS.items():
+        if content.startswith(bom):
+            return [encoding]
+    start = content[:4096]
+    even, odd = start[::2].count(0), start[1::2].count(0)
+    for few, many, encoding in ((even, odd, "utf-16-le"), (odd, even, "utf-16-be")):
+        if many > 0.3 * len(start[::2]) and few < 0.1 * many:
+            return [encoding]
+    strange = len(content) - len(content.translate(None, _CONTROL))
+    if b"\x00" in content or strange > 0.01 * len(content):
+        raise ValueError(
+            f"{path} is no text (it has control characters), expected a table: CSV or the like,"
+            " plain or compressed, or Parquet. Save it as one of these, or name its encoding."
+        )
+    return ["utf-8", "cp1252", "latin-1"]
+
+
+def _records(text: str, sep: str) -> Iterator[tuple[int, list[str]]]:
+    """Cut into cells; lines count from 1. Blank lines are left out."""
+    if sep == _SPACES:
+        lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
+        for number, line in enumerate(lines, 1):
+            if line:
+                yield number, next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep, skipinitialspace=True)
+    for record in reader:
+        if len(record) > 1 or (record and record[0].strip()):
+            yield reader.line_num, record
+
+
+def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
+    if sep is None:
+        sep = max((*_SEPARATORS, _SPACES), key=lambda one: _suits(text, one))
+        if _suits(text, sep) <= (0.0, 0):
+            sep = next((one for one in _SEPARATORS if one not in text), ",")
+    elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
+        raise ValueError(
+            f"sep: got {sep!r}, expected one character, or {_SPACES!r} for spaces. Leave it out to"
+            " have it found out."
+        )
+    if decimal is None:
+        decimal = _find_decimal(text, sep)
+    elif decimal not in (".", ","):
+        raise ValueError(f"decimal: got {decimal!r}, expected '.' or ','. Leave it out if unsure.")
+    return _Dialect(sep, decimal)
+
+
+def _suits(text: str, sep: str) -> tuple[float, int]:
+    """How well a separator suits: the share of rows as long as the header, and that length."""
+    try:
+        records = [record for _, record in islice(_records(text, sep), _SAMPLE)]
+    except csv.Error:
+        return 0.0, 0
+    length = len(records[0]) if records else 0
+    if length < 2:
+        return 0.0, 0
+    if sep == _SPACES and not all(any(map(_is_number, record)) for record in records[1:]):
+        return 0.0, 0  # words of a sentence
+    share = sum(len(record) == length for record in records) / len(records)
+    if sep == _SPACES:
+        share /= 2.0  # cells have spaces too
+    return share, length
+
+
+def _is_number(cell: str) -> bool:
+    return bool(re.fullmatch(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", cell))
+
+
+def _find_decimal(text: str, sep: str) -> str:
+    """Find the decimal point: what most numbers that can only be read in one way have."""
+    try:
+        cells = [c.strip() for _, row in islice(_records(text, sep), 1, _SAMPLE) for c in row]
+    except csv.Error:
+        return "."
+    points = sum(bool(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell)) for cell in cells)
+    sure = r"[+-]?(\d*,\d{1,2}|\d*,\d{4,}|0,\d+|\d{4,},\d+|,\d+|\d{1,3}(\.\d{3})+,\d+)"
+    commas = sum(bool(re.fullmatch(rf"{sure}([eE][+-]?\d+)?", cell)) for cell in cells)
+    if commas == 0 and sep == ";":
+        # 1,234: semicolons are there because commas are decimal points.
+        commas = sum(bool(re.fullmatch(r"[+-]?\d{1,3},\d{3}", cell)) for cell in cells)
+    return "," if commas > points else "."
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(
+            f"{path} has more than one column named {', '.join(duplicates)}, expected different"
+            " names. Rename or remove the copies; or is the first line no line of names?"
+        )
+
+
+def _check_rows(path: Path, text: str, dialect: _Dialect) -> list[str]:
+    """Check that all rows are as long as the first, and give the names in that."""
+    records = _records(text, dialect.sep)
+    try:
+        _, header = next(records)
+        line = 0
+        for line, record in records:
+            if len(record) != len(header):
+                raise ValueError(
+                    f"{path}, line {line}: got {len(record)} value(s), expected {len(header)}, one"
+                    f" for each column name (cells are separated by {dialect.sep!r}). Correct the"
+                    " line, put quotes around cells that hold separators, or name the separator."
+                )
+    except (csv.Error, StopIteration) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}), expected a line of column names and rows of as many"
+            f" cells, separated by {dialect.sep!r}. Check how it was written."
+        ) from error
+    names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
+    _check_names(path, names)
+    if line == 0:
+        raise ValueError(
+            f"{path} has only a line of column names ({', '.join(names)}), expected rows under it."
+            " Check how it was written."
+        )
+    return names
+
+
+def _parse(path: Path, text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                io.StringIO(text),
+                sep=dialect.sep,
+                decimal=dialect.decimal,
+                header=0,
+                names=names,
+                index_col=False,
+                skipinitialspace=True,
+                na_values=_MISSING,
+                float_precision="round_trip",
+                low_memory=False,
+            )
+    except (ValueError, OverflowError) as error:
+        raise _unreadable(path, error) from error
+    return table

@@ -1,0 +1,78 @@
+"""The summary of a comparison in words: cells of its table, and the table on a terminal."""
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+
+from .held_out import Metric
+from .run import Comparison, num_classes_of
+from .summary import BEST, WITHIN, summarise
+
+MARKS = {BEST: "*", WITHIN: "~", "": ""}
+LEGEND = "* best power (lowest {}), ~ within noise of it; mean ± standard error over {} {}s."
+
+
+def headings(comparison: Comparison) -> list[str]:
+    """Name the columns of :func:`cells`."""
+    metrics = (metric.heading for metric in comparison.metrics)
+    return ["", "model", *metrics, "seconds", "steps", "converged"]
+
+
+def cells(comparison: Comparison) -> dict[str, list[str]]:
+    """
+    Write the summary down, a list of words for each model.
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    """
+    return {
+        str(name): [
+            MARKS[row["verdict"]],
+            str(name),
+            *(_value(row, metric) for metric in comparison.metrics),
+            f"{row['seconds']:.1f}",
+            f"{row['iterations']:.0f}",
+            _converged(row),
+        ]
+        for name, row in summarise(comparison).iterrows()
+    }
+
+
+def _value(row: "pd.Series[object]", metric: Metric) -> str:
+    value, error = row[metric.name], row[f"{metric.name}_se"]
+    text = format(value, metric.form)
+    return text if np.isnan(error) else f"{text} ± {format(error, metric.error_form)}"
+
+
+def _converged(row: "pd.Series[object]") -> str:
+    if row["failed"]:
+        return f"{row['failed']} failed"
+    return "yes" if row["converged"] == row["fits"] else f"{row['converged']} of {row['fits']}"
+
+
+def title(comparison: Comparison) -> str:
+    """Say what was compared on what."""
+    data, classes = comparison.data, num_classes_of(comparison.data)
+    kind = f" ({classes} classes)" if data.kind == "classes" else ""
+    return f"Target '{data.y.name}'{kind}, {data.X.shape[1]} inputs, {len(data.X)} rows"
+
+
+def legend(comparison: Comparison) -> str:
+    """Explain the table."""
+    parts, count, _ = comparison.settings.parts()
+    return LEGEND.format(comparison.metrics[0].heading, count, parts)
+
+
+def score_table(comparison: Comparison) -> Table:
+    """
+    Draw the summary for a terminal.
+
+    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    """
+    table = Table(title=title(comparison), caption=legend(comparison))
+    for heading in headings(comparison):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for name, row in cells(comparison).items():
+        failed = any(fit.failed for fit in comparison.fits_of(name))
+        best = name == comparison.best
+        table.add_row(*row, style="bold green" if best else "red" if failed else None)
+    return table

@@ -1,0 +1,86 @@
+"""Fitted estimators as TensorFlow SavedModels, to predict wherever TensorFlow runs."""
+
+from os import PathLike
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from gpflow.base import TensorType
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from ..tilted import class_probabilities
+from .base import PEPEstimator
+from .classifier import PEPClassifier
+from .regressor import PEPRegressor
+
+
+class Prediction(NamedTuple):
+    """Mean and variance of y at new rows, noise included, in original units: [N, 1] each."""
+
+    mean: TensorType
+    variance: TensorType
+
+
+class ClassProbabilities(NamedTuple):
+    """The probability of each class at new rows, [N, C]."""
+
+    probability: TensorType
+
+
+def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
+    """
+    Export the predictions as a TensorFlow SavedModel, which needs neither this package nor GPflow::
+
+        predictor = tf.saved_model.load("pep_results/saved_model")
+        mean, variance = predictor.predict_y(X)  # X: float64 [N, D], original units
+
+    For a classifier it gives the probabilities of ``classes_``, [N, C]. It keeps q(u), not the
+    training data, which only predictions with neighbours need. Of a pipeline it is the last step,
+    whose inputs are what the steps before it make; ``predictor.columns``, a variable of strings,
+    names them.
+
+    :param folder: The folder to write.
+    :param estimator: A fitted estimator, or a pipeline that ends with one.
+    :raises ValueError: If it is another.
+    """
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    if not isinstance(last, PEPEstimator):
+        raise ValueError(
+            f"estimator: got a {type(last).__name__}, expected a PEPRegressor or PEPClassifier, or"
+            " a pipeline that ends with one. Export what it is made of."
+        )
+    check_is_fitted(last)
+    posterior, scaler = last.model_.posterior(), last._scaler
+    rows = tf.TensorSpec([None, last.n_features_in_], tf.float64, name="X")
+
+    @tf.function(input_signature=[rows])
+    def predict_y(X: tf.Tensor) -> Any:
+        offset = 0.0 if scaler.mean_ is None else scaler.mean_
+        X = (X - offset) / (1.0 if scaler.scale_ is None else scaler.scale_)
+        return _of_latents(last, X, *posterior.predict_f(X))
+
+    module = tf.Module()
+    module.posterior, module.likelihood = posterior, last.likelihood_
+    names = [str(name) for name in _columns(estimator)]
+    module.columns = tf.Variable(names, trainable=False)
+    module.predict_y = predict_y
+    tf.saved_model.save(module, str(folder), signatures=predict_y)
+
+
+def _columns(estimator: Any) -> list[str]:
+    if isinstance(estimator, Pipeline) and len(estimator.steps) > 1:
+        return list(estimator[:-1].get_feature_names_out())
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    return list(getattr(last, "feature_names_in_", map("x{}".format, range(last.n_features_in_))))
+
+
+def _of_latents(estimator: PEPEstimator, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> Any:
+    """Predict y from mean and variance of f at inputs as the model takes them."""
+    likelihood = estimator.likelihood_
+    if isinstance(estimator, PEPClassifier):
+        number = len(estimator.classes_)
+        return ClassProbabilities(class_probabilities(likelihood, X, Fmu, Fvar, number))
+    assert isinstance(estimator, PEPRegressor)
+    mean, variance = likelihood.predict_mean_and_var(X, Fmu, Fvar)
+    scale, offset = estimator._units()
+    return Prediction(mean * scale + offset, variance * scale**2)

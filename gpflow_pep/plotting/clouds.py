@@ -1,0 +1,124 @@
+"""Rows as points where they are few, and as a density where they are many."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from .canvas import FEW, FIT, SMALL, count, note, rows, shades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Hexagons along an axis.
+CELLS = 45
+#: Of the rows that a view may leave out, at either end, and how much longer a view that shows
+#: all of them would have to be before it does.
+TAIL, LONGER = 0.001, 0.5
+
+
+def view(values: AnyNDArray) -> tuple[float, float]:
+    """
+    Find limits for an axis: of all values, or of most where a few lie so far off that the others
+    would be squeezed.
+
+    :param values: At least one number.
+    """
+    least, most = float(np.min(values)), float(np.max(values))
+    low, high = least, most
+    if len(values) > FEW:
+        ends = np.quantile(values, [TAIL, 1.0 - TAIL])
+        off = LONGER * (ends[1] - ends[0])
+        low = least if least > ends[0] - off else float(ends[0])
+        high = most if most < ends[1] + off else float(ends[1])
+    margin = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def cloud(ax: "Axes", x: AnyNDArray, y: AnyNDArray, *, color: str = FIT, tell: bool = True) -> None:
+    """
+    Draw rows within the limits of axes: few as points, many as a density, and say so.
+
+    :param ax: Its limits are final.
+    :param x: Where they are, [N].
+    :param y: Where they are, [N].
+    :param color: Theirs.
+    :param tell: Whether to say how many there are.
+    """
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)
+    text = rows(len(x))
+    if len(x) <= FEW:
+        ax.plot(x, y, "o", color=color, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
+    elif inside.any():
+        cells = ax.hexbin(
+            x[inside],
+            y[inside],
+            gridsize=(CELLS, int(0.6 * CELLS)),
+            extent=(left, right, low, high),
+            bins="log",
+            mincnt=1,
+            cmap=shades(color),
+            linewidths=0.1,
+            zorder=1,
+        )
+        most = int(np.max(np.asarray(cells.get_array())))
+        text += f", 1 to {count(most)} in a cell (darker: more)"
+        if not inside.all():
+            text += f"\n{rows(int(np.sum(~inside)))} outside of the picture"
+    if tell:
+        note(ax, text, right=True, bottom=True)
+
+
+def backdrop(ax: "Axes", x: AnyNDArray, y: AnyNDArray, label: str, **style: Any) -> None:
+    """
+    Draw rows that others lie upon: small points, fainter the more there are.
+
+    :param ax: To draw on.
+    :param x: Where they are, [N].
+    :param y: Where they are, [N].
+    :param label: For the legend.
+    :param style: Of ``ax.plot``.
+    """
+    many = len(x) > FEW
+    ax.plot(
+        x,
+        y,
+        **{
+            "marker": ".",
+            "linestyle": "none",
+            "markersize": 3 if many else 5,
+            "alpha": float(np.clip(3.0 * FEW / len(x), 0.05, 0.9)),
+            "markeredgewidth": 0.0,
+            "rasterized": many,
+            **style,
+        },
+    )
+    ax.plot([], [], **{"marker": ".", "linestyle": "none", "label": label, **style})
+
+
+def straight(ax: "Axes", slope: float, text: str) -> None:
+    """
+    Draw the line that perfect predictions would lie on, above all else, and name it.
+
+    :param ax: Its limits are final.
+    :param slope: 1 of the diagonal, 0 of the line at 0.
+    :param text: Its name.
+    """
+    from matplotlib.patheffects import Normal, withStroke
+
+    rim = [withStroke(linewidth=3.0, foreground="white"), Normal()]
+    ax.axline((0.0, 0.0), slope=slope, color="black", linewidth=1.1, path_effects=rim, zorder=5)
+    right, high = ax.get_xlim()[1], ax.get_ylim()[1]
+    place = min(right, high) if slope else right
+    ax.annotate(
+        text,
+        (place, slope * place),
+        xytext=(-6.0, -9.0 if slope else 3.0),
+        textcoords="offset points",
+        ha="right",
+        va="top" if slope else "bottom",
+        fontsize=SMALL,
+        path_effects=rim[:1],
+        zorder=6,
+    )

@@ -1,0 +1,321 @@
+"""Pictures of predicted numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from scipy.stats import binom, norm
+
+from .. import metrics
+from .arrays import level_of, matrix, positive, same_length, vector, vectors
+from .canvas import (
+    BEST,
+    FEW,
+    FIT,
+    INK,
+    MARKERS,
+    PALETTE,
+    SMALL,
+    TRAIN,
+    axes_for,
+    halo,
+    label_right,
+    legend_on_top,
+    note,
+    room_on_top,
+    rows,
+    tidy,
+)
+from .clouds import backdrop, cloud, straight, view
+from .inducing import Inducing, ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def predicted_against_actual(
+    y: Any, mean: Any, std: Any = None, *, level: float = 0.9, ax: "Axes | None" = None
+) -> "Axes":
+    """
+    Draw predictions against the targets that came: few rows as points with intervals, many as a
+    density, below the diagonal on which perfect predictions lie.
+
+    :param y: Targets, [N].
+    :param mean: Predicted means, [N].
+    :param std: Predicted standard deviations of y, noise included, [N]; or None.
+    :param level: How much of the probability the intervals hold.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    y, mean = vectors(y=y, mean=mean)
+    level = level_of(level)
+    ax = axes_for(ax, 5.0, 5.0)
+    low, high = view(np.concatenate([y, mean]))
+    if std is not None:
+        std = positive("std", vectors(y=y, std=std)[1])
+        lower, upper = metrics.central_interval(mean, np.square(std), level)
+        if len(y) <= FEW:
+            low, high = view(np.concatenate([y, lower, upper]))
+            ax.vlines(y, lower, upper, color=FIT, alpha=0.35, linewidth=1.2)
+    ax.set(xlim=(low, high), ylim=(low, high), xlabel="actual", ylabel="predicted")
+    ax.set_aspect("equal", adjustable="box")
+    cloud(ax, y, mean)
+    straight(ax, 1.0, "perfect")
+    if std is not None:
+        held = np.mean((lower <= y) & (y <= upper))
+        note(ax, f"{level:.0%} intervals hold {held:.1%} of the rows")
+    tidy(ax)
+    return ax
+
+
+def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw what is left of targets after the prediction, against the prediction.
+
+    With standard deviations the residual is in units of these, and two lines hold 95% of it where
+    predictions are right. Of many rows the median is drawn too, in ten groups of equal size: where
+    it leaves 0, the mean is wrong.
+
+    :param y: Targets, [N].
+    :param mean: Predicted means, [N].
+    :param std: Predicted standard deviations of y, noise included, [N]; or None.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    y, mean = vectors(y=y, mean=mean)
+    left = y - mean
+    ax = axes_for(ax)
+    if std is not None:
+        left = left / positive("std", vectors(y=y, std=std)[1])
+    low, high = view(left)
+    most = max(-low, high, 0.0 if std is None else 2.6)
+    ax.set(
+        xlim=view(mean),
+        ylim=(-most, most),
+        xlabel="predicted",
+        ylabel="actual − predicted" if std is None else "(actual − predicted) / std",
+    )
+    cloud(ax, mean, left)
+    straight(ax, 0.0, "")
+    if std is not None:
+        end = float(norm.ppf(0.975))
+        for height in (-end, end):
+            ax.axhline(height, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=4)
+        outside = np.mean(np.abs(left) > end)
+        note(ax, f"{outside:.1%} of the rows beyond the lines; 5% expected")
+    if len(y) > FEW:
+        groups = np.array_split(np.argsort(mean, kind="stable"), 10)
+        ax.plot(
+            [np.median(mean[group]) for group in groups],
+            [np.median(left[group]) for group in groups],
+            "o-",
+            color=BEST,
+            markersize=4,
+            linewidth=1.5,
+            path_effects=halo(),
+            zorder=6,
+            label="median",
+        )
+        note(ax, "orange: the median of a tenth of the rows", bottom=True)
+    room_on_top(ax, 0.07)
+    tidy(ax)
+    return ax
+
+
+def pit_histogram(
+    pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: "Axes | None" = None
+) -> "Axes":
+    """
+    Draw the histogram of probability integral transforms, P(target ≤ the one that came).
+
+    It is flat where predictions are right, high at both ends where their intervals are too narrow
+    and high in the middle where these are too wide. The band holds a bar with probability `level`:
+    its count is binomial.
+
+    :param pit: Numbers in [0, 1], [N]; of Gaussian predictions :func:`gpflow_pep.metrics.pit`.
+    :param num_bins: Bars; by default as many as leave 20 rows to each, from 5 to 20.
+    :param level: Of the band.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If a number is not in [0, 1], or there is no bar.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    values, level = vector("pit", pit), level_of(level)
+    if np.min(values) < 0.0 or np.max(values) > 1.0:
+        raise ValueError(
+            f"pit: got numbers from {np.min(values):g} to {np.max(values):g}, expected"
+            " probabilities in [0, 1]. Pass metrics.pit(y, mean, variance), or a distribution"
+            " function at the targets."
+        )
+    if num_bins is None:
+        num_bins = int(np.clip(len(values) // 20, 5, 20))
+    if isinstance(num_bins, bool) or not isinstance(num_bins, (int, np.integer)) or num_bins < 1:
+        raise ValueError(f"num_bins: got {num_bins!r}, expected a whole number from 1. Pass 10.")
+    ax = axes_for(ax)
+    edges = np.linspace(0.0, 1.0, num_bins + 1)
+    scale = num_bins / len(values)
+    found = np.histogram(values, edges)[0] * scale
+    low, high = binom.interval(level, len(values), 1.0 / num_bins)
+    low, high = scale * low, scale * high
+    outside = (found < low) | (found > high)
+    ax.bar(
+        edges[:-1],
+        found,
+        width=1.0 / num_bins,
+        align="edge",
+        color=np.where(outside, BEST, FIT),
+        edgecolor="white",
+        linewidth=0.8,
+        alpha=0.85,
+    )
+    ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
+    ax.axhline(1.0, color="black", linewidth=1.1)
+    ax.set(
+        xlim=(0.0, 1.0),
+        ylim=(0.0, 1.12 * max(high, np.max(found))),
+        xlabel="probability of a smaller target",
+        ylabel="density",
+    )
+    note(
+        ax,
+        f"{rows(len(values))}; {np.sum(outside)} of {num_bins} bars (orange) outside of the"
+        f" {level:.0%} band",
+    )
+    room_on_top(ax, 0.05)
+    tidy(ax)
+    return ax
+
+
+def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw the log density of each row given all others, rows in the order of it, and the means.
+
+    What lies far down at the left are rows that the model does not expect: they are named by their
+    number, from 0. ``model.loo_log_density()`` computes it.
+
+    :param log_density: [N], or by name where models are compared, such as ``{"alpha 0": ...}``.
+    :param worst: How many rows to name, of the first.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If densities are not finite, or not of the same rows.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    given = log_density if isinstance(log_density, Mapping) else {"": log_density}
+    if not given:
+        raise ValueError("log_density: got no model, expected at least one. Pass an array.")
+    remedy = "A row that the others exclude has no log density: look at it, or at the likelihood."
+    sets = {str(name): vector("log_density", values, remedy) for name, values in given.items()}
+    first = next(iter(sets))
+    for name, values in sets.items():
+        same_length(f"log_density of {name!r}", values, f"that of {first!r}", sets[first])
+    ax = axes_for(ax)
+    labels = []
+    for number, (name, values) in enumerate(sets.items()):
+        color, order = PALETTE[number % len(PALETTE)], np.argsort(values, kind="stable")
+        place = np.arange(1, len(values) + 1)
+        few = len(values) <= FEW
+        ax.plot(
+            place,
+            values[order],
+            color=color,
+            marker=MARKERS[number % len(MARKERS)] if few else None,
+            markersize=3,
+            linewidth=0.8 if few else 1.8,
+        )
+        mean = float(np.mean(values))
+        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        text = f"{name}: mean {mean:.3f} ± {error:.3f}".removeprefix(": ")
+        labels.append((float(np.max(values)), text, color))
+        if number == 0:
+            for rank, row in enumerate(order[: max(worst, 0)], start=1):
+                ax.annotate(
+                    f"row {row}",
+                    (rank, values[row]),
+                    xytext=(6.0, 0.0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=SMALL,
+                    color=INK,
+                    path_effects=halo(),
+                )
+    ax.set_xscale("log")
+    ax.set(xlabel="rows, the least expected first", ylabel="leave-one-out log density (nats)")
+    label_right(ax, labels)
+    tidy(ax)
+    return ax
+
+
+def regression_1d(
+    x: Any,
+    mean: Any,
+    std: Any,
+    *,
+    data: Any = None,
+    inducing: Inducing | Any = None,
+    levels: Sequence[float] = (0.5, 0.9),
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """
+    Draw predictions along one input: mean, bands, rows, and where inducing inputs are.
+
+    :param x: Inputs of the predictions, [G], in any order.
+    :param mean: Predicted means there, [G].
+    :param std: Predicted standard deviations of y there, noise included, [G].
+    :param data: A pair of inputs and targets [N], or such pairs by name, for instance
+        ``{"training rows": (X, y), "held-out rows": (Xt, yt)}``.
+    :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a model; blur
+        is drawn as a bar of one standard deviation to either side.
+    :param levels: How much of the probability each band holds.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    x, mean, std = vectors(x=x, mean=mean, std=std)
+    positive("std", std)
+    bands = sorted((level_of(level) for level in levels), reverse=True)
+    pairs = _pairs(data)
+    if inducing is not None and not isinstance(inducing, Inducing):
+        inducing = Inducing(matrix("inducing", inducing, 1))
+    ax = axes_for(ax, 7.0, 4.0)
+    order = np.argsort(x, kind="stable")
+    x, mean, std = x[order], mean[order], std[order]
+    labels = [(float(mean[-1]), "mean", FIT)]
+    for level in bands:
+        lower, upper = metrics.central_interval(mean, np.square(std), level)
+        ax.fill_between(x, lower, upper, color=FIT, alpha=0.16, linewidth=0)
+        labels.append((float(upper[-1]), f"{level:.0%}", FIT))
+    for number, (name, (inputs, targets)) in enumerate(pairs.items()):
+        color = TRAIN if number == 0 else PALETTE[number % len(PALETTE)]
+        backdrop(ax, inputs, targets, name, color=color, marker="." if number == 0 else "x")
+    ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=halo())
+    ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
+    if inducing is not None:
+        ticks(ax, inducing)
+    ax.set_ylim(*ax.get_ylim())
+    legend_on_top(ax)
+    label_right(ax, labels)
+    tidy(ax)
+    return ax
+
+
+def _pairs(data: Any) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
+    """Rows by name."""
+    if data is None:
+        return {}
+    named = data if isinstance(data, Mapping) else {"data": data}
+    pairs = {}
+    for name, pair in named.items():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(
+                f"data: got {type(pair).__name__} for {name!r}, expected a pair of inputs and"
+                " targets. Pass (x, y)."
+            )
+        inputs, targets = vectors(inputs=pair[0], targets=pair[1])
+        pairs[str(name)] = (inputs, targets)
+    return pairs

@@ -1,0 +1,249 @@
+"""What happened in training, and what came of powers."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from ..inference.record import SiteUpdateInfo
+from ..training import FitRecord, MaximiseRecord
+from .arrays import same_length, vector, vectors
+from .canvas import (
+    BEST,
+    FIT,
+    PALETTE,
+    axes_for,
+    count,
+    label_right,
+    note,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Losses of minibatches are averaged over this part of the steps.
+SMOOTH = 0.05
+#: The objective is drawn from where this part of the steps was taken.
+PLUNGE = 0.1
+
+
+def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw the objective (minus the training loss) at each step.
+
+    Of several starts the best is strong and the others are faint; of minibatches there is the mean
+    of neighbouring steps, with the estimates themselves behind it, and a dotted line at the best
+    step of early stopping. The plunge of the first steps may leave the picture below.
+
+    :param runs: What :func:`~gpflow_pep.training.full_batch.maximise` or
+        :func:`~gpflow_pep.training.loop.fit` returned; or an array of training losses, such as
+        one's own loop has; or several of these by name.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If there is no loss, or one is not finite.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    named = runs if isinstance(runs, Mapping) else {"": runs}
+    if not named:
+        raise ValueError("runs: got none, expected at least one. Pass a record of training.")
+    strong = {name: -vector("losses", getattr(run, "losses", run)) for name, run in named.items()}
+    ax = axes_for(ax)
+    labels, lows, highs = [], [], []
+    for number, (name, run) in enumerate(named.items()):
+        color, objective = PALETTE[number % len(PALETTE)], strong[name]
+        if isinstance(run, MaximiseRecord):
+            for start in run.starts:
+                ax.plot(-start.losses, color=color, alpha=0.35, linewidth=0.9)
+        if isinstance(run, FitRecord):
+            ax.plot(objective, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
+            objective = _smooth(objective)
+            if run.best_step is not None:
+                ax.axvline(run.best_step, color=color, linestyle="dotted", linewidth=1.2)
+        ax.plot(objective, color=color, linewidth=1.8)
+        lows.append(float(objective[int(PLUNGE * len(objective)) :].min()))
+        highs.append(float(objective.max()))
+        text = f"{name}: {objective[-1]:.6g}".removeprefix(": ")
+        labels.append((float(objective[-1]), text, color))
+    span = max(max(highs) - min(lows), 1e-9 * abs(max(highs)), 1e-12)
+    low = min(lows) - 0.06 * span
+    ax.set_ylim(low, max(highs) + 0.06 * span)
+    below = min(float(objective.min()) for objective in strong.values())
+    if below < low:
+        note(ax, f"↓ from {below:.4g}", bottom=True)
+    ax.set(xlabel="step", ylabel="objective (nats)")
+    label_right(ax, labels)
+    tidy(ax)
+    return ax
+
+
+def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw how far the sites were from their fixed point after each run of the inner loop.
+
+    Records of training can be collected as it goes on::
+
+        infos = []
+        pep.training.maximise(model, callback=lambda step: infos.append(model.last_inference))
+        pep.plotting.site_trace(infos)
+
+    Runs that did not converge have a cross, those with a fallback a ring.
+
+    :param infos: The model's ``last_inference`` after each step.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If there is none, or a residual is not finite.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    infos = list(infos)
+    if not all(isinstance(info, SiteUpdateInfo) for info in infos):
+        raise ValueError(
+            "infos: got something else than records of the inner loop, expected a list of what"
+            " model.last_inference says after each step. Collect them with a callback of maximise."
+        )
+    residual = vector("infos", [float(info.residual) for info in infos])
+    sweeps = np.array([int(info.num_sweeps) for info in infos])
+    failed = np.array([not bool(info.converged) for info in infos])
+    helped = np.array([info.fallback not in ("", 0) for info in infos])
+    ax = axes_for(ax)
+    # The logarithm of a residual that is exactly 0 has no place.
+    shown = np.maximum(residual, np.finfo(float).eps)
+    steps = np.arange(1, len(infos) + 1)
+    ax.plot(steps, shown, "-", color=FIT, linewidth=1.2)
+    ax.plot(steps[helped], shown[helped], "o", color=FIT, markersize=8, markerfacecolor="none")
+    ax.plot(steps[failed], shown[failed], "x", color=BEST, markersize=7, markeredgewidth=1.8)
+    ax.set_yscale("log")
+    ax.set(xlabel="step", ylabel="residual of the sites (std of q)")
+    ax.margins(y=0.15)
+    note(
+        ax,
+        f"{np.median(sweeps):g} sweeps in the median, at most {count(int(sweeps.max()))}\n"
+        f"not converged (×): {count(int(failed.sum()))}, with a fallback (ring):"
+        f" {count(int(helped.sum()))}",
+        right=True,
+    )
+    tidy(ax)
+    return ax
+
+
+def alpha_sweep(
+    alphas: Any,
+    values: Any,
+    errors: Any = None,
+    *,
+    best: float | None = None,
+    baselines: Mapping[str, float | tuple[float, float]] | None = None,
+    label: str = "",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """
+    Draw a score against the power, with error bars, and other methods as horizontal lines.
+
+    A line far from all powers would squeeze these: it is left out, and named with an arrow at the
+    edge that it is beyond.
+
+    :param alphas: Powers in [0, 1], [A], all different; one will do.
+    :param values: The score of each, [A].
+    :param errors: Its standard error, [A], or None.
+    :param best: The power to be ringed, one of `alphas`.
+    :param baselines: The score of other methods by name, or a pair of it and its standard error.
+    :param label: Of the score.
+    :param ax: To draw on; a new figure of pyplot's if None.
+    :return: `ax`.
+    :raises ValueError: If arrays are not finite or of other lengths, a power is not in [0, 1] or
+        there twice, an error is negative, or `best` is none of the powers.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    alphas, values = vectors(alphas=alphas, values=values)
+    errors = np.zeros_like(values) if errors is None else vector("errors", errors)
+    same_length("errors", errors, "alphas", alphas)
+    others = {str(name): _with_error(str(name), pair) for name, pair in (baselines or {}).items()}
+    _check_powers(alphas, errors, best)
+    ax = axes_for(ax)
+    order = np.argsort(alphas)
+    alphas, values, errors = alphas[order], values[order], errors[order]
+    ax.errorbar(
+        alphas, values, yerr=errors if errors.any() else None, fmt="o-" if len(alphas) > 1 else "o",
+        color=FIT, markersize=6, linewidth=1.6, elinewidth=1.6, capsize=3, zorder=4,
+    )  # fmt: skip
+    if best is not None and len(alphas) > 1:
+        place = int(np.flatnonzero(np.isclose(alphas, best))[0])
+        ax.plot(
+            best, values[place], "o", color=BEST, markersize=13, markerfacecolor="none",
+            markeredgewidth=1.8, zorder=5,
+        )  # fmt: skip
+    low, high = _heights(values, errors, others)
+    ends = (-0.05, 1.05)
+    labels = [] if len(alphas) > 1 else [(float(values[0]), _text("alpha", alphas, values), FIT)]
+    for number, (name, (value, error)) in enumerate(others.items(), start=2):
+        color = PALETTE[number % len(PALETTE)]
+        arrow = " ↑" if value > high else " ↓" if value < low else ""
+        labels.append((float(np.clip(value, low, high)), f"{name}: {value:.4g}{arrow}", color))
+        if not arrow:
+            style = ("--", "-.", ":")[number % 3]
+            ax.hlines(value, *ends, color=color, linestyle=style, linewidth=1.4, zorder=2)
+            ax.fill_between(ends, value - error, value + error, color=color, alpha=0.1, linewidth=0)
+    ax.set(xlim=ends, ylim=(low, high), ylabel=label, xlabel="alpha (0: variational, 1: EP)")
+    ax.set_xticks(alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6))
+    ax.ticklabel_format(axis="y", useOffset=False)
+    label_right(ax, labels)
+    tidy(ax)
+    return ax
+
+
+def _text(name: str, alphas: AnyNDArray, values: AnyNDArray) -> str:
+    return f"{name} {alphas[0]:g}: {values[0]:.4g}"
+
+
+def _with_error(name: str, pair: Any) -> tuple[float, float]:
+    numbers = vector(f"baselines of {name!r}", np.atleast_1d(np.asarray(pair)))
+    if len(numbers) > 2 or (len(numbers) == 2 and numbers[1] < 0.0):
+        raise ValueError(
+            f"baselines: got {pair!r} for {name!r}, expected a number, or a pair of it and its"
+            " standard error, at least 0. Pass one."
+        )
+    return float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else 0.0
+
+
+def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) -> None:
+    if alphas.min() < 0.0 or alphas.max() > 1.0 or len(set(alphas)) < len(alphas):
+        raise ValueError(
+            f"alphas: got {alphas.tolist()}, expected different numbers in [0, 1]. Draw other"
+            " methods as baselines, and repeated splits as a mean with its error."
+        )
+    if errors.min() < 0.0:
+        raise ValueError(
+            f"errors: got {errors.min():g}, expected numbers of at least 0. Pass standard errors."
+        )
+    if best is not None and not np.isclose(alphas, best).any():
+        raise ValueError(
+            f"best: got {best!r}, expected one of alphas, {alphas.tolist()}. Pass one, or None."
+        )
+
+
+def _heights(
+    values: AnyNDArray, errors: AnyNDArray, others: Mapping[str, tuple[float, float]]
+) -> tuple[float, float]:
+    """Find limits of y that hold the sweep, and all baselines that are not far from it."""
+    low, high = float(np.min(values - errors)), float(np.max(values + errors))
+    far = 3.0 * (high - low) if len(values) > 1 and high > low else np.inf
+    near = [
+        value + sign * error
+        for value, error in others.values()
+        for sign in (-1.0, 1.0)
+        if low - far <= value <= high + far
+    ]
+    low, high = min([low, *near]), max([high, *near])
+    margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _smooth(values: AnyNDArray) -> AnyNDArray:
+    """Average over neighbouring steps, over fewer near the ends."""
+    half = int(SMOOTH * len(values) / 2)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    first, last = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    means: AnyNDArray = (total[last] - total[first]) / (last - first)
+    return means

@@ -1,0 +1,110 @@
+"""How cells are read."""
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+
+from gpflow_pep.columns import Format, read_cells, recognise
+
+
+def days(*dates: str) -> list[Any]:
+    return [pd.Timestamp(date) for date in dates]
+
+
+READ: list[tuple[list[Any], str, list[Any]]] = [
+    ([1, 2, 3], "number", [1, 2, 3]),
+    ([True, False, None], "number", [1, 0, np.nan]),
+    (["1,234.5", "7"], "number", [1234.5, 7]),
+    (["1.234,5", "7"], "number", [1234.5, 7]),
+    (["1,5", "2,25"], "number", [1.5, 2.25]),
+    (["1,234", "12,345,678"], "number", [1234, 12345678]),
+    (["1,234", "0,12"], "number", [1.234, 0.12]),
+    (["1 234,5", "7"], "number", [1234.5, 7]),
+    (["1'234.5", "7"], "number", [1234.5, 7]),
+    (["12 %", "-3.5%"], "number", [12, -3.5]),
+    (["$1,200.00", "-$3"], "number", [1200, -3]),
+    (["3,50 €", "\u22124,00 €"], "number", [3.5, -4]),
+    (["1e-3", ".5", "2."], "number", [1e-3, 0.5, 2]),
+    ([*map(str, range(10)), "n.d."], "number", [*range(10), np.nan]),
+    ([decimal.Decimal("1.5"), None], "number", [1.5, np.nan]),
+    (["2020-01-31", "2021-12-01 06:30"], "date", days("2020-01-31", "2021-12-01 06:30")),
+    (["2020-01-31T00:00:00Z", None], "date", days("2020-01-31", "")),
+    (["2020-01-31T01:00:00+01:00"], "date", days("2020-01-31")),
+    (["31.01.2020", "01.02.2020"], "date", days("2020-01-31", "2020-02-01")),
+    (["31/01/2020", "01/02/2020"], "date", days("2020-01-31", "2020-02-01")),
+    (["01/31/2020", "02/01/2020"], "date", days("2020-01-31", "2020-02-01")),
+    (["3 Feb 2020 12:00", "14 Mar 2021 13:30"], "date",
+     days("2020-02-03 12:00", "2021-03-14 13:30")),
+    ([datetime.date(2020, 1, 31), None], "date", days("2020-01-31", "")),
+    (["red ", "blue", None, ""], "text", ["red", "blue", np.nan, np.nan]),
+    (["A1", "B2", "12"], "text", ["A1", "B2", "12"]),
+    (["v1.2", "v1.3"], "text", ["v1.2", "v1.3"]),
+    (["12.5.2", "12.5.3"], "text", ["12.5.2", "12.5.3"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cells, kind, expected", READ, ids=lambda value: str(value)[:40])
+def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
+    column = pd.Series(cells, index=[5] * len(cells), name="x")  # labels of rows may repeat
+    form = recognise(column)
+    assert form.kind == kind
+    values = read_cells(column, form)
+    dtype = {"number": np.float64, "text": object}.get(kind, values.dtype)
+    pd.testing.assert_series_equal(
+        values, pd.Series(expected, column.index, dtype=dtype, name="x"), check_freq=False
+    )
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "category", "timedelta64[s]"])
+def test_types_of_pandas(dtype: str) -> None:
+    values = [1, 0, None, 1]
+    if dtype == "category":
+        values = ["u", "v", None, "u"]
+    column = pd.Series(values, dtype=dtype)
+    form = recognise(column)
+    if dtype == "category":
+        assert form.kind == "text"
+        return
+    scale = 86400.0 if dtype.startswith("timedelta") else 1.0
+    assert_array_equal(read_cells(column, form) * scale, [1, 0, np.nan, 1])
+
+
+@pytest.mark.parametrize("cells", [[[1], [2]], [b"a", b"b"], [1j, 2j], [{}, {}]])
+def test_what_nothing_is_known_of(cells: list[Any]) -> None:
+    assert recognise(pd.Series(cells)).kind == "other"
+
+
+def test_many_words_among_numbers_are_text() -> None:
+    words = [*map(str, range(90)), *(f"V{i}" for i in range(10))]
+    assert recognise(pd.Series(words)).kind == "text"
+
+
+def test_empty_columns_are_numbers_that_are_missing() -> None:
+    for column in (pd.Series([], dtype=object), pd.Series([None, ""])):
+        assert read_cells(column, recognise(column)).isna().all()
+
+
+def test_text_is_the_same_whatever_its_type() -> None:
+    """A column of 1, 2 and A is text; in another table it may have numbers only, and gaps."""
+    words = read_cells(pd.Series([1.0, None, 2.0]), Format("text"))
+    assert list(words.dropna()) == ["1", "2"]
+    assert list(read_cells(pd.Series([1, 2]), Format("text"))) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "form, cell, message",
+    [
+        (Format("number"), "1,5", r"column 'x': got '1,5' in row 2 .* expected a number .*'\.' as"),
+        (Format("number", ",", "."), "1.5", r"got '1.5' .* with ',' as decimal point. Correct it"),
+        (Format("date", pattern="%d.%m.%Y"), "2020-01-01", r"got '2020-01-01' .* as %d.%m.%Y"),
+    ],
+)
+def test_cells_that_cannot_be_read(form: Format, cell: str, message: str) -> None:
+    good = {"number": "1", "date": "31.01.2020"}[form.kind]
+    with pytest.raises(ValueError, match=message):
+        read_cells(pd.Series([good, None, cell], index=[9, 9, 9], name="x"), form)

@@ -1,0 +1,176 @@
+"""What is learnt from, of tables as people have them."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+
+from gpflow_pep.compare.tables import Cleaned, clean
+
+N = 40
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    x = np.random.default_rng(0).normal(size=N)
+    return pd.DataFrame({"x": x, "y": np.sin(x), **columns})
+
+
+def notes_of(cleaned: Cleaned) -> str:
+    return "\n".join(cleaned.notes)
+
+
+@pytest.mark.parametrize(
+    "name, values, reason",
+    [
+        ("Unnamed: 0", range(N), "numbers the rows"),
+        ("Unnamed: 7", [None] * N, "is empty"),
+        ("id", range(100, 100 + N), "numbers the rows"),
+        ("customer_id", np.random.default_rng(1).permutation(N), "numbers the rows"),
+        ("customerId", [*map(float, range(N - 1)), np.nan], "numbers the rows"),
+        ("Row", range(N), "numbers the rows"),
+        (
+            "address",
+            [f"Street {i}" for i in range(N)],
+            "40 of its 40 texts differ, such as 'Street",
+        ),
+        ("site", ["A"] * N, "it is A in every row"),
+        ("unit", [2.0] * N, "it is 2.0 in every row"),
+        ("parts", [[1]] * N, "it holds lists"),
+    ],
+)
+def test_columns_that_tell_nothing(name: str, values: Any, reason: str) -> None:
+    cleaned = clean(table(**{name: list(values)}), "y")
+    assert list(cleaned.X) == ["x"] == list(cleaned.formats)
+    assert f"Dropped column '{name}'" in notes_of(cleaned) and reason in notes_of(cleaned)
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("time", range(N)),
+        ("year", range(1980, 1980 + N)),
+        ("humid", range(N)),
+        ("paid", range(N)),
+        ("grid", range(N)),
+        ("id", np.linspace(0.0, 1.0, N)),
+        ("id", np.arange(N) % 7),
+        ("index", np.linspace(90.0, 110.0, N)),
+        ("colour", ["red", "blue"] * (N // 2)),
+        ("ticked", ["x", None] * (N // 2)),
+    ],
+)
+def test_columns_that_may_tell_something(name: str, values: Any) -> None:
+    assert list(clean(table(**{name: list(values)}), "y").X) == ["x", name]
+
+
+def test_cells_are_read() -> None:
+    cleaned = clean(
+        table(
+            price=[f"${1000 * i:,}.50" for i in range(N)],
+            share=[f"{i}%" for i in range(N)],
+            lab=["n.d.", "n.d.", *map(str, range(N - 2))],
+            day=pd.date_range("2020-01-25", periods=N).strftime("%d.%m.%Y"),
+            yes=[True, None] * (N // 2),
+        ),
+        "y",
+    )
+    assert_array_equal(cleaned.X["price"], 1000.0 * np.arange(N) + 0.5)
+    assert_array_equal(cleaned.X["share"], np.arange(N))
+    assert_array_equal(cleaned.X["lab"], [np.nan, np.nan, *range(N - 2)])
+    assert_array_equal(cleaned.X["yes"], [1.0, np.nan] * (N // 2))
+    assert cleaned.X["day"][39] == pd.Timestamp("2020-03-04")
+    assert cleaned.formats["day"].pattern == "%d.%m.%Y"
+    for note in (
+        "Column 'price' was text, and is read as numbers ('$0.50' is 0.5).",
+        "Column 'day' holds dates ('25.01.2020' as %d.%m.%Y)",
+        "Column 'lab': 'n.d.' is taken as no value.",
+        "Column 'lab' has no value in 2 of 40 rows.",
+    ):
+        assert note in notes_of(cleaned)
+
+
+def test_rows_without_target_or_input() -> None:
+    frame = table()
+    frame.loc[3, "y"] = np.nan
+    frame.loc[[5, 6], "x"] = np.nan
+    cleaned = clean(frame, "y")
+    assert len(cleaned.y) == N - 1 and 3 not in cleaned.X.index
+    assert "Dropped 1 of 40 rows without 'y'." in notes_of(cleaned)
+    cleaned = clean(frame, "y", drop_missing=True)
+    assert list(cleaned.y.index) == list(cleaned.X.index) == [0, 1, 2, 4, *range(7, N)]
+    assert "Dropped 2 of 39 rows in which an input is missing." in notes_of(cleaned)
+
+
+@pytest.mark.parametrize(
+    "values, task, kind, note",
+    [
+        (["a", "b"], None, "classes", ""),
+        ([True, False], None, "classes", ""),
+        ([0, 1], None, "classes", "two values, which are taken as classes"),
+        ([0, 1], "regression", "numbers", ""),
+        ([0, 1, 2, 3], None, "numbers", "say so: task='classification' (--task classification)"),
+        ([0, 1, 2, 3], "classification", "classes", ""),
+        ([0.5, 1.5, 2.5, 3.5], None, "numbers", ""),
+        (["1,5", "2,5", "3,5", "4,5"], None, "numbers", "'y' was text, and is read as numbers"),
+    ],
+)
+def test_kinds_of_targets(values: list[Any], task: str | None, kind: str, note: str) -> None:
+    cleaned = clean(table(y=values * (N // len(values))), "y", task=task)
+    assert cleaned.kind == kind
+    assert cleaned.y.dtype == (np.float64 if kind == "numbers" else object)
+    if kind == "classes":
+        assert set(cleaned.y) == set(map(str, values))
+    about = [text for text in cleaned.notes if "'y'" in text]
+    assert len(about) == bool(note) and all(note in text for text in about)
+
+
+def test_the_target_by_place_and_columns_to_drop() -> None:
+    frame = table(z=np.arange(N) / 7.0)
+    assert clean(frame, -1).y.name == "z" and clean(frame, 0).y.name == "x"
+    assert list(clean(frame, "y", drop=["x"]).X) == ["z"]
+    numbered = frame.set_axis([0, 1, 2], axis=1)
+    assert list(clean(numbered, 1).X) == ["0", "2"]
+
+
+def test_polars_and_lists() -> None:
+    pytest.importorskip("pyarrow")
+    polars = pytest.importorskip("polars")
+    expected = clean(table(), "y")
+    pd.testing.assert_frame_equal(clean(polars.from_pandas(table()), "y").X, expected.X)
+    with pytest.raises(ValueError, match=r"frame: got list, expected a table: .* Make one"):
+        clean([[1, 2]], "y")
+
+
+@pytest.mark.parametrize(
+    "columns, options, message",
+    [
+        ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
+        ({}, {"target": 2}, r"target: got 2"),
+        ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
+        ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
+        ({}, {"drop": ["x"]}, r"no input column is left"),
+        ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
+        ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
+        ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
+        ({"y": 3.0}, {}, r"target 'y' is 3.0 in every row"),
+        ({"y": "a"}, {}, r"target 'y' is a in every row"),
+        ({"y": [*["a"] * (N - 1), "b"]}, {}, r"class 'b' of 'y' has 1 row, expected at least 2"),
+        ({"y": [f"a{i}" for i in range(N)]}, {}, r"has 40 classes in 40 rows, expected far fewer"),
+        ({"y": pd.date_range("2020", periods=N)}, {}, r"target 'y' holds dates"),
+        ({"y": ["a", "b"] * (N // 2)}, {"task": "regression"}, r"is text such as 'a'"),
+        ({"y": [*map(str, range(N - 1)), "bad"]}, {}, r"target 'y' has 'bad' among its numbers"),
+        ({"y": [*range(5), *[None] * (N - 5)]}, {}, r"have 5 rows with a target 'y', expected"),
+    ],
+)
+def test_what_cannot_be_learnt_from(
+    columns: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        clean(table(**columns), **{"target": "y", **options})
+
+
+def test_columns_of_one_name() -> None:
+    with pytest.raises(ValueError, match=r"more than one column named 'x', expected different"):
+        clean(table().set_axis(["x", "x"], axis=1), "x")

@@ -1,0 +1,46 @@
+"""The folder of results: an earlier run's files go, those of others stay."""
+
+from pathlib import Path
+
+import pytest
+
+from gpflow_pep.compare.folder import check_folder, clear_folder, list_files
+
+
+def write(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    return path
+
+
+def earlier_run(out: Path) -> None:
+    files = [write(out / "metrics.csv"), write(out / "fit.png"), write(out / "model" / "a.json")]
+    list_files(out, [*files[:2], out / "model"])
+
+
+def test_files_of_an_earlier_run_are_removed_and_no_others(tmp_path: Path) -> None:
+    earlier_run(tmp_path)
+    write(tmp_path / "notes.txt")
+    check_folder(tmp_path)
+    assert (tmp_path / "metrics.csv").exists()  # a check removes nothing
+    clear_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["report.html", "model/notes.txt", "saved_model/a.pb"])
+def test_files_of_others_are_not_replaced(tmp_path: Path, name: str) -> None:
+    earlier_run(tmp_path)
+    write(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"has {name}, which no earlier run.*Choose another"):
+        check_folder(tmp_path)
+
+
+def test_a_folder_is_made(tmp_path: Path) -> None:
+    check_folder(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    write(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"cannot write the folder .* choose another --out"):
+        check_folder(tmp_path / "file" / "below")

@@ -1,0 +1,76 @@
+"""The report as one page."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from compare.small_comparison import FromCsv, small_classification, small_comparison
+
+import gpflow_pep
+from gpflow_pep.compare.page import page
+from gpflow_pep.compare.summary import verdict
+from gpflow_pep.compare.terminal import cells
+
+PNG = b"\x89PNG and so on"
+
+
+def test_the_page_says_what_was_found() -> None:
+    comparison = small_comparison()
+    text = page(comparison, {"scores": PNG}, command="gpflow-pep compare <a>", folder=Path("out"))
+    assert verdict(comparison) in text
+    for row in cells(comparison).values():
+        assert "".join(f"<td>{cell}</td>" for cell in row) in text
+    for part in (
+        "gpflow-pep compare &lt;a&gt;", f"gpflow_pep {gpflow_pep.__version__}", "tensorflow 2.",
+        "gpflow-pep predict out/model new.csv", "load_estimator(&#x27;out/model&#x27;)",
+        "num_inducing = 6", "<td>time</td>", "data:image/png;base64,iVBORyBhbmQgc28gb24=",
+    ):  # fmt: skip
+        assert part in text, part
+    (row,) = re.findall(r'<tr class="best">.*?</tr>', text.partition("<h2>The data")[0])
+    assert f"<td>{comparison.best}</td>" in row
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    text = page(small_classification(), {"classes": PNG}, command="", folder=Path("out"))
+    assert "predict_proba" in text
+    assert not re.findall(r"(?:https?:)?//[a-z]|<link|<script|@import", text)
+    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', text))
+
+
+def test_words_of_the_table_are_escaped() -> None:
+    comparison = small_classification()
+    data = comparison.data._replace(
+        y=comparison.data.y.rename("<b>mail</b>"), notes=["Dropped column '<i>'."]
+    )
+    text = page(replace(comparison, data=data), {}, command="", folder=Path("out"))
+    assert "&lt;b&gt;mail" in text and "<b>" not in text
+    assert "&lt;i&gt;" in text and "<i>" not in text
+
+
+def test_without_a_model_nothing_is_said_of_one() -> None:
+    comparison = replace(small_comparison(), best=None, model=None, final=None)
+    text = page(comparison, {}, command="", folder=Path("out"))
+    assert "No power could be trained" in text and "load_estimator" not in text
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it(from_csv: FromCsv, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("needs the command chromium or google-chrome: install one to run this test")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    address = (from_csv.out / "report.html").resolve().as_uri()
+    shown = subprocess.run(
+        [browser, *options, "--dump-dom", address], capture_output=True, text=True, timeout=120,
+        check=True,
+    ).stdout  # fmt: skip
+    assert "Target 'load', 2 inputs, 40 rows" in shown and shown.count("<img") == 4
+    picture = tmp_path / "page.png"
+    subprocess.run(
+        [browser, *options, "--window-size=1200,2600", f"--screenshot={picture}", address],
+        capture_output=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert picture.stat().st_size > 100_000  # the figures are in it

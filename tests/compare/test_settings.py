@@ -1,0 +1,85 @@
+"""What can be asked for, and what is refused before anything is loaded."""
+
+import inspect
+from typing import Any
+
+import click
+import pytest
+
+from gpflow_pep.compare import Settings, cli
+from gpflow_pep.compare.examples import EXAMPLES
+from gpflow_pep.compare.settings import INITS, KERNELS, LIKELIHOODS
+from gpflow_pep.estimators import PEPRegressor, parts
+
+
+@pytest.mark.parametrize(
+    "options, got, expected, remedy",
+    [
+        ({"alphas": []}, "got []", "one or more numbers", "Try 0"),
+        ({"alphas": [0.5, 1.1]}, "got [0.5, 1.1]", "[0, 1]", "Try 0"),
+        ({"alphas": [float("nan")]}, "got [nan]", "[0, 1]", "Try 0"),
+        ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "different", "only once"),
+        ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
+        ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
+        ({"init": "best"}, "init: got 'best'", "kmeans, random", "Choose one"),
+        ({"kernel": "cubic"}, "kernel: got 'cubic'", "rbf, matern12", "Choose one"),
+        ({"likelihood": "cauchy"}, "likelihood: got 'cauchy'", "student_t", "Choose one"),
+        ({"max_iterations": 0}, "max_iterations: got 0", "at least 1", "Choose another"),
+        ({"neighbours": -1}, "neighbours: got -1", "at least 0", "Choose another"),
+        ({"seed": 0.5}, "seed: got 0.5", "a whole number", "Choose another"),
+        ({"test_fraction": 1.5}, "test_fraction: got 1.5", "(0, 1)", "Choose 0.2"),
+        ({"folds": 1}, "folds: got 1", "at least 2", "Choose another"),
+        ({"splits": 0}, "splits: got 0", "at least 1", "Choose another"),
+        ({"folds": 5, "splits": 2}, "folds: got 5 and splits", "one of them", "Leave one out"),
+        ({"folds": 5, "test_fraction": 0.2}, "or a test fraction", "one of", "Leave one out"),
+        ({"minutes": 0.0}, "minutes: got 0.0", "a positive number", "Raise it"),
+        ({"minutes": float("inf")}, "minutes: got inf", "a positive number", "Raise it"),
+    ],
+)
+def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) -> None:
+    with pytest.raises(ValueError) as error:
+        Settings(**options)
+    for part in (got, expected, remedy):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "options, data, message",
+    [
+        ({"folds": 5}, ("numbers", 9, 1), r"folds: got 5 for 9 rows, which holds out 1 .* least 2"),
+        ({"folds": 10}, ("classes", 40, 6), r"holds out 4 at a time, expected at least 6"),
+        ({"test_fraction": 0.99}, ("numbers", 20, 1), r"test_fraction: got 0.99 for 20 rows"),
+        ({"test_fraction": 0.01}, ("numbers", 20, 1), r"which holds out 0 at a time"),
+        ({"neighbours": 3}, ("classes", 40, 2), r"neighbours: got 3, expected 0.*Leave it out"),
+        ({"neighbours": 3, "likelihood": "poisson"}, ("numbers", 40, 1), r"neighbours: got 3"),
+        ({"likelihood": "softmax"}, ("numbers", 40, 1), r"likelihood of numbers: got 'softmax'"),
+        ({"likelihood": "poisson"}, ("classes", 40, 2), r"likelihood of classes: got 'poisson'"),
+    ],
+)
+def test_refused_for_the_data(options: dict[str, Any], data: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(**options).check_data(*data)
+
+
+def test_what_is_held_out() -> None:
+    assert Settings().parts() == ("fold", 5, 0.2)
+    assert Settings(folds=10).parts() == ("fold", 10, 0.1)
+    assert Settings(splits=3).parts() == ("split", 3, 0.2)
+    assert Settings(test_fraction=0.4).parts() == ("split", 1, 0.4)
+
+
+def test_names_are_those_of_the_estimators() -> None:
+    assert set(KERNELS) == set(parts.KERNELS)
+    assert set(INITS.values()) == set(parts.RULES)
+    assert set(LIKELIHOODS["numbers"]) == set(parts.NUMBERS)
+    assert set(LIKELIHOODS["classes"]) == set(parts.CLASSES)
+    assert set(cli.EXAMPLES) == set(EXAMPLES)
+
+
+def test_defaults_on_the_command_line() -> None:
+    context = click.Context(cli.compare)
+    options = {option.name: option.get_default(context) for option in cli.compare.params}
+    for name, parameter in inspect.signature(Settings).parameters.items():
+        expected = parameter.default if name != "alphas" else "0,0.5,1"
+        assert options[name] == expected, name
+    assert Settings().kernel == PEPRegressor().kernel

@@ -1,0 +1,60 @@
+"""Estimators as TensorFlow SavedModels."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_allclose
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+
+from gpflow_pep.columns import Format, TableEncoder
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_saved_model
+from gpflow_pep.estimators.base import PEPEstimator
+
+SMALL: dict[str, Any] = {"num_inducing": 5, "random_state": 0}
+RNG = np.random.default_rng(0)
+TABLE = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "c": ["u", "v", "w"] * 6})
+Y = 3e3 * np.sin(TABLE["a"] / 9.0)
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PEPEstimator, "_climb", lambda self, model: 0)
+
+
+def test_regression(tmp_path: Path) -> None:
+    encoder = TableEncoder({"a": Format("number"), "c": Format("text")})
+    model = make_pipeline(encoder, PEPRegressor(**SMALL)).fit(TABLE, Y)
+    export_saved_model(tmp_path, model)
+    predictor = tf.saved_model.load(str(tmp_path))
+    columns = [name.decode() for name in predictor.columns.numpy()]
+    assert columns == ["a", "c=u", "c=v", "c=w"]
+    X = tf.constant(model[0].transform(TABLE))
+    expected, std = model.predict(TABLE, return_std=True)
+    for rows in (slice(0, 18), slice(3, 4)):
+        mean, variance = predictor.predict_y(X[rows])
+        assert_allclose(mean[:, 0], expected[rows], rtol=1e-10)
+        assert_allclose(np.sqrt(variance[:, 0]), std[rows], rtol=1e-10)
+    served = predictor.signatures["serving_default"](X=X)
+    assert_allclose(served["mean"][:, 0], expected, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_classes_without_standardising(tmp_path: Path) -> None:
+    X = TABLE[["a"]].to_numpy() - 100.0
+    model = PEPClassifier(standardize=False, **SMALL).fit(X, Y > 0)
+    export_saved_model(tmp_path, model)
+    predictor = tf.saved_model.load(str(tmp_path))
+    assert predictor.columns.numpy().tolist() == [b"x0"]
+    (probability,) = predictor.predict_y(tf.constant(X))
+    assert_allclose(probability, model.predict_proba(X), rtol=1e-8)
+
+
+def test_others_are_refused(tmp_path: Path) -> None:
+    for other in (LinearRegression(), make_pipeline(LinearRegression())):
+        with pytest.raises(ValueError, match=r"estimator: got a LinearRegression, expected a PEP"):
+            export_saved_model(tmp_path, other)

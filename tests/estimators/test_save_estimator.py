@@ -1,0 +1,420 @@
+"""Estimators on disk and back, and files that are none."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+
+import gpflow_pep as pep
+from gpflow_pep.columns import Format, TableEncoder
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    load_estimator,
+    save_estimator,
+    saving,
+)
+from gpflow_pep.estimators.base import PEPEstimator
+from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
+
+RNG = np.random.default_rng(0)
+X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "b": RNG.normal(size=18)})
+Y = np.sin(X["a"] / 9.0) + X["b"]
+CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.4, 0.4])]
+SMALL: dict[str, Any] = {"num_inducing": 5, "random_state": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is saved does not depend on it."""
+    monkeypatch.setattr(PEPEstimator, "_climb", lambda self, model: 0)
+
+
+def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
+    if hasattr(model, "predict_proba"):
+        return [model.predict_proba(rows), model.predict(rows)]
+    return list(model.predict(rows, return_std=True))
+
+
+def check_comes_back(folder: Path, before: Any, rows: Any = X, rtol: float = 1e-12) -> Any:
+    save_estimator(folder, before)
+    after = load_estimator(folder)
+    for found, expected in zip(predictions(after, rows), predictions(before, rows), strict=True):
+        if expected.dtype.kind == "f":
+            assert_allclose(found, expected, rtol=rtol)
+        else:
+            assert_array_equal(found, expected)
+    return after
+
+
+def regressor(**options: Any) -> PEPRegressor:
+    return PEPRegressor(**{**SMALL, **options}).fit(X, Y)
+
+
+def test_regression(tmp_path: Path) -> None:
+    before = regressor(kernel=gpflow.kernels.Matern32(lengthscales=[0.5, 2.0]), alpha=0.3)
+    after = check_comes_back(tmp_path / "new" / "model", before)
+    assert isinstance(after.model_, PEPRegression)
+    assert after.model_.alpha.numpy() == after.alpha_ == 0.3
+    assert list(after.feature_names_in_) == ["a", "b"]
+    assert after.get_params()["num_inducing"] == 5
+    for found, expected in zip(after.model_.data, before.model_.data, strict=True):
+        assert_array_equal(found, expected)
+    assert_allclose(
+        after.model_.pep_log_marginal_likelihood(), before.model_.pep_log_marginal_likelihood()
+    )
+    assert len(after.model_.trainable_variables) == len(before.model_.trainable_variables)
+    assert_array_equal(after.predict(X[["b", "a"]]), before.predict(X))
+    with pytest.raises(ValueError, match="feature names"):
+        after.predict(X.rename(columns={"a": "A"}))
+    after.set_params(warm_start=True).fit(X, Y)  # goes on
+    assert_array_equal(after.kernel_.lengthscales, before.kernel_.lengthscales)
+
+
+@pytest.mark.parametrize(
+    "options, model",
+    [
+        ({"likelihood": "student_t"}, PEP),
+        ({"neighbours": 3}, PEPRegression),
+        ({"batch_size": 10}, ARPEP),
+        ({"inducing": X.to_numpy()[:4], "standardize": False}, PEPRegression),
+        ({"inducing": pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2))},
+         PEPRegression),
+    ],
+)  # fmt: skip
+def test_other_regressions(
+    tmp_path: Path, options: dict[str, Any], model: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpflow_pep.estimators.base.fit", lambda *_, **__: None)
+    after = check_comes_back(tmp_path, regressor(**options))
+    assert type(after.model_) is model
+
+
+@pytest.mark.parametrize("likelihood", ["auto", pytest.param("softmax", marks=pytest.mark.slow)])
+def test_classes(tmp_path: Path, likelihood: str) -> None:
+    before = PEPClassifier(likelihood=likelihood, **SMALL).fit(X, CLASSES)
+    before.model_.max_sweeps = 150
+    after = check_comes_back(tmp_path, before)
+    assert isinstance(after.model_, PEPClassification)
+    assert after.model_.max_sweeps == 150 and after.model_.tolerance == before.model_.tolerance
+    # The sites are restored, not found anew.
+    after = load_estimator(tmp_path)
+    assert_array_equal(after.model_.sites.nu, before.model_.sites.nu)
+    assert_array_equal(after.model_.sites.tau, before.model_.sites.tau)
+
+
+def test_labels_keep_their_type(tmp_path: Path) -> None:
+    before = PEPClassifier(**SMALL).fit(X, Y > 0)
+    for labels in ([False, True], [3, 7], [0.5, 1.5], ["ja", "nein"], np.array(["a", "b"], object)):
+        before.classes_ = np.array(labels)
+        save_estimator(tmp_path, before)
+        after = load_estimator(tmp_path)
+        assert after.classes_.dtype == before.classes_.dtype
+        assert_array_equal(after.classes_, before.classes_)
+
+
+def messy() -> pd.DataFrame:
+    table = X.assign(c=["u", "v", None] * 6, day=pd.date_range("2020-01-01", periods=18))
+    table.loc[4, "b"] = np.nan
+    return table
+
+
+def pipeline() -> Pipeline:
+    formats = {"a": Format("number"), "b": Format("number"), "c": Format("text"),
+               "day": Format("date", pattern="%d.%m.%Y")}  # fmt: skip
+    return make_pipeline(TableEncoder(formats), PEPRegressor(**SMALL)).fit(messy(), Y)
+
+
+def test_pipelines(tmp_path: Path) -> None:
+    after = check_comes_back(tmp_path, pipeline(), messy())
+    assert [name for name, _ in after.steps] == ["tableencoder", "pepregressor"]
+    text = messy().assign(day=messy()["day"].dt.strftime("%d.%m.%Y"))
+    assert_array_equal(after.predict(text[["day", "c", "b", "a"]]), after.predict(messy()))
+    with pytest.raises(ValueError, match=r"got no column .* 'c' among 'a', 'b', 'day'"):
+        after.predict(messy().drop(columns="c"))
+    with pytest.raises(ValueError, match=r"got the columns 'z', expected"):
+        after.predict(messy().assign(z=1))
+
+
+def test_description_can_be_read_by_people(tmp_path: Path) -> None:
+    save_estimator(tmp_path, pipeline())
+    description = json.loads((tmp_path / "model.json").read_text())
+    assert description["versions"]["gpflow"] == gpflow.__version__
+    encoder, estimator = (step for _, step in description["estimator"]["steps"])
+    assert encoder["columns"][2][2]["categories"] == ["u", "v"]
+    assert estimator["model"]["kernel"]["class"] == "gpflow.kernels.SquaredExponential"
+
+
+def test_saving_again_replaces(tmp_path: Path, saved: Path) -> None:
+    save_estimator(tmp_path, regressor())
+    save_estimator(tmp_path, load_estimator(saved))
+    assert isinstance(load_estimator(tmp_path), Pipeline)
+
+
+def test_other_gpflow_config(tmp_path: Path) -> None:
+    before = regressor()
+    save_estimator(tmp_path, before)
+    with gpflow.config.as_context(gpflow.config.Config(positive_bijector="exp")):
+        assert_array_equal(load_estimator(tmp_path).predict(X), before.predict(X))
+    with (
+        gpflow.config.as_context(gpflow.config.Config(jitter=1e-3)),
+        pytest.raises(ValueError, match=r"has .*0\.001.*, expected .*1e-06.*set_default_jitter"),
+    ):
+        load_estimator(tmp_path)
+
+
+class OwnRegressor(PEPRegressor):
+    """A user's."""
+
+
+class OwnKernel(gpflow.kernels.SquaredExponential):
+    """A user's."""
+
+
+def changed(change: Any) -> PEPRegressor:
+    estimator = regressor()
+    model = estimator.model_
+    parts = model.data, model.kernel, model.inducing_variable
+    estimator.model_ = PEPRegression(*parts, **change)
+    return estimator
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: LinearRegression().fit(X, Y), r"estimator: got a LinearRegression, expected"),
+        (lambda: make_pipeline(LinearRegression()).fit(X, Y), r"got a LinearRegression, expected"),
+        (lambda: OwnRegressor(**SMALL).fit(X, Y), r"estimator: got a OwnRegressor, expected"),
+        (lambda: regressor(kernel=OwnKernel()), r"got a .*OwnKernel, expected a class of GPflow"),
+        (lambda: regressor(random_state=np.random.RandomState(0)), r"random_state: got .*Random"),
+        (lambda: changed({"blocks": np.arange(18) // 4}), r"model_: got blocks of rows, expected"),
+        (lambda: changed({"mean_function": gpflow.functions.Constant(1.0)}),
+         r"model_.mean_function: got a Constant, expected a Zero"),
+        (PEPRegressor, r"not fitted yet"),
+    ],
+)  # fmt: skip
+def test_what_would_be_lost_is_refused(tmp_path: Path, make: Any, message: str) -> None:
+    estimator = make()
+    with pytest.raises(ValueError, match=message):
+        save_estimator(tmp_path / "model", estimator)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PEPEstimator, "_climb", lambda self, model: 0)
+        save_estimator(folder, pipeline())
+    return folder
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("step", ["savez", "write_text", "rename"])
+def test_a_save_that_fails_leaves_what_was_there(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch, step: str, earlier: bool
+) -> None:
+    folder = tmp_path / "model"
+    if earlier:
+        shutil.copytree(saved, folder)
+    estimator = load_estimator(saved)
+    place = np if step == "savez" else Path
+    original = getattr(place, step)
+
+    def fail(target: Any, *arguments: Any, **options: Any) -> Any:
+        if step != "rename":
+            original(target, *arguments, **options)  # written, and then
+        elif target.name != "new":
+            return original(target, *arguments)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(place, step, fail)
+    with pytest.raises(OSError, match="no space left"):
+        save_estimator(folder, estimator)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == [folder] * earlier
+    if earlier:
+        load_estimator(folder)
+
+
+def test_a_saved_folder_is_as_open_as_any(tmp_path: Path, saved: Path) -> None:
+    save_estimator(tmp_path / "model", load_estimator(saved))
+    (tmp_path / "other").mkdir()
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
+
+
+def test_files_of_others_are_not_replaced(tmp_path: Path, saved: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"has notes.txt, expected model.json .* choose another"):
+        save_estimator(tmp_path, load_estimator(saved))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Change description and arrays as somebody would who knows of the digest."""
+    description = json.loads((folder / "model.json").read_text())
+    with np.load(folder / "arrays.npz") as archive:
+        arrays = dict(archive)
+    change(description, arrays)
+    np.savez(folder / "arrays.npz", **arrays)
+    content = {n: v for n, v in description.items() if n not in ("format", "versions", "digest")}
+    description["digest"] = saving._digest(content, (folder / "arrays.npz").read_bytes())
+    (folder / "model.json").write_text(json.dumps(description))
+
+
+def remove(name: str) -> Any:
+    return lambda folder: (folder / name).unlink()
+
+
+def write(name: str, text: str) -> Any:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def cut(name: str) -> Any:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+
+    return damage
+
+
+def flip_a_digit(folder: Path) -> None:
+    text = (folder / "model.json").read_text()
+    (folder / "model.json").write_text(text.replace('"median": 100', '"median": 900').replace(
+        '"median": 9', '"median": 8').replace('"median": 1', '"median": 2'))  # fmt: skip
+
+
+def an_array(value: Any) -> Any:
+    def change(description: Any, arrays: dict[str, Any]) -> None:
+        for name, array in arrays.items():
+            if array.ndim == 2:
+                arrays[name] = np.full(array.shape, value)
+
+    return lambda folder: rewrite(folder, change)
+
+
+def in_model(key: str, value: Any) -> Any:
+    def change(description: Any, arrays: Any) -> None:
+        description["estimator"]["steps"][1][1]["model"][key] = value
+
+    return lambda folder: rewrite(folder, change)
+
+
+def without_arrays(description: Any, arrays: dict[str, Any]) -> None:
+    arrays.clear()
+
+
+@pytest.mark.parametrize(
+    "damage, got",
+    [
+        (remove("model.json"), "has no file model.json"),
+        (remove("arrays.npz"), "has no file arrays.npz"),
+        (write("model.json", "{"), "is damaged"),
+        (write("model.json", "[" * 100_000), "is damaged"),
+        (write("model.json", "[]"), "has format None, expected 3"),
+        (write("model.json", '{"format": 2}'), "has format 2, expected 3"),
+        (write("model.json", '{"format": 3}'), "digest of the files is another"),
+        (write("arrays.npz", ""), "is damaged"),
+        (cut("model.json"), "is damaged"),
+        (cut("arrays.npz"), "is damaged"),
+        (flip_a_digit, "digest of the files is another"),
+        (lambda folder: rewrite(folder, without_arrays), "do not describe an estimator"),
+        (an_array(np.nan), "no finite numbers"),
+        (an_array("text"), "do not describe an estimator"),
+        (an_array(np.float32(1.0)), "do not describe an estimator"),
+        (in_model("class", "SVGP"), "do not describe an estimator"),
+        (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
+        (in_model("alpha", 7.0), "do not describe an estimator"),
+        (in_model("options", {}), "do not describe an estimator"),
+    ],
+)
+def test_damaged_folder(tmp_path: Path, saved: Path, damage: Any, got: str) -> None:
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    damage(tmp_path)
+    with pytest.raises(ValueError) as error:
+        load_estimator(tmp_path)
+    for part in (str(tmp_path), got, "expected"):
+        assert part in str(error.value)
+
+
+def test_objects_in_arrays_are_not_unpickled(tmp_path: Path, saved: Path) -> None:
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    flag = tmp_path / "flag"
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (flag,))
+
+    def change(description: Any, arrays: dict[str, Any]) -> None:
+        arrays["0"] = np.array([Evil()], dtype=object)
+
+    rewrite(tmp_path, change)
+    flag.unlink(missing_ok=True)
+    with pytest.raises(ValueError, match="damaged or was changed"):
+        load_estimator(tmp_path)
+    assert not flag.exists()
+
+
+def mutate(value: Any, rng: np.random.Generator) -> Any:
+    """Change one place of a description."""
+    odd = [None, -1, 0, 1e308, "", "gpflow.kernels.RBF", [], {}, True, {"array": "0"}, {"again": 0}]
+    while isinstance(value, (dict, list)) and value:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        key = keys[rng.integers(len(keys))]
+        if not isinstance(value[key], (dict, list)) or rng.uniform() < 0.1:
+            if rng.uniform() < 0.3:
+                del value[key]
+            else:
+                value[key] = odd[rng.integers(len(odd))]
+            return
+        value = value[key]
+
+
+def check_mutated(folder: Path, saved: Path, number: int) -> None:
+    """Whatever is changed, it is noticed, or another estimator is loaded; nothing else happens."""
+    rng = np.random.default_rng(0)
+    shutil.copytree(saved, folder, dirs_exist_ok=True)
+    for i in range(number):
+        for name in ("model.json", "arrays.npz"):
+            shutil.copy(saved / name, folder / name)
+        if i % 2:
+            rewrite(folder, lambda description, _: mutate(description["estimator"], rng))
+        else:
+            name = ("model.json", "arrays.npz")[i // 2 % 2]
+            content = bytearray((folder / name).read_bytes())
+            content[int(rng.integers(len(content)))] ^= int(rng.integers(1, 256))
+            (folder / name).write_bytes(bytes(content))
+        try:
+            assert isinstance(load_estimator(folder), Pipeline)
+        except ValueError as error:
+            assert str(folder) in str(error) or "gpflow.config" in str(error)
+        else:
+            # White space, or the versions; else it has another digest.
+            assert i % 2 or name == "model.json"
+
+
+def test_mutated_files(tmp_path: Path, saved: Path) -> None:
+    check_mutated(tmp_path, saved, 20)
+
+
+@pytest.mark.slow
+def test_many_mutated_files(tmp_path: Path, saved: Path) -> None:
+    check_mutated(tmp_path, saved, 2000)
+
+
+@pytest.mark.slow
+def test_of_graphs(tmp_path: Path, saved: Path) -> None:
+    model = load_estimator(saved)[-1].model_
+    loss = tf.function(model.training_loss)
+    assert_allclose(loss(), model.training_loss())
