@@ -90,8 +90,10 @@ def learn(seed: int, num_labels: int, rule: str, alpha: float, kernel: MakeKerne
     for number in range(num_labels + 1):
         steps = STEPS if number else FIRST_STEPS
         maximise(model, max_iterations=steps, progress=False, optimizer=learner.optimizer)
-        entropy, probability = (part.numpy() for part in learner.look())
-        if number % SCORED == 0:
+        scored = number % SCORED == 0
+        if scored or rule == "entropy":
+            entropy, probability = (part.numpy() for part in learner.look())
+        if scored:
             rows.append({"labels": number, **_scores(probability, classes[TRAIN + POOL :])})
         chosen = left[np.argmax(entropy[left])] if rule == "entropy" else random.choice(left)
         left = left[left != chosen]
