@@ -49,9 +49,9 @@ docs: $(STAMP)  ## build the documentation in docs/_build/html; a warning is an 
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 demo: $(STAMP)  ## compare alphas on data of scikit-learn; reports in demo-output
-	$(BIN)/gpflow-pep compare --example diabetes --inducing 20 --out demo-output/diabetes
+	$(BIN)/gpflow-pep compare --example diabetes --inducing 20 --folds 3 --out demo-output/diabetes
 	$(BIN)/gpflow-pep compare --example chirp --inducing 10 --out demo-output/chirp
-	$(BIN)/gpflow-pep compare --example breast-cancer --inducing 10 --folds 3 --no-baselines \
+	$(BIN)/gpflow-pep compare --example breast-cancer --inducing 10 --folds 2 --no-baselines \
 		--out demo-output/breast-cancer
 
 bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)

@@ -29,7 +29,7 @@ ROOMS = {
     "training": "loops, their record and outputs, and rows spread over processes",
     "estimators": "scikit-learn's conventions on the models",
     "metrics": "how good predictions of held-out rows are",
-    "plotting": "what figures are drawn with",
+    "plotting": "pictures: numbers and an `ax` in, the `ax` out",
     "compare": "the main job: tables in, a report out, and the command line",
     "monitor": "tasks for `gpflow.monitor`",
 }

@@ -31,7 +31,6 @@ from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 from . import metrics, plotting
 from .inference.fixed_point import FALLBACKS
 from .models import PEP
-from .tilted import class_probabilities, num_classes
 from .training.outputs import bar
 
 
@@ -94,7 +93,8 @@ class InducingPointsToTensorBoard(ImageToTensorBoard):
             )
 
         def draw(figure: Any, axes: Any) -> None:
-            plotting.draw_inducing_points(axes, inducing_inputs(model), X, shown)
+            found = plotting.inducing_points_of(model)
+            plotting.inducing_points(found, X, dimensions=shown, ax=axes)
 
         super().__init__(log_dir, draw, name)
 
@@ -113,13 +113,11 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
     def __init__(
         self, log_dir: str, model: GPModel, data: RegressionData, *, name: str = "calibration"
     ) -> None:
-        likelihood = model.likelihood
-        classes = num_classes.dispatch_or_raise(type(likelihood))(likelihood)
-        X, Y = tf.convert_to_tensor(data[0]), np.asarray(data[1])
+        predict = plotting.predictor(model)
+        X, Y = np.asarray(data[0]), np.asarray(data[1])
 
         def draw(figure: Any, axes: Any) -> None:
-            probability = class_probabilities(likelihood, X, *model.predict_f(X), classes)
-            found = metrics.calibration(Y[:, 0].astype(int), probability.numpy())
+            found = metrics.calibration(Y[:, 0].astype(int), np.asarray(predict(X)))
             plotting.draw_calibration(axes, found)
             axes.set(
                 title=f"calibration error {found.error:.3f}",
@@ -174,12 +172,4 @@ def inducing_inputs(model: GPModel) -> list[AnyNDArray]:
     :param model: The model.
     :raises ValueError: If it has none.
     """
-    variables: Any = getattr(model, "inducing_variable", None)
-    sets = getattr(variables, "inducing_variables", (variables,))
-    if not all(hasattr(one, "Z") for one in sets):
-        raise ValueError(
-            f"model: got {type(model).__name__} with the inducing variable"
-            f" {type(variables).__name__}, expected one with inputs Z. Leave this task out, or draw"
-            " with gpflow.monitor.ImageToTensorBoard."
-        )
-    return [np.asarray(one.Z) for one in sets]
+    return [one.Z for one in plotting.inducing_points_of(model)]

@@ -25,7 +25,7 @@ TOGETHER = {
     "test_cli.py": "comparisons",
     "test_compare.py": "comparisons",
     "test_figures.py": "comparisons",
-    "test_saving.py": "comparisons",
+    "test_page.py": "comparisons",
     "test_distributed.py": "processes",
 }
 #: Test files that share one compiled model for each of their cases.

@@ -12,6 +12,8 @@ from .formats import Format, read_cells
 
 #: In days. A cycle is one where the dates cover it twice, and their places in it differ.
 CYCLES = {"year": 365.2425, "day": 1.0}
+#: Values of a text column that have a column of their own, at most.
+MAX_CATEGORIES = 20
 _MOST = 1e100
 _EPOCH = pd.Timestamp(0)
 
@@ -58,7 +60,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     n_features_in_: int
 
     def __init__(
-        self, formats: dict[str, Format], *, max_categories: int = 20, min_count: int = 2
+        self,
+        formats: dict[str, Format],
+        *,
+        max_categories: int = MAX_CATEGORIES,
+        min_count: int = 2,
     ) -> None:
         self.formats = formats
         self.max_categories = max_categories
@@ -188,7 +194,13 @@ def as_table(frame: Any, what: str) -> pd.DataFrame:
     :raises ValueError: If it is no table.
     """
     if hasattr(frame, "to_pandas"):
-        frame = frame.to_pandas()
+        try:
+            frame = frame.to_pandas()
+        except ImportError as error:
+            raise ValueError(
+                f"{what}: got a table of polars, which needs pyarrow ({error}). Run: pip install"
+                " 'gpflow-pep[parquet]'."
+            ) from error
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(
             f"{what}: got {type(frame).__name__}, expected a table: a pandas or polars DataFrame."

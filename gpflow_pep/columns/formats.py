@@ -3,14 +3,17 @@
 import datetime
 import decimal
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-#: A column is of numbers, or dates, where at least so many of its cells are...
+#: A column is of numbers, or dates, where at least this share of its cells is, or of those that
+#: differ...
 _MOST = 0.9
-#: ... and the others are no more different words than these, such as "n.d.".
+#: ... and the others are no more different words than this, such as "n.d.".
 _MOST_WORDS = 5
 #: Pairs of decimal and thousands separator. Of those that suit most cells the first is taken, so
 #: that 1,234 is a thousand and more where no cell says otherwise.
@@ -71,7 +74,7 @@ def recognise(column: "pd.Series[Any]") -> Format:
     if _is_enough(best, counts):
         return Format("number", *best[1:])
     for pattern in _DATES:
-        share, missing = _try_dates(counts, pattern)
+        share, missing = _try(counts, partial(_parse_dates, pattern=pattern))
         if _is_enough((share, missing), counts):
             return Format("date", pattern=pattern, missing=missing)
     return Format("text")
@@ -177,19 +180,20 @@ def _try_numbers(
     counts: "pd.Series[Any]", point: str, thousands: str
 ) -> tuple[float, str, str, str, tuple[str, ...]]:
     """Give the share of cells that are numbers so, and the rest of a Format."""
-    words = pd.Series(counts.index, dtype=object)
-    wrong = _parse_numbers(words, point, thousands).isna().to_numpy()
-    share = float(counts.to_numpy()[~wrong].sum() / counts.sum())
-    return share, point, thousands, "", tuple(words[wrong].head(_MOST_WORDS + 1))
+    share, missing = _try(counts, lambda words: _parse_numbers(words, point, thousands))
+    return share, point, thousands, "", missing
 
 
-def _try_dates(counts: "pd.Series[Any]", pattern: str) -> tuple[float, tuple[str, ...]]:
+def _try(
+    counts: "pd.Series[Any]", parse: Callable[["pd.Series[Any]"], "pd.Series[Any]"]
+) -> tuple[float, tuple[str, ...]]:
+    """Give the share of cells, or of different ones, that can be read so, and words that cannot."""
     words = pd.Series(counts.index, dtype=object)
-    if _parse_dates(words.head(20), pattern).isna().mean() > 0.5:
+    if parse(words.head(50)).isna().mean() > 0.5:
         return 0.0, ()
-    wrong = _parse_dates(words, pattern).isna().to_numpy()
-    share = float(counts.to_numpy()[~wrong].sum() / counts.sum())
-    return share, tuple(words[wrong].head(_MOST_WORDS + 1))
+    wrong = parse(words).isna().to_numpy()
+    share = counts.to_numpy()[~wrong].sum() / counts.sum()
+    return max(float(share), float(1.0 - wrong.mean())), tuple(words[wrong].head(_MOST_WORDS + 1))
 
 
 def _is_enough(found: tuple[Any, ...], counts: "pd.Series[Any]") -> bool:

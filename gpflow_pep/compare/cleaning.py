@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..columns import Format, read_cells, recognise
-from ..columns.encoder import as_table, check_cells, listed
+from ..columns.encoder import MAX_CATEGORIES, as_table, check_cells, listed
 
 MIN_ROWS = 10
 #: A text target of more values, and fewer than two rows for each, is no classes.
@@ -150,7 +150,8 @@ def _read_target(
             f"the target '{target}' is text such as {str(values.iloc[0])!r}, expected numbers for"
             " regression. Correct it, or choose classification."
         )
-    notes.extend(_how_read(target, column, form))
+    if form.kind != "text":
+        notes.extend(_how_read(target, column, form))
     truth = pd.api.types.is_bool_dtype(column.infer_objects())
     if task == "regression" or (
         task is None and form.kind == "number" and not truth and values.nunique() != 2
@@ -180,7 +181,7 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
     """Say why a column tells nothing; empty if it may tell something."""
     values = column.dropna()
     if form.kind == "other":
-        return f"it holds {type(values.iloc[0]).__name__ if len(values) else column.dtype}s"
+        return f"its cells are of type {type(values.iloc[0]).__name__ if len(values) else 'none'}"
     if values.empty:
         return "it is empty"
     nameless = not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
@@ -204,10 +205,17 @@ def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str
     if form.kind == "date":
         how = f" ('{example}' as {form.pattern})" if form.pattern else ""
         yield f"Column '{name}' holds dates{how}, which become days since 1970-01-01."
-    elif form.kind == "number" and not pd.api.types.is_numeric_dtype(column):
+    elif form.kind == "number" and isinstance(values.iloc[0], str):
         value = read_cells(values.iloc[:1], form._replace(missing=())) if not form.missing else None
         shown = f" ('{example}' is {value.iloc[0]:g})" if value is not None else ""
         yield f"Column '{name}' was text, and is read as numbers{shown}."
+    elif form.kind == "text":
+        number = read_cells(values, form).nunique()
+        if number > MAX_CATEGORIES:
+            yield (
+                f"Column '{name}' has {number} different texts: the {MAX_CATEGORIES} most frequent"
+                " have a column each, and all others share one."
+            )
     if form.missing:
         yield f"Column '{name}': {listed(form.missing)} is taken as no value."
 

@@ -198,7 +198,8 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
         return drawings
     if numbers and _has_one_input(comparison):
         drawings["fit"] = fit_figure
-    drawings["relevance"] = relevance_figure
+    if comparison.model[-1].n_features_in_ > 1:
+        drawings["relevance"] = relevance_figure
     if comparison.model[-1].record_ is not None:
         drawings["training"] = training_figure
     return drawings

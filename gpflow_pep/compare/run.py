@@ -28,6 +28,8 @@ from .held_out import METRICS, Metric, held_out, scores
 from .preparation import make_preparation
 from .settings import Settings
 
+#: What SciPy calls abnormal: mostly rounding, where the objective is all but flat.
+NO_STEP = "The line search found no step that raises log Z."
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
 
@@ -164,7 +166,8 @@ def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock
         record = getattr(estimator, "record_", None)
         found["iterations"] = getattr(estimator, "n_iter_", 0)
         if record is not None:
-            found |= {"converged": record.converged, "message": record.message}
+            message = record.message.strip().replace("ABNORMAL:", NO_STEP).strip()
+            found |= {"converged": record.converged, "message": message}
             found["log_z"] = record.objective if name.startswith("alpha") else np.nan
             trouble = _trouble_of_sites(estimator.model_)
             if trouble:
@@ -204,7 +207,7 @@ def compare(
         print(summarise(comparison))
         mean = comparison.model.predict(new_table)
 
-    The table is cleaned (:func:`~gpflow_pep.compare.tables.clean`); each model is a pipeline of
+    The table is cleaned (:func:`~gpflow_pep.compare.cleaning.clean`); each model is a pipeline of
     what prepares columns (:func:`~gpflow_pep.compare.preparation.make_preparation`) and an
     estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
     trained once more on all rows. Every power starts from the same parameters and inducing points.

@@ -111,12 +111,14 @@ def verdict(comparison: Comparison) -> str:
         return "No power could be trained in every part: see the messages."
     table = summarise(comparison)
     heading = comparison.metrics[0].heading
-    powers = table[table["alpha"].notna() & (table["verdict"] == WITHIN)].index
+    powers = table[table["alpha"].notna() & (table["failed"] == 0)]
+    worse = powers.index[powers["verdict"] == ""]
+    within = powers.index[powers["verdict"] == WITHIN]
     said = f"The lowest {heading} has {best}"
-    if len(powers):
-        said += f"; {' and '.join(powers)} {'is' if len(powers) == 1 else 'are'} within noise of it"
-    elif table["alpha"].notna().sum() > 1:
-        said += ", clearly"
+    if len(worse):
+        said += f", clearly below {' and '.join(worse)}"
+    if len(within):
+        said += f"; {' and '.join(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
     better = [
         name
         for name in table.index[table["alpha"].isna() & (table["difference"] < 0.0)]

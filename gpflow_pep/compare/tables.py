@@ -60,9 +60,10 @@ def read_table(
     """
     Read a table: a line of column names, then a line for each row; or a Parquet file.
 
-    Compressed files (gzip, bzip2, xz, zip) are fine. What is not said is found out, and is in the
-    ``attrs`` of the table, by these names. Values stay as they are but for spaces before them;
-    empty cells and words such as NA and ? are missing.
+    Compressed files (gzip, bzip2, xz, zip) are fine, and so are lines before it that start with #,
+    and rows that begin with a name or number as R writes them. What is not said is found out, and
+    is in the ``attrs`` of the table, by these names. Values stay as they are but for spaces before
+    them; empty cells and words such as NA and ? are missing.
 
     :param path: The file.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
@@ -76,11 +77,13 @@ def read_table(
     if content.startswith(b"PAR1"):
         return _read_parquet(path, content)
     text, encoding = _decode(path, content, encoding)
+    num_lines = text.count("\n")
     hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
     if hint:
         sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
+    text = _without_comments(text, sep)
     dialect = _find_dialect(text, sep, decimal)
-    names = _check_rows(path, text, dialect)
+    names = _check_rows(path, text, dialect, num_lines - text.count("\n"))
     table = _parse(path, text, dialect, names)
     table.attrs = {**dialect._asdict(), "encoding": encoding}
     return table
@@ -225,14 +228,16 @@ def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
 
 
 def _suits(text: str, sep: str) -> tuple[float, int]:
-    """How well a separator suits: the share of rows as long as the header, and that length."""
+    """How well a separator suits: the share of rows as long as the second, and their length."""
     try:
         records = [record for _, record in islice(_records(text, sep), _SAMPLE)]
     except csv.Error:
         return 0.0, 0
-    length = len(records[0]) if records else 0
-    if length < 2:
+    if not records or len(records[0]) < 2:
         return 0.0, 0
+    length = len(records[0])
+    if len(records) > 1 and len(records[1]) == length + 1:
+        length += 1
     if sep == _SPACES and not all(any(map(_is_number, record)) for record in records[1:]):
         return 0.0, 0  # words of a sentence
     share = sum(len(record) == length for record in records) / len(records)
@@ -269,32 +274,54 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def _check_rows(path: Path, text: str, dialect: _Dialect) -> list[str]:
+def _check_rows(path: Path, text: str, dialect: _Dialect, skipped: int) -> list[str]:
     """Check that all rows are as long as the first, and give the names in that."""
     records = _records(text, dialect.sep)
     try:
         _, header = next(records)
-        line = 0
-        for line, record in records:
-            if len(record) != len(header):
-                raise ValueError(
-                    f"{path}, line {line}: got {len(record)} value(s), expected {len(header)}, one"
-                    f" for each column name (cells are separated by {dialect.sep!r}). Correct the"
-                    " line, put quotes around cells that hold separators, or name the separator."
-                )
+        rows = [(line, len(row), row[0], row[-1].strip()) for line, row in records]
     except (csv.Error, StopIteration) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}), expected a line of column names and rows of as many"
-            f" cells, separated by {dialect.sep!r}. Check how it was written."
-        ) from error
+        raise _unreadable(path, error) from error
+    width = len(header)
+    if rows and all(length == width + 1 for _, length, _, _ in rows):
+        firsts = [first for _, _, first, _ in rows]
+        if not any(last for *_, last in rows):
+            header = [*header, ""]  # a separator at the end of each row
+        elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
+            len(set(firsts)) == len(rows) and not any(map(_is_number, firsts))
+        ):
+            header = ["", *header]  # as R writes the names of rows
+    for line, length, _, _ in rows:
+        if length != len(header):
+            raise ValueError(
+                f"{path}, line {line + skipped}: got {length} value(s), expected {len(header)}, one"
+                f" for each column name (cells are separated by {dialect.sep!r}). Correct the line,"
+                " put quotes around cells that hold separators, or name the separator."
+            )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     _check_names(path, names)
-    if line == 0:
+    if not rows:
         raise ValueError(
             f"{path} has only a line of column names ({', '.join(names)}), expected rows under it."
             " Check how it was written."
         )
     return names
+
+
+def _without_comments(text: str, sep: str | None) -> str:
+    """Leave out lines that start with #, but for the sign itself where the last holds the names."""
+    comments = re.match(r"(?:#[^\n]*\n)+", text)
+    if not comments:
+        return text
+    *_, last = comments[0].splitlines()
+    rest = text[comments.end() :]
+    found = _find_dialect(rest, sep, None).sep
+    try:
+        widths = [len(row) for _, row in islice(_records(last[1:].strip() + "\n" + rest, found), 2)]
+    except csv.Error:
+        return rest
+    is_header = len(widths) == 2 and widths[0] == widths[1] > 1
+    return last[1:].strip(" ") + "\n" + rest if is_header else rest
 
 
 def _parse(path: Path, text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:

@@ -53,7 +53,8 @@ def title(comparison: Comparison) -> str:
     """Say what was compared on what."""
     data, classes = comparison.data, num_classes_of(comparison.data)
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
-    return f"Target '{data.y.name}'{kind}, {data.X.shape[1]} inputs, {len(data.X)} rows"
+    inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"
+    return f"Target '{data.y.name}'{kind}, {inputs}, {len(data.X)} rows"
 
 
 def legend(comparison: Comparison) -> str:

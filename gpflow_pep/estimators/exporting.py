@@ -50,7 +50,8 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
             " a pipeline that ends with one. Export what it is made of."
         )
     check_is_fitted(last)
-    posterior, scaler = last.model_.posterior(), last._scaler
+    posterior = last.model_.posterior() if last._posterior is None else last._posterior
+    scaler = last._scaler
     rows = tf.TensorSpec([None, last.n_features_in_], tf.float64, name="X")
 
     @tf.function(input_signature=[rows])

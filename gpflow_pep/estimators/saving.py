@@ -1,22 +1,16 @@
 """Fitted estimators on disk and back: JSON and NumPy arrays, no pickle."""
 
-import hashlib
-import json
 import platform
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import sklearn
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
+from gpflow.posteriors import BasePosterior
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
@@ -29,10 +23,9 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Describer, Rebuilder, check_same
+from .files import REMEDY, read_files, through_json, write_files
 from .regressor import PEPRegressor
 
-FORMAT = 3
-DESCRIPTION, ARRAYS = "model.json", "arrays.npz"
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
     kind.__name__: kind for kind in (PEPRegression, PEP, PEPClassification, ARPEP)
@@ -47,7 +40,6 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 _SETTINGS = ("max_sweeps", "tolerance", "_training_gap")
 _FITTED = ("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_")
 _SCALER = ("mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_")
-_REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
 
 
 def save_estimator(folder: str | PathLike[str], estimator: Any) -> None:
@@ -65,23 +57,11 @@ def save_estimator(folder: str | PathLike[str], estimator: Any) -> None:
     :raises ValueError: If it is another, has parts of the user's own, or would not come back as it
         is; or if the folder has other files.
     """
-    folder = Path(folder).resolve()
     describe = Describer()
     content = {"estimator": _describe(estimator, describe), "gpflow_config": _config()}
-    arrays = describe.arrays
-    rebuilt = _rebuild(json.loads(_canonical(content))["estimator"], Rebuilder(arrays))
+    rebuilt = _rebuild(through_json(content)["estimator"], Rebuilder(describe.arrays))
     _check_comes_back(rebuilt, estimator)
-    check_replaceable(folder)
-    with _replacing(folder) as new:
-        np.savez(new / ARRAYS, **arrays)
-        description = {
-            "format": FORMAT,
-            "versions": _versions(),
-            "digest": _digest(content, (new / ARRAYS).read_bytes()),
-            **content,
-        }
-        text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (new / DESCRIPTION).write_text(text, encoding="utf-8")
+    write_files(folder, content, describe.arrays, _versions())
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:
@@ -98,8 +78,7 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
     :raises ValueError: If a file is missing, damaged or changed, or of another format; if
         ``gpflow.config`` has another float or jitter than when it was saved.
     """
-    folder = Path(folder)
-    content, arrays = _read(folder)
+    content, arrays = read_files(folder)
     _check_config(content.get("gpflow_config"))
     try:
         return _rebuild(content["estimator"], Rebuilder(arrays))
@@ -107,25 +86,8 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
     except Exception as error:
         raise ValueError(
             f"the files in {folder} do not describe an estimator ({type(error).__name__}:"
-            f" {error}), expected those that save_estimator writes. {_REMEDY}"
+            f" {error}), expected those that save_estimator writes. {REMEDY}"
         ) from error
-
-
-def check_replaceable(folder: str | PathLike[str]) -> None:
-    """
-    Check that a folder is one that :func:`save_estimator` may replace.
-
-    :param folder: The folder, which need not exist.
-    :raises ValueError: If it has files that :func:`save_estimator` does not write.
-    :raises OSError: If it is no folder.
-    """
-    folder = Path(folder)
-    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    for foreign in sorted(found - {DESCRIPTION, ARRAYS}):
-        raise ValueError(
-            f"{folder} has {foreign}, expected {DESCRIPTION} and {ARRAYS} of an earlier call or"
-            " nothing, because the folder is replaced: choose another, or remove what is there."
-        )
 
 
 def _describe(estimator: Any, describe: Describer) -> dict[str, Any]:
@@ -148,6 +110,8 @@ def _describe(estimator: Any, describe: Describer) -> dict[str, Any]:
         )
     check_is_fitted(estimator)
     name = type(estimator).__name__
+    if estimator._posterior is None:
+        estimator._posterior = estimator.model_.posterior()
     described = {
         "class": name,
         "parameters": {
@@ -164,6 +128,10 @@ def _describe(estimator: Any, describe: Describer) -> dict[str, Any]:
     }
     if estimator.alpha_scores_ is not None:
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
+    if isinstance(estimator.model_, PEP):
+        # Each look at the sites moves them a little, by less than their tolerance.
+        cache = [describe(part, "posterior") for part in estimator._posterior.cache]
+        described["posterior"] = cache
     if isinstance(estimator, PEPRegressor):
         described["target"] = _describe_scaler(estimator._target, describe)
     return described
@@ -233,14 +201,27 @@ def _rebuild(described: dict[str, Any], rebuild: Rebuilder) -> Any:
     estimator._scaler = _rebuild_scaler(described["inputs"], rebuild)
     if isinstance(estimator, PEPRegressor):
         estimator._target = _rebuild_scaler(described["target"], rebuild)
-    _put_model(estimator, _rebuild_model(described["model"], rebuild))
-    return estimator
-
-
-def _put_model(estimator: PEPEstimator, model: GPModel) -> None:
+    model = _rebuild_model(described["model"], rebuild)
     estimator.model_, estimator._posterior = model, None
     estimator.kernel_, estimator.likelihood_ = model.kernel, model.likelihood
     estimator.inducing_variable_ = model.inducing_variable
+    if isinstance(model, PEP):
+        cache = tuple(tf.constant(rebuild(part)) for part in described["posterior"])
+        estimator._posterior = _posterior_with(model, cache)
+    return estimator
+
+
+def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
+    """Make the posterior that predicts from this cache, and leave the sites as they are."""
+    sites = model.read_sites()
+    posterior = model.posterior()
+    model.write_sites(sites)
+    own = posterior.cache or ()
+    found, expected = ([(part.dtype, part.shape) for part in parts] for parts in (cache, own))
+    if found != expected:
+        raise ValueError(f"the posterior has arrays of {found}, expected {expected}")
+    posterior.cache = cache
+    return posterior
 
 
 def _rebuild_encoder(described: dict[str, Any]) -> TableEncoder:
@@ -322,76 +303,3 @@ def _versions() -> dict[str, str]:
         "gpflow_pep": __version__,
         **{library.__name__: library.__version__ for library in libraries},
     }
-
-
-def _canonical(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, allow_nan=False)
-
-
-def _digest(content: Any, arrays: bytes) -> str:
-    return hashlib.sha256(_canonical(content).encode() + arrays).hexdigest()
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, AnyNDArray]]:
-    for name in (DESCRIPTION, ARRAYS):
-        if not (folder / name).is_file():
-            raise ValueError(
-                f"{folder} has no file {name}, expected {DESCRIPTION} and {ARRAYS}. {_REMEDY}"
-            )
-    try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(folder / DESCRIPTION, error) from error
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise ValueError(
-            f"{folder / DESCRIPTION} has format {found}, expected {FORMAT}. Load it with the"
-            " version of gpflow_pep that wrote it, or save the estimator again."
-        )
-    content = {
-        name: part
-        for name, part in description.items()
-        if name not in ("format", "versions", "digest")
-    }
-    try:
-        digest = _digest(content, (folder / ARRAYS).read_bytes())
-        if digest != description.get("digest"):
-            raise ValueError("the digest of the files is another")
-        with np.load(folder / ARRAYS, allow_pickle=False) as archive:
-            arrays = dict(archive)
-    except Exception as error:  # NumPy's are of many types
-        raise _damaged(folder, error) from error
-    for name, array in arrays.items():
-        if array.dtype.kind not in "biufU" or (
-            array.dtype.kind == "f" and not np.all(np.isfinite(array))
-        ):
-            raise ValueError(
-                f"{folder / ARRAYS} has {array.dtype} values in entry {name} that are no finite"
-                f" numbers or words, expected such. {_REMEDY}"
-            )
-    return content, arrays
-
-
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{path} is damaged or was changed ({error}), expected {DESCRIPTION} and {ARRAYS} as"
-        f" written. {_REMEDY}"
-    )
-
-
-@contextmanager
-def _replacing(directory: Path) -> Iterator[Path]:
-    """Give a new folder to write in, which takes the place of another once all is written."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as work:
-        new, old = Path(work, "new"), Path(work, "old")
-        new.mkdir()
-        yield new
-        try:
-            if directory.exists():
-                directory.rename(old)
-            new.rename(directory)
-        except BaseException:
-            if old.exists() and not directory.exists():
-                old.rename(directory)
-            raise

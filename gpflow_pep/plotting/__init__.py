@@ -1,7 +1,7 @@
 """Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra ``gpflow_pep[plots]``."""
 
 from .canvas import BEST, FIT, HELD_OUT, INSTALL, PALETTE, TRAIN, available, figure, tidy
-from .classes import confusion_matrix, decision_boundary, draw_calibration, reliability
+from .classes import confusion_matrix, decision_boundary, draw_calibration, predictor, reliability
 from .inducing import Inducing, inducing_points, inducing_points_of
 from .regression import (
     leave_one_out,
@@ -33,6 +33,7 @@ __all__ = [
     "objective_trace",
     "pit_histogram",
     "predicted_against_actual",
+    "predictor",
     "regression_1d",
     "relevance",
     "reliability",

@@ -152,6 +152,8 @@ def label_right(ax: "Axes", labels: Sequence[tuple[float, str, str]]) -> None:
     free = min(0.5, (0.56 * SMALL * max(len(text) for _, text, _ in labels) + 8.0) / width)
     transform = ax.xaxis.get_transform()
     start, end = transform.transform([low, high])
+    ax.set_xticks([tick for tick in ax.get_xticks() if low <= tick <= high])
+    ax.spines["bottom"].set_bounds(low, high)
     ax.set_xlim(low, transform.inverted().transform([start + (end - start) / (1.0 - free)])[0])
     wanted = ax.yaxis.get_transform().transform([y for y, _, _ in labels])
     bottom, top = ax.yaxis.get_transform().transform(ax.get_ylim())

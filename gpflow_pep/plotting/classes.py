@@ -108,7 +108,7 @@ def draw_calibration(axes: Any, found: metrics.Calibration, level: float = 0.95)
             count(int(number)), (x, -0.2 + height), xytext=(0.0, 1.0), textcoords="offset points",
             ha="center", va="bottom", fontsize=SMALL - 2.0, color=INK,
         )  # fmt: skip
-    axes.set(ylim=(-0.2, 1.03), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
+    axes.set(ylim=(-0.2, 1.14), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
     note(
         axes,
         f"calibration error {found.error:.3f}\n{level:.0%} intervals; grey: rows",

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from .canvas import FEW, FIT, SMALL, count, note, rows, shades
+from .canvas import FEW, FIT, SMALL, count, halo, note, rows, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Hexagons along an axis.
 CELLS = 45
-#: Of the rows that a view may leave out, at either end, and how much longer a view that shows
-#: all of them would have to be before it does.
+#: Of the rows that a view may leave out, at either end, if they are off the others by more than
+#: so many times the others' length.
 TAIL, LONGER = 0.001, 0.5
 
 
@@ -24,13 +24,12 @@ def view(values: AnyNDArray) -> tuple[float, float]:
 
     :param values: At least one number.
     """
-    least, most = float(np.min(values)), float(np.max(values))
-    low, high = least, most
+    low, high = float(np.min(values)), float(np.max(values))
     if len(values) > FEW:
         ends = np.quantile(values, [TAIL, 1.0 - TAIL])
         off = LONGER * (ends[1] - ends[0])
-        low = least if least > ends[0] - off else float(ends[0])
-        high = most if most < ends[1] + off else float(ends[1])
+        low = float(values[values >= ends[0] - off].min())
+        high = float(values[values <= ends[1] + off].max())
     margin = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
     return low - margin, high + margin
 
@@ -97,28 +96,24 @@ def backdrop(ax: "Axes", x: AnyNDArray, y: AnyNDArray, label: str, **style: Any)
     ax.plot([], [], **{"marker": ".", "linestyle": "none", "label": label, **style})
 
 
-def straight(ax: "Axes", slope: float, text: str) -> None:
+def perfect(ax: "Axes", slope: float, many: bool) -> None:
     """
-    Draw the line that perfect predictions would lie on, above all else, and name it.
+    Draw the line that perfect predictions would lie on; above the others where rows are many.
 
     :param ax: Its limits are final.
     :param slope: 1 of the diagonal, 0 of the line at 0.
-    :param text: Its name.
+    :param many: Whether rows are drawn as a density, on which the line needs a white rim.
     """
     from matplotlib.patheffects import Normal, withStroke
 
-    rim = [withStroke(linewidth=3.0, foreground="white"), Normal()]
-    ax.axline((0.0, 0.0), slope=slope, color="black", linewidth=1.1, path_effects=rim, zorder=5)
-    right, high = ax.get_xlim()[1], ax.get_ylim()[1]
-    place = min(right, high) if slope else right
-    ax.annotate(
-        text,
-        (place, slope * place),
-        xytext=(-6.0, -9.0 if slope else 3.0),
-        textcoords="offset points",
-        ha="right",
-        va="top" if slope else "bottom",
-        fontsize=SMALL,
-        path_effects=rim[:1],
-        zorder=6,
-    )
+    rim = [withStroke(linewidth=3.0, foreground="white"), Normal()] if many else None
+    ax.axline(
+        (0.0, 0.0), slope=slope, color="black", linewidth=1.1, path_effects=rim,
+        zorder=5 if many else 1,
+    )  # fmt: skip
+    if slope:
+        end = ax.get_xlim()[1]
+        ax.annotate(
+            "perfect", (end, end), xytext=(-22.0, -5.0), textcoords="offset points", ha="right",
+            va="top", fontsize=SMALL, path_effects=halo(), zorder=6,
+        )  # fmt: skip

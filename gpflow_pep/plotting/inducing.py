@@ -29,12 +29,14 @@ def inducing_points_of(model: Any) -> list[Inducing]:
     """
     Find the inducing inputs of each set that a model has; of an estimator, in original units.
 
-    :param model: A model of GPflow's or of this package, or a fitted ``PEPRegressor`` or
-        ``PEPClassifier``.
+    :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
+        ``PEPClassifier``, or an inducing variable.
     :raises ValueError: If it has none with inputs Z.
     """
     scaler = getattr(model, "input_scaler_", None)
-    variables: Any = getattr(model, "inducing_variable", getattr(model, "inducing_variable_", None))
+    variables: Any = model
+    for name in ("inducing_variable", "inducing_variable_"):
+        variables = getattr(model, name, variables)
     sets = getattr(variables, "inducing_variables", (variables,))
     sets = [getattr(one, "inducing_variable", one) for one in sets]
     if not all(hasattr(one, "Z") for one in sets):
@@ -170,7 +172,8 @@ def _sets(sets: Any) -> list[Inducing]:
     given = sets
     if isinstance(given, Inducing) or not isinstance(given, (list, tuple)):
         given = [given]
-    several = [one if isinstance(one, Inducing) else Inducing(matrix("Z", one)) for one in given]
+    several = [one if isinstance(one, Inducing) else Inducing(one) for one in given]
+    several = [one._replace(Z=matrix("Z", one.Z)) for one in several]
     shapes = {one.Z.shape[1] for one in several}
     if len(shapes) != 1:
         raise ValueError(

@@ -27,7 +27,7 @@ from .canvas import (
     rows,
     tidy,
 )
-from .clouds import backdrop, cloud, straight, view
+from .clouds import backdrop, cloud, perfect, view
 from .inducing import Inducing, ticks
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def predicted_against_actual(
     ax.set(xlim=(low, high), ylim=(low, high), xlabel="actual", ylabel="predicted")
     ax.set_aspect("equal", adjustable="box")
     cloud(ax, y, mean)
-    straight(ax, 1.0, "perfect")
+    perfect(ax, 1.0, len(y) > FEW)
     if std is not None:
         held = np.mean((lower <= y) & (y <= upper))
         note(ax, f"{level:.0%} intervals hold {held:.1%} of the rows")
@@ -96,12 +96,12 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
     most = max(-low, high, 0.0 if std is None else 2.6)
     ax.set(
         xlim=view(mean),
-        ylim=(-most, most),
+        ylim=(-1.25 * most, 1.15 * most),  # room for notes
         xlabel="predicted",
         ylabel="actual − predicted" if std is None else "(actual − predicted) / std",
     )
     cloud(ax, mean, left)
-    straight(ax, 0.0, "")
+    perfect(ax, 0.0, len(y) > FEW)
     if std is not None:
         end = float(norm.ppf(0.975))
         for height in (-end, end):
@@ -122,7 +122,6 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
             label="median",
         )
         note(ax, "orange: the median of a tenth of the rows", bottom=True)
-    room_on_top(ax, 0.07)
     tidy(ax)
     return ax
 
@@ -214,7 +213,6 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
     for name, values in sets.items():
         same_length(f"log_density of {name!r}", values, f"that of {first!r}", sets[first])
     ax = axes_for(ax)
-    labels = []
     for number, (name, values) in enumerate(sets.items()):
         color, order = PALETTE[number % len(PALETTE)], np.argsort(values, kind="stable")
         place = np.arange(1, len(values) + 1)
@@ -230,7 +228,7 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
         mean = float(np.mean(values))
         error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
         text = f"{name}: mean {mean:.3f} ± {error:.3f}".removeprefix(": ")
-        labels.append((float(np.max(values)), text, color))
+        ax.plot([], [], color=color, marker=MARKERS[number % len(MARKERS)], label=text)
         if number == 0:
             for rank, row in enumerate(order[: max(worst, 0)], start=1):
                 ax.annotate(
@@ -245,7 +243,7 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
                 )
     ax.set_xscale("log")
     ax.set(xlabel="rows, the least expected first", ylabel="leave-one-out log density (nats)")
-    label_right(ax, labels)
+    ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
     tidy(ax)
     return ax
 

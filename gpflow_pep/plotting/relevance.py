@@ -128,13 +128,16 @@ def _names(parts: Sequence[Kernel]) -> list[str]:
 def _draw_bars(ax: "Axes", values: AnyNDArray, inputs: Sequence[str], parts: Sequence[str]) -> None:
     """Draw a bar for each input and part, with its value."""
     num_parts, places = len(parts), np.arange(len(inputs))
-    thickness = 0.8 / num_parts
+    active = values > 0.0
+    thickness = 0.8 / np.maximum(active.sum(axis=0), 1)
+    above = np.cumsum(active, axis=0) - active
     for number, name in enumerate(parts):
-        height = places + (number - (num_parts - 1) / 2.0) * thickness
+        mine = active[number]
+        height = (places - 0.4 + (above[number] + 0.5) * thickness)[mine]
         color = PALETTE[number % len(PALETTE)]
-        ax.barh(height, values[number], 0.9 * thickness, color=color, label=name)
-        if num_parts <= 2:
-            for x, y in zip(values[number], height):
+        ax.barh(height, values[number][mine], 0.9 * thickness[mine], color=color, label=name)
+        if num_parts <= 3:
+            for x, y in zip(values[number][mine], height):
                 ax.annotate(
                     f"{x:.2g}", (x, y), xytext=(3.0, 0.0), textcoords="offset points",
                     va="center", fontsize=SMALL - 1.0, color=INK,

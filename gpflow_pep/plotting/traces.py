@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Losses of minibatches are averaged over this part of the steps.
 SMOOTH = 0.05
-#: The objective is drawn from where this part of the steps was taken.
-PLUNGE = 0.1
+#: Of what the objective gained in all, the last part that the picture shows for certain.
+GAIN = 0.1
 
 
 def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
@@ -62,8 +62,8 @@ def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
             if run.best_step is not None:
                 ax.axvline(run.best_step, color=color, linestyle="dotted", linewidth=1.2)
         ax.plot(objective, color=color, linewidth=1.8)
-        lows.append(float(objective[int(PLUNGE * len(objective)) :].min()))
         highs.append(float(objective.max()))
+        lows.append(min(highs[-1] - GAIN * (highs[-1] - float(objective[0])), objective[-1]))
         text = f"{name}: {objective[-1]:.6g}".removeprefix(": ")
         labels.append((float(objective[-1]), text, color))
     span = max(max(highs) - min(lows), 1e-9 * abs(max(highs)), 1e-12)
@@ -115,7 +115,8 @@ def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> 
     ax.plot(steps[failed], shown[failed], "x", color=BEST, markersize=7, markeredgewidth=1.8)
     ax.set_yscale("log")
     ax.set(xlabel="step", ylabel="residual of the sites (std of q)")
-    ax.margins(y=0.15)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** 0.25)  # room for the note
     note(
         ax,
         f"{np.median(sweeps):g} sweeps in the median, at most {count(int(sweeps.max()))}\n"

@@ -31,6 +31,7 @@ READ: list[tuple[list[Any], str, list[Any]]] = [
     (["3,50 €", "\u22124,00 €"], "number", [3.5, -4]),
     (["1e-3", ".5", "2."], "number", [1e-3, 0.5, 2]),
     ([*map(str, range(10)), "n.d."], "number", [*range(10), np.nan]),
+    ([*map(str, range(30)), *["n.d."] * 9], "number", [*range(30), *[np.nan] * 9]),
     ([decimal.Decimal("1.5"), None], "number", [1.5, np.nan]),
     (["2020-01-31", "2021-12-01 06:30"], "date", days("2020-01-31", "2021-12-01 06:30")),
     (["2020-01-31T00:00:00Z", None], "date", days("2020-01-31", "")),

@@ -37,7 +37,7 @@ def notes_of(cleaned: Cleaned) -> str:
         ),
         ("site", ["A"] * N, "it is A in every row"),
         ("unit", [2.0] * N, "it is 2.0 in every row"),
-        ("parts", [[1]] * N, "it holds lists"),
+        ("parts", [[1]] * N, "its cells are of type list"),
     ],
 )
 def test_columns_that_tell_nothing(name: str, values: Any, reason: str) -> None:
@@ -132,6 +132,13 @@ def test_the_target_by_place_and_columns_to_drop() -> None:
     assert list(clean(frame, "y", drop=["x"]).X) == ["z"]
     numbered = frame.set_axis([0, 1, 2], axis=1)
     assert list(clean(numbered, 1).X) == ["0", "2"]
+
+
+def test_many_texts_are_limited() -> None:
+    frame = pd.concat([table(city=[f"C{i}" for i in range(N)])] * 3)  # labels of rows repeat
+    cleaned = clean(frame, "y")
+    assert list(cleaned.X) == ["x", "city"] and len(cleaned.X) == 3 * N
+    assert "Column 'city' has 40 different texts: the 20 most frequent" in notes_of(cleaned)
 
 
 def test_polars_and_lists() -> None:

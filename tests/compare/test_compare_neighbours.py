@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from compare.small_comparison import run, small_table
 from numpy.testing import assert_allclose
 
@@ -10,6 +11,7 @@ from gpflow_pep.compare import compare
 from gpflow_pep.estimators import load_estimator, save_estimator
 
 
+@pytest.mark.slow
 def test_models_have_neighbours_and_keep_them(tmp_path: Path) -> None:
     table = small_table()
     options = {"num_inducing": 4, "max_iterations": 12, "splits": 1, "baselines": False}

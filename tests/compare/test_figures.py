@@ -24,7 +24,7 @@ def without_best() -> Comparison:
 @pytest.mark.parametrize(
     "comparison, names",
     [
-        (small_comparison, ["scores", "predictions", "fit", "relevance", "training"]),
+        (small_comparison, ["scores", "predictions", "fit", "training"]),
         (small_classification, ["scores", "classes", "relevance", "training"]),
     ],
 )

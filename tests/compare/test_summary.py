@@ -61,6 +61,7 @@ def test_a_single_part_is_compared_by_rows() -> None:
     assert np.isnan(summarise(comparison)["nlpd_se"]).all()
 
 
+FAILED = dict.fromkeys(("nlpd", "rmse", "coverage"), np.nan)
 NOISY, STEADY = [1.0, 1.4, 0.9, 1.1], [1.02, 1.38, 0.95, 1.09]
 WORSE = [2.0, 2.41, 1.92, 2.1]
 
@@ -74,8 +75,9 @@ def test_the_best_and_what_is_within_noise() -> None:
     assert_allclose(table.loc["alpha 1", "nlpd"], np.mean(WORSE))
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
     assert_allclose(table.loc["alpha 1", "rmse"], 2 * np.mean(WORSE))
-    said = "The lowest NLPD has alpha 0.5; alpha 0 is within noise of it."
-    assert verdict(comparison) == said
+    assert verdict(comparison) == (
+        "The lowest NLPD has alpha 0.5, clearly below alpha 1; alpha 0 is within noise of it."
+    )
     assert {name: row[0] for name, row in cells(comparison).items()} == {
         "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
     }  # fmt: skip
@@ -84,7 +86,8 @@ def test_the_best_and_what_is_within_noise() -> None:
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
     assert verdict(comparison) == (
-        "The lowest NLPD has alpha 0, clearly. Exact GP is clearly better on these rows."
+        "The lowest NLPD has alpha 0, clearly below alpha 1."
+        " Exact GP is clearly better on these rows."
     )
 
 
@@ -96,7 +99,7 @@ def test_a_model_that_fell_back_to_the_mean_says_so() -> None:
 
 def test_fits_that_did_not_converge_or_failed_are_named() -> None:
     late = {"converged": False, "message": "The time was over."}
-    failed = {"scores": {"nlpd": np.nan}, "converged": False, "message": "it was too hard"}
+    failed = {"scores": FAILED, "converged": False, "message": "it was too hard"}
     scores = {"mean": WORSE, "alpha 0": NOISY, "alpha 1": STEADY}
     comparison = made(scores, **{"alpha 0": late, "alpha 1": failed})
     assert comparison.best == "alpha 0"
@@ -109,7 +112,7 @@ def test_fits_that_did_not_converge_or_failed_are_named() -> None:
 
 
 def test_nothing_is_best_if_all_failed() -> None:
-    failed = {"scores": {"nlpd": np.nan}, "converged": False, "message": "no"}
+    failed = {"scores": FAILED, "converged": False, "message": "no"}
     comparison = made({"mean": WORSE, "alpha 0": NOISY}, **{"alpha 0": failed})
     assert comparison.best is None
     assert verdict(comparison).startswith("No power could be trained in every part")
@@ -123,7 +126,7 @@ def test_the_table_fits_a_terminal(width: int) -> None:
     console.print(score_table(comparison))
     text = console.export_text()
     for part in (
-        "Target 'load', 1 inputs, 40 rows",
+        "Target 'load', 1 input, 40 rows",
         "1.100 ± 0.108",
         "90% coverage",
         "over 4 folds",

@@ -100,6 +100,25 @@ def test_latin_letters_and_missing_words(tmp_path: Path) -> None:
     assert list(found.isna().sum()) == [2, 2]
 
 
+@pytest.mark.parametrize(
+    "text, names, first",
+    [
+        ("a,b,\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], [1, 2]),
+        ("a;b\n1;2;\n3;4;\n", ["a", "b", "Unnamed: 2"], [1, 2]),
+        ('"a" "b"\n"1" 7 3\n"2" 4 5\n', ["Unnamed: 0", "a", "b"], [1, 7, 3]),
+        ("a,b\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"], ["x1", 7, 3]),
+        ("# by me\n# 2020\na,b\n1,2\n", ["a", "b"], [1, 2]),
+        ("# by me\n# a,b\n1,2\n3,4\n", ["a", "b"], [1, 2]),
+    ],
+)
+def test_what_some_programs_write(
+    tmp_path: Path, text: str, names: list[str], first: list[Any]
+) -> None:
+    found = read(tmp_path / "t.csv", text)
+    assert list(found) == names
+    assert found.iloc[0].dropna().tolist() == first
+
+
 def test_parquet(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     FRAME.to_parquet(tmp_path / "t.parquet")
@@ -122,6 +141,8 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows under it"),
         ("a,b\n1,2\n1,2,3\n", {}, r"line 3: got 3 value\(s\), expected 2, .* separated by ','"),
         ("a,b\n1,2\n\n1\n", {}, r"line 4: got 1 value"),
+        ("sep=;\na;b\n1\n", {}, r"line 3: got 1 value"),
+        ("a,b\n1.5,2,3\n2.5,3,4\n", {}, r"line 2: got 3 value\(s\), expected 2"),
         ("a, a,b\n1,2,3\n", {}, r"more than one column named a, .* Rename"),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, {}, r"is no text .* control characters"),
         (gzip.compress(TEXT.encode())[:40], {}, r"cannot be read .* how it was written"),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -22,9 +23,8 @@ from gpflow_pep.estimators import (
     PEPRegressor,
     load_estimator,
     save_estimator,
-    saving,
 )
-from gpflow_pep.estimators.base import PEPEstimator
+from gpflow_pep.estimators.files import digest
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
 
 RNG = np.random.default_rng(0)
@@ -34,10 +34,14 @@ CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.4, 0.4])]
 SMALL: dict[str, Any] = {"num_inducing": 5, "random_state": 0}
 
 
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved does not depend on it."""
-    monkeypatch.setattr(PEPEstimator, "_climb", lambda self, model: 0)
+    monkeypatch.setattr("gpflow_pep.estimators.base.maximise", no_steps)
 
 
 def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
@@ -46,14 +50,11 @@ def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
     return list(model.predict(rows, return_std=True))
 
 
-def check_comes_back(folder: Path, before: Any, rows: Any = X, rtol: float = 1e-12) -> Any:
+def check_comes_back(folder: Path, before: Any, rows: Any = X) -> Any:
     save_estimator(folder, before)
     after = load_estimator(folder)
     for found, expected in zip(predictions(after, rows), predictions(before, rows), strict=True):
-        if expected.dtype.kind == "f":
-            assert_allclose(found, expected, rtol=rtol)
-        else:
-            assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     return after
 
 
@@ -84,12 +85,11 @@ def test_regression(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, model",
     [
-        ({"likelihood": "student_t"}, PEP),
+        pytest.param({"likelihood": "student_t"}, PEP, marks=pytest.mark.slow),
         ({"neighbours": 3}, PEPRegression),
         ({"batch_size": 10}, ARPEP),
-        ({"inducing": X.to_numpy()[:4], "standardize": False}, PEPRegression),
-        ({"inducing": pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2))},
-         PEPRegression),
+        ({"inducing": pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2)),
+          "standardize": False}, PEPRegression),
     ],
 )  # fmt: skip
 def test_other_regressions(
@@ -108,14 +108,10 @@ def test_classes(tmp_path: Path, likelihood: str) -> None:
     assert isinstance(after.model_, PEPClassification)
     assert after.model_.max_sweeps == 150 and after.model_.tolerance == before.model_.tolerance
     # The sites are restored, not found anew.
-    after = load_estimator(tmp_path)
     assert_array_equal(after.model_.sites.nu, before.model_.sites.nu)
     assert_array_equal(after.model_.sites.tau, before.model_.sites.tau)
-
-
-def test_labels_keep_their_type(tmp_path: Path) -> None:
-    before = PEPClassifier(**SMALL).fit(X, Y > 0)
-    for labels in ([False, True], [3, 7], [0.5, 1.5], ["ja", "nein"], np.array(["a", "b"], object)):
+    # Labels keep their type.
+    for labels in ([0, 3, 7], ["ja", "nein", "wie"]):
         before.classes_ = np.array(labels)
         save_estimator(tmp_path, before)
         after = load_estimator(tmp_path)
@@ -214,7 +210,7 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, make: Any, message: str) 
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "model"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PEPEstimator, "_climb", lambda self, model: 0)
+        patch.setattr("gpflow_pep.estimators.base.maximise", no_steps)
         save_estimator(folder, pipeline())
     return folder
 
@@ -269,7 +265,7 @@ def rewrite(folder: Path, change: Any) -> None:
     change(description, arrays)
     np.savez(folder / "arrays.npz", **arrays)
     content = {n: v for n, v in description.items() if n not in ("format", "versions", "digest")}
-    description["digest"] = saving._digest(content, (folder / "arrays.npz").read_bytes())
+    description["digest"] = digest(content, (folder / "arrays.npz").read_bytes())
     (folder / "model.json").write_text(json.dumps(description))
 
 

@@ -89,7 +89,7 @@ def test_sets_of_inducing_points(number_of_inputs: int) -> None:
 
     axes = Figure().subplots()
     sets = [np.full((3, 2), value) for value in (1.0, 2.0)]
-    pep.plotting.draw_inducing_points(axes, sets, None, range(number_of_inputs))
+    pep.plotting.inducing_points(sets, dimensions=range(number_of_inputs), ax=axes)
     drawn = [line.get_xydata() for line in axes.lines]
     np.testing.assert_array_equal(drawn[0][:, 0], sets[0][:, 0])
     np.testing.assert_array_equal(drawn[1][:, 0], sets[1][:, 0])

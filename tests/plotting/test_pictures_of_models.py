@@ -1,0 +1,239 @@
+"""Pictures of classes, inducing points, kernels and training show the numbers."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Constant, Linear, Matern32, Periodic, SharedIndependent
+from gpflow.kernels import SquaredExponential as SE
+from numpy.testing import assert_allclose
+
+import gpflow_pep as pep
+from gpflow_pep import metrics, plotting
+from gpflow_pep.inference.record import SiteUpdateInfo
+from gpflow_pep.training import Ascent, FitRecord, MaximiseRecord
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def test_reliability_with_counts_and_intervals(ax: Any) -> None:
+    P = np.array([[0.9, 0.1]] * 8 + [[0.35, 0.65]] * 3)
+    labels = np.array([0] * 6 + [1] * 2 + [1, 1, 0])
+    plotting.reliability(labels, P, ax=ax)
+    (curve,) = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
+    assert_allclose(curve, [[0.65, 2 / 3], [0.9, 0.75]])
+    lower, upper = metrics.wilson_interval(np.array([2, 6]), np.array([3, 8]))
+    segments = ax.collections[0].get_segments()
+    assert_allclose([one[:, 1] for one in segments], np.stack([lower, upper], axis=1))
+    assert {"3", "8"} <= set(texts(ax))
+    heights = [bar.get_height() for bar in ax.patches]
+    assert_allclose(heights[0] / heights[1], 3 / 8)
+
+
+def test_reliability_of_an_event(ax: Any) -> None:
+    plotting.reliability([0, 1, 0, 0], [0.2, 0.2, 0.2, 0.8], ax=ax)
+    (curve,) = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
+    assert_allclose(curve, [[0.2, 1 / 3], [0.8, 0.0]])
+
+
+@pytest.mark.parametrize("names", [None, ["no", "yes", "never seen"]])
+def test_confusion_matrix(ax: Any, names: Any) -> None:
+    plotting.confusion_matrix([0, 0, 0, 1], [0, 0, 1, 1], names, ax=ax)
+    fractions = np.asarray(ax.images[0].get_array())
+    assert_allclose(fractions[:2, :2], [[2 / 3, 1 / 3], [0.0, 1.0]])
+    assert texts(ax) == ["2", "1", "1"]
+    assert [label.get_text() for label in ax.get_yticklabels()][:2] == (
+        ["0", "1"] if names is None else ["no", "yes"]
+    )
+    assert ax.get_title() == "75.0% of 4 right"
+
+
+def test_confusion_of_words(ax: Any) -> None:
+    plotting.confusion_matrix(["b", "a"], ["b", "c"], ax=ax)
+    assert_allclose(ax.images[0].get_array(), [[0, 0, 1], [0, 1, 0], [0, 0, 0]])
+
+
+def test_decision_boundary_of_a_function(ax: Any) -> None:
+    X = np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
+
+    def right(inputs: Any) -> Any:
+        p = 1.0 / (1.0 + np.exp(-8.0 * (inputs[:, :1] - 0.5)))
+        return np.hstack([1.0 - p, p])
+
+    C = np.array([[[0.09, 0.0], [0.0, 0.25]]])
+    blurred = plotting.Inducing(np.array([[0.5, 0.5]]), C)
+    plotting.decision_boundary(X, ["a", "b", "b"], right, inducing=[blurred], ax=ax)
+    boundary = ax.collections[0].get_paths()[0].vertices
+    assert_allclose(boundary[:, 0], 0.5, atol=1e-3)
+    drawn = [line.get_xydata() for line in ax.lines]
+    assert_allclose(drawn[0], X[:1])
+    assert_allclose(drawn[1], X[1:])
+    (ellipse,) = [one for one in ax.collections if hasattr(one, "_widths")]
+    # Of the larger half axis, 0.5, at 90 degrees; the collection keeps halves.
+    assert_allclose([ellipse._widths[0], ellipse._heights[0]], [0.5, 0.3])
+    assert_allclose(abs(np.degrees(ellipse._angles[0])), 90.0)
+
+
+def test_decision_boundary_of_a_model_is_its_own(ax: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))
+    labels = (X[:, :1] > 0.0).astype(float)
+    model = pep.PEPClassification((X, labels), SE(), gpflow.likelihoods.Bernoulli(), X[:3])
+    found = plotting.classes.predictor(model)(X)
+    expected = np.asarray(model.predict_y(X)[0])
+    assert_allclose(found, np.hstack([1.0 - expected, expected]), rtol=1e-6)
+    plotting.decision_boundary(X, labels, model, ax=ax)
+    assert_allclose(ax.lines[-1].get_xydata(), X[:3])
+
+
+def test_inducing_points_of_estimators_are_in_original_units() -> None:
+    X = np.linspace(100.0, 300.0, 20)[:, None]
+    model = pep.estimators.PEPRegressor(num_inducing=3, max_iterations=1, random_state=0)
+    with pytest.warns(UserWarning, match="Training ended"):
+        model.fit(X, np.sin(X[:, 0] / 40.0))
+    (found,) = plotting.inducing_points_of(model)
+    Z = model.inducing_variable_.Z.numpy()
+    assert_allclose(found.Z, X.mean() + X.std() * Z)
+    assert found.covariance is None
+
+
+def test_inducing_points_with_blur(ax: Any) -> None:
+    points = pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.array([0.25, 1.0]))
+    found = plotting.inducing_points_of(points)
+    assert_allclose(found[0].covariance, [0.25 * np.eye(2), np.eye(2)])
+    plotting.inducing_points(found, np.zeros([4, 2]), dimensions=[1], ax=ax)
+    assert_allclose(ax.lines[-1].get_xydata(), [[0.0, 0.0], [1.0, 0.0]])
+    segments = ax.collections[0].get_segments()
+    assert_allclose([one[:, 0] for one in segments], [[-0.5, 0.5], [0.0, 2.0]])
+
+
+KERNELS: dict[str, tuple[Any, Any]] = {
+    "ARD": (SE(lengthscales=[2.0, 0.5]), [[0.5, 2.0]]),
+    "sum": (
+        SE(lengthscales=4.0, active_dims=[0]) + Matern32(lengthscales=[1.0, 0.5]) + Constant(),
+        [[0.25, 0.0], [1.0, 2.0]],
+    ),
+    "product": (SE(lengthscales=[2.0, 4.0]) * Linear(), [[0.5, 0.25]]),
+    "periodic": (Periodic(SE(lengthscales=[2.0, 1.0])), [[0.5, 1.0]]),
+    "outputs": (SharedIndependent(SE(lengthscales=[2.0, 1.0]), 2), [[0.5, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_relevance(ax: Any, case: str) -> None:
+    kernel, expected = KERNELS[case]
+    plotting.relevance(kernel, ["a", "b"], ax=ax)
+    order = [label.get_text() for label in ax.get_yticklabels()]
+    values = np.array(expected)[:, [["a", "b"].index(name) for name in order]]
+    assert np.max(values[:, 0]) >= np.max(values[:, 1])
+    assert_allclose([bar.get_width() for bar in ax.patches], values[values > 0.0])
+
+
+def test_relevance_in_spreads(ax: Any) -> None:
+    plotting.relevance(SE(lengthscales=[1.0, 1.0]), spread=[1.0, 3.0], ax=ax)
+    assert_allclose([bar.get_width() for bar in ax.patches], [3.0, 1.0])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["input 1", "input 0"]
+
+
+def ascent(losses: Any) -> Ascent:
+    return Ascent(-float(np.min(losses)), len(losses) - 1, 9, 0, 1.0, True, "", np.array(losses))
+
+
+def test_objective_trace_of_starts_and_batches(ax: Any) -> None:
+    starts = ascent([900.0, 20.0, 10.0]), ascent([900.0, 30.0, 25.0])
+    best = MaximiseRecord(*starts[0], 0.0, starts)
+    noisy = 10.0 + np.tile([1.0, -1.0], 50)
+    batches = FitRecord(100, 1.0, noisy, [], 40, True)
+    plotting.objective_trace({"full": best, "batches": batches}, ax=ax)
+    drawn = [np.asarray(line.get_ydata()) for line in ax.lines]
+    assert_allclose(drawn[0], [-900.0, -20.0, -10.0])
+    assert_allclose(drawn[1], [-900.0, -30.0, -25.0])
+    smooth = next(one for one in drawn if len(one) == 100 and np.ptp(one) < 2.0)
+    assert_allclose(smooth[10:90], [-np.mean(noisy[i - 2 : i + 3]) for i in range(10, 90)])
+    assert [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [40]
+    assert "full: -10" in texts(ax) and "↓ from -900" in texts(ax)
+    assert -900.0 < ax.get_ylim()[0] < -25.0
+
+
+def test_site_trace_marks_trouble(ax: Any) -> None:
+    infos = [
+        SiteUpdateInfo(3, 1e-3, True, 0, ""),
+        SiteUpdateInfo(9, 0.5, False, 0, "damped"),
+        SiteUpdateInfo(1, 0.0, True, 0, ""),
+    ]
+    plotting.site_trace(infos, ax=ax)
+    line, helped, failed = ax.lines
+    assert_allclose(line.get_xydata(), [[1, 1e-3], [2, 0.5], [3, np.finfo(float).eps]])
+    assert_allclose(helped.get_xydata(), [[2, 0.5]])
+    assert_allclose(failed.get_xydata(), [[2, 0.5]])
+    assert "3 sweeps in the median, at most 9" in texts(ax)[0]
+
+
+def test_alpha_sweep_and_baselines(ax: Any) -> None:
+    plotting.alpha_sweep(
+        [1.0, 0.0, 0.5], [0.3, 0.1, 0.2], [0.01, 0.02, 0.03], best=0.5,
+        baselines={"GP": (0.25, 0.05), "mean": 99.0}, ax=ax,
+    )  # fmt: skip
+    assert_allclose(ax.lines[0].get_xydata(), [[0.0, 0.1], [0.5, 0.2], [1.0, 0.3]])
+    bars, line = ax.collections[0].get_segments(), ax.collections[1].get_segments()
+    assert_allclose([one[:, 1] for one in bars], [[0.08, 0.12], [0.17, 0.23], [0.29, 0.31]])
+    assert_allclose([one[:, 1] for one in line], [[0.25, 0.25]])
+    assert_allclose(ax.lines[-1].get_xydata(), [[0.5, 0.2]])
+    assert texts(ax) == ["GP: 0.25", "mean: 99 ↑"]
+    assert ax.get_ylim()[1] < 1.0
+
+
+def test_one_alpha_is_a_point_with_its_number(ax: Any) -> None:
+    plotting.alpha_sweep([0.5], [0.2], [0.01], best=0.5, baselines={"SVGP": 0.4}, ax=ax)
+    assert [len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"] == [1]
+    assert texts(ax) == ["alpha 0.5: 0.2", "SVGP: 0.4"]
+    assert ax.get_xlim()[0] < 0.0 < 1.0 < ax.get_xlim()[1]
+
+
+X2, Y2 = np.eye(2), [0, 1]
+REFUSED: dict[str, tuple[Any, str]] = {
+    "no lengthscales": (
+        lambda: plotting.relevance(Linear() + Constant()),
+        "got Linear, Constant, expected lengthscales",
+    ),
+    "no kernel": (lambda: plotting.relevance(3), "kernel: got int"),
+    "few names": (lambda: plotting.relevance(SE(lengthscales=[1.0, 1.0]), ["a"]), "expected one"),
+    "alphas": (lambda: plotting.alpha_sweep([0.5, 0.5], [1, 2]), "alphas: got"),
+    "best": (lambda: plotting.alpha_sweep([0.5], [1], best=0.3), "best: got 0.3"),
+    "failed fit": (lambda: plotting.alpha_sweep([0.5], [np.nan]), "values: got NaN"),
+    "errors": (lambda: plotting.alpha_sweep([0.5], [1], [-1]), "errors: got -1"),
+    "infos": (lambda: plotting.site_trace([3]), "infos: got something else"),
+    "no infos": (lambda: plotting.site_trace([]), "infos: got no values"),
+    "losses": (lambda: plotting.objective_trace([1.0, np.inf]), "losses: got NaN or infinity"),
+    "sums": (lambda: plotting.reliability(Y2, [[0.5, 0.9]] * 2), "rows that sum to 1.4"),
+    "labels": (lambda: plotting.reliability([0, 2], [[0.5, 0.5]] * 2), "labels: got 2"),
+    "missing": (lambda: plotting.confusion_matrix(["a", None], Y2), "1 missing label"),
+    "lengths": (lambda: plotting.confusion_matrix([0], Y2), "predicted: got 2 values, expected 1"),
+    "names": (lambda: plotting.confusion_matrix(Y2, Y2, ["a"]), "names: got 1 names, expected 2"),
+    "three inputs": (
+        lambda: plotting.decision_boundary(np.eye(3), [0, 1, 2], len),
+        "X: got 3 inputs, expected 2",
+    ),
+    "classifier": (lambda: plotting.decision_boundary(X2, Y2, 3), "classifier: got int"),
+    "regression": (
+        lambda: plotting.decision_boundary(
+            X2, Y2, gpflow.models.SVGP(SE(), gpflow.likelihoods.Gaussian(), InducingPoints(X2))
+        ),
+        "got the likelihood Gaussian",
+    ),
+    "dimension": (lambda: plotting.inducing_points(X2, dimensions=[2]), "dimensions: got"),
+    "no Z": (lambda: plotting.inducing_points_of(3), "expected one with inputs Z"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    draw, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        draw()
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.close("all")

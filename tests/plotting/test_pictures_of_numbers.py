@@ -1,0 +1,206 @@
+"""Pictures of predicted numbers show the numbers."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import binom
+
+from gpflow_pep import metrics, plotting
+from gpflow_pep.plotting import canvas, clouds
+
+
+def texts(ax: Any) -> str:
+    return "\n".join(text.get_text() for text in ax.texts)
+
+
+def predictions(size: int) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    mean = rng.normal(size=size)
+    std = rng.uniform(0.5, 1.5, size)
+    return mean + std * rng.normal(size=size), mean, std
+
+
+def test_few_rows_have_points_and_intervals(ax: Any) -> None:
+    y, mean, std = predictions(20)
+    assert plotting.predicted_against_actual(y, mean, std, level=0.5, ax=ax) is ax
+    (segments,) = [found.get_segments() for found in ax.collections]
+    half = 0.6744897501960817 * std  # the normal quantile of 0.75
+    assert_allclose([one[:, 1] for one in segments], np.stack([mean - half, mean + half], axis=1))
+    drawn = [line.get_xydata() for line in ax.lines if len(line.get_xdata()) == 20]
+    assert_allclose(drawn, [np.stack([y, mean], axis=1)])
+    held = np.mean(np.abs(y - mean) <= half)
+    assert f"50% intervals hold {held:.1%}" in texts(ax)
+    assert ax.get_xlim() == ax.get_ylim()
+
+
+def test_many_rows_are_a_density_below_the_diagonal(ax: Any) -> None:
+    y, mean, std = predictions(40_000)
+    plotting.predicted_against_actual(y, mean, std, ax=ax)
+    (cells,) = ax.collections
+    assert cells.get_array().sum() == 40_000
+    (diagonal,) = ax.lines
+    assert diagonal.get_slope() == 1.0 and diagonal.get_zorder() > cells.get_zorder()
+    assert "40\u2009000 rows" in texts(ax)
+
+
+def test_rows_far_off_do_not_squeeze_the_others(ax: Any) -> None:
+    y, mean, _ = predictions(5000)
+    y[:3] = 1e6
+    plotting.predicted_against_actual(y, mean, ax=ax)
+    assert ax.get_xlim()[1] < 20.0
+    assert ax.collections[0].get_array().sum() == 4997
+    assert "3 rows outside" in texts(ax)
+
+
+def test_a_view_shows_all_of_few_or_equal_values() -> None:
+    low, high = clouds.view(np.array([0.0, 1.0, 1e6]))
+    assert low < 0.0 and high > 1e6
+    low, high = clouds.view(np.full(5, 3.0))
+    assert low < 3.0 < high
+
+
+def test_residuals_are_in_standard_deviations(ax: Any) -> None:
+    y, mean, std = predictions(50)
+    plotting.residuals(y, mean, std, ax=ax)
+    (points,) = [line.get_xydata() for line in ax.lines if len(line.get_xdata()) == 50]
+    assert_allclose(points, np.stack([mean, (y - mean) / std], axis=1))
+    beyond = np.mean(np.abs(y - mean) > 1.959963984540054 * std)
+    assert f"{beyond:.1%} of the rows beyond" in texts(ax)
+
+
+def test_medians_of_many_residuals(ax: Any) -> None:
+    mean = np.arange(1000.0)
+    y = mean + np.where(mean < 500.0, 2.0, -1.0)
+    plotting.residuals(y, mean, ax=ax)
+    (median,) = [line for line in ax.lines if line.get_label() == "median"]
+    assert_allclose(median.get_ydata(), [2.0] * 5 + [-1.0] * 5)
+    assert_allclose(median.get_xdata(), 49.5 + 100.0 * np.arange(10))
+
+
+def test_pit_histogram_and_its_band(ax: Any) -> None:
+    values = np.concatenate([np.full(30, 0.05), np.full(10, 0.3), np.full(10, 0.7)])
+    plotting.pit_histogram(values, num_bins=5, level=0.9, ax=ax)
+    bars = [one for one in ax.patches if one.get_width() == pytest.approx(0.2)]
+    assert_allclose([bar.get_height() for bar in bars], [3.0, 1.0, 0.0, 1.0, 0.0])
+    (band,) = [one for one in ax.patches if one not in bars]
+    low, high = band.get_extents().transformed(ax.transData.inverted()).intervaly
+    counts = np.arange(51)
+    tail = [binom.pmf(counts, 50, 0.2)[: round(10 * low) + 1].sum()]
+    assert tail[0] >= 0.05 and binom.cdf(round(10 * low) - 1, 50, 0.2) < 0.05
+    assert binom.cdf(round(10 * high), 50, 0.2) >= 0.95
+    orange = [bar.get_facecolor()[0] > 0.5 for bar in bars]
+    assert orange == [True, False, True, False, True]
+
+
+def test_leave_one_out_sorts_and_names_rows(ax: Any) -> None:
+    first, second = np.array([0.5, -9.0, 0.1, -2.0]), np.array([0.0, -1.0, -3.0, 0.2])
+    plotting.leave_one_out({"a": first, "b": second}, worst=2, ax=ax)
+    drawn = [line.get_ydata() for line in ax.lines if len(line.get_xdata())]
+    assert_allclose(drawn, [np.sort(first), np.sort(second)])
+    assert texts(ax).splitlines() == ["row 1", "row 3"]
+    error = np.std(first, ddof=1) / 2.0
+    assert f"a: mean -2.600 ± {error:.3f}" in [text.get_text() for text in ax.get_legend().texts]
+
+
+def test_regression_in_one_input(ax: Any) -> None:
+    x, mean, std = np.array([2.0, 0.0, 1.0]), np.array([5.0, 3.0, 4.0]), np.array([1.0, 2.0, 0.5])
+    blurred = plotting.Inducing(np.array([[0.5], [1.5]]), np.array([[[0.04]], [[0.0]]]))
+    plotting.regression_1d(
+        x,
+        mean,
+        std,
+        data={"train": ([0.0, 1.0], [3.5, 4.5])},
+        inducing=blurred,
+        levels=[0.9],
+        ax=ax,
+    )
+    lines = {len(line.get_xdata()): line for line in ax.lines if len(line.get_xdata())}
+    assert_allclose(lines[3].get_xydata(), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]])
+    band, blur = ax.collections
+    vertices = band.get_paths()[0].vertices
+    half = 1.6448536269514722 * std[[1, 2, 0]]
+    for place, (middle, spread) in enumerate(zip(np.array([3.0, 4.0, 5.0]), half)):
+        found = vertices[vertices[:, 0] == place, 1]
+        assert_allclose([found.min(), found.max()], [middle - spread, middle + spread])
+    assert_allclose([one[:, 0] for one in blur.get_segments()], [[0.3, 0.7], [1.5, 1.5]])
+    assert {"mean", "90%"} <= set(texts(ax).splitlines())
+
+
+def test_labels_are_apart_and_in_order(ax: Any) -> None:
+    places = canvas._apart(np.array([50.0, 49.0, 51.0, 200.0]), 10.0, 300.0)
+    assert_allclose(places, [50.0, 40.0, 60.0, 200.0])
+    crowded = canvas._apart(np.zeros(3), 10.0, 300.0)
+    assert_allclose(crowded, [0.0, 10.0, 20.0])
+
+
+def test_new_axes_are_pyplots() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    found = plotting.residuals([1.0, 2.0], [1.0, 1.5])
+    assert pyplot.gcf() is found.figure
+    pyplot.close(found.figure)
+
+
+def test_other_figures_are_left_alone(ax: Any) -> None:
+    plotting.residuals([1.0, 2.0], [1.0, 1.5], ax=ax)
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or pyplot.get_fignums() == []
+
+
+def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'gpflow_pep\[plots\]'"):
+        plotting.residuals([1.0, 2.0], [1.0, 1.5])
+
+
+NAN = [1.0, np.nan]
+OK = [1.0, 2.0]
+REFUSED: dict[str, tuple[Any, str]] = {
+    "NaN": (lambda: plotting.residuals(NAN, OK), "y: got NaN or infinity in 1 row.* index 1"),
+    "length": (lambda: plotting.residuals(OK, [1.0]), "mean: got 1 values, expected 2"),
+    "std": (
+        lambda: plotting.predicted_against_actual(OK, OK, [1.0, 0.0]),
+        "std: got 0, expected positive",
+    ),
+    "words": (lambda: plotting.residuals(["a", "b"], OK), "y: got list that is no array"),
+    "shape": (lambda: plotting.residuals(np.ones([2, 2]), OK), r"y: got shape \(2, 2\)"),
+    "none": (lambda: plotting.residuals([], []), "y: got no values"),
+    "pit": (lambda: plotting.pit_histogram([0.5, 1.5]), "pit: got numbers from 0.5 to 1.5"),
+    "bins": (lambda: plotting.pit_histogram([0.5], num_bins=0), "num_bins: got 0"),
+    "level": (lambda: plotting.pit_histogram([0.5], level=95), "level: got 95"),
+    "rows": (
+        lambda: plotting.leave_one_out({"a": OK, "b": [1.0]}),
+        "log_density of 'b': got 1 values, expected 2",
+    ),
+    "pair": (lambda: plotting.regression_1d(OK, OK, OK, data=OK[0]), "data: got float"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    draw, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        draw()
+
+
+def test_wilson_interval_solves_its_equation() -> None:
+    trials = np.array([1, 7, 50, 50])
+    successes = np.array([1, 2, 0, 31])
+    fraction = successes / trials
+    for end in metrics.wilson_interval(successes, trials, 0.95):
+        # Its ends are where the score test is on the edge.
+        z2 = 1.959963984540054**2
+        assert_allclose((fraction - end) ** 2, z2 * end * (1.0 - end) / trials, atol=1e-12)
+    lower, upper = metrics.wilson_interval(successes, trials)
+    assert np.all(lower <= fraction) and np.all(fraction <= upper) and np.all(lower < upper)
+    with pytest.raises(ValueError, match="counts that cannot be"):
+        metrics.wilson_interval(np.array([3]), np.array([2]))
+
+
+def test_pit_of_gaussians() -> None:
+    found = metrics.pit(np.array([1.0, 3.0]), np.array([1.0, 1.0]), np.array([4.0, 4.0]))
+    assert_allclose(found, [0.5, 0.8413447460685429])
+    with pytest.raises(ValueError, match="smallest variance"):
+        metrics.pit(np.ones(1), np.ones(1), np.zeros(1))
