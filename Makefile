@@ -66,3 +66,4 @@ bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)
 
 experiments-quick: $(STAMP)  ## redo every figure of the papers' experiments from few cells (minutes)
 	$(BIN)/python examples/papers/byt17.py --quick --jobs 2 --out experiments-output/byt17
+	$(BIN)/python examples/papers/vh20.py --quick --jobs 2 --out experiments-output/vh20

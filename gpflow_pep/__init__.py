@@ -25,7 +25,7 @@ ROOMS = {
     " fixed point",
     "energies": "approximate log marginal likelihoods: scalars to maximise",
     "models": "parameters and GPflow's interface; models only wire the stages before",
-    "selection": "data turned into inducing variables",
+    "selection": "data turned into inducing variables, and rows worth a label",
     "training": "loops, their record and outputs, and rows spread over processes",
     "estimators": "scikit-learn's conventions on the models",
     "metrics": "how good predictions of held-out rows are",

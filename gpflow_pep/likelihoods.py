@@ -15,8 +15,9 @@ from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive, to_default_float
 
 from .covariances import project, whiten
-from .tilted import implementations, support
+from .tilted import implementations, num_classes, support
 from .tilted.bernoulli import step_log_power_expectation
+from .tilted.classes import two_classes
 from .tilted.probit import normal_cdf, squeezed_probit_log_power_expectation
 from .tilted.support import two_labels
 
@@ -126,6 +127,7 @@ def _noisy_label_bernoulli(
 
 
 support.register(NoisyLabelBernoulli)(two_labels)
+num_classes.register(NoisyLabelBernoulli)(two_classes)
 
 
 class UniformRobustMax(RobustMax):

@@ -22,12 +22,13 @@ from gpflow.models import InternalDataTrainingLossMixin
 from streaming import Filter
 
 from gpflow_pep.metrics import error_rate, mean_nlpd, smll, smse
-from gpflow_pep.models import PEP, PEPClassification, PEPRegression
+from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression
 from gpflow_pep.selection import ivm, random_subset
 from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import maximise
 
 NOISE_VARIANCE = 0.1
+TIED = {"APEP": APEP, "ARPEP": ARPEP, "RPAPEP": RPAPEP}
 #: Rows that train what a single pass over all rows then keeps.
 FIRST_ROWS = 200
 #: How often the informative vector machine chooses rows and trains on them.
@@ -117,16 +118,19 @@ class DTC(gpflow.models.SGPR):
         return self.elbo() + 0.5 * (of_prior - tf.linalg.trace(common.AAT))
 
 
-class FullBatchSVGP(gpflow.models.GPModel, InternalDataTrainingLossMixin):
-    """GPflow's SVGP, which is to be trained on all rows."""
+class OnAllRows(gpflow.models.GPModel, InternalDataTrainingLossMixin):
+    """GPflow's SVGP, or a model with tied sites, which is to be trained on all rows."""
 
-    def __init__(self, data: Any, kernel: Any, likelihood: Any, Z: Any, num_latent: int) -> None:
-        super().__init__(kernel, likelihood, num_latent_gps=num_latent)
-        self.data = data
-        self.inner = gpflow.models.SVGP(kernel, likelihood, Z, num_latent_gps=num_latent)
+    def __init__(self, data: Any, inner: Any) -> None:
+        super().__init__(inner.kernel, inner.likelihood, num_latent_gps=inner.num_latent_gps)
+        self.data, self.inner = data, inner
+
+    @property
+    def alpha(self) -> Any:
+        return self.inner.alpha
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
-        return self.inner.elbo(self.data)
+        return self.inner.maximum_log_likelihood_objective(self.data)
 
     def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
         return self.inner.predict_f(Xnew, full_cov, full_output_cov)
@@ -262,7 +266,11 @@ def _model_of(name: str, data: Any, kernel: Any, task: Task, Z: AnyNDArray) -> A
         kind = {"SGPR": gpflow.models.SGPR, "FITC": gpflow.models.GPRFITC, "DTC": DTC}[name]
         return kind(data, kernel, Z, noise_variance=NOISE_VARIANCE)
     if name == "SVGP":
-        return FullBatchSVGP(data, kernel, task.likelihood, Z, L)
+        inner = gpflow.models.SVGP(kernel, task.likelihood, Z, num_latent_gps=L)
+        return OnAllRows(data, inner)
+    if name in TIED:
+        options = {"num_latent_gps": L, "num_data": len(task.X)}
+        return OnAllRows(data, TIED[name](kernel, task.likelihood, Z, **options))
     if name == "SGPMC":
         return sgpmc(data, kernel, task.likelihood, Z, L)
     if task.num_classes == 2:
@@ -464,6 +472,7 @@ Method = Callable[[Task, float | None, Budget, MakeKernel], Fitted]
 #: By their names in tables. Those of the first group take regression, of the second classification.
 METHODS: dict[str, Method] = {
     "PEP": _sparse("PEP"),  # ours, both
+    **{name: _sparse(name) for name in TIED},  # ours, both
     "SVGP": _sparse("SVGP"),  # GPflow's, both
     "full": _full,  # exact regression; full expectation propagation
     "SoD": _subset,  # the same on M random rows

@@ -2,7 +2,7 @@
 
 import abc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
@@ -21,11 +21,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
 from ..models import ARPEP
-from ..training import MaximiseRecord, fit, maximise, shuffled_batches
+from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
+from ..training.alphas import ALPHAS, check_alphas
 from .parts import make_inducing_variable, make_kernel
 
-#: Powers that ``alpha="auto"`` tries.
-ALPHAS = (0.0, 0.5, 1.0)
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
 #: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
@@ -57,7 +56,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         kernel: str | Kernel = "rbf",
         *,
         num_inducing: int = 100,
-        alpha: float | str = 0.5,
+        alpha: float | str | Sequence[float] = 0.5,
         likelihood: str | Likelihood = "auto",
         inducing: Any = "kmeans",
         standardize: bool = True,
@@ -100,20 +99,23 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
-        candidates = [self._candidate(X, Y, alpha, seed, batch_size) for alpha in self._alphas()]
-        models, records = [], []
-        for model, train in candidates:
-            if before is not None:
-                _continue_from(before, model)
-            records.append(train())
-            models.append(model)
-        self.alpha_scores_ = None
-        if len(models) > 1:
-            scores = [float(np.mean(model.loo_log_density())) for model in models]
-            self.alpha_scores_ = dict(zip(ALPHAS, scores))
-        best = 0 if self.alpha_scores_ is None else int(np.argmax(scores))
-        self.model_, self.alpha_ = models[best], self._alphas()[best]
-        self.record_, self.n_iter_ = records[best]
+        alphas = self._alphas()
+        model, train = self._candidate(X, Y, alphas[0], seed, batch_size)
+        if before is not None:
+            _continue_from(before, model)
+        self.alpha_, self.alpha_scores_ = alphas[0], None
+        if len(alphas) == 1:
+            self.record_, self.n_iter_ = train()
+        else:
+            found: dict[float, tuple[MaximiseRecord | None, int]] = {}
+            chosen = select_alpha(
+                model,
+                alphas,
+                refit=lambda model: found.update({float(model.alpha.numpy()): train()}),
+            )
+            self.alpha_, (self.record_, self.n_iter_) = chosen.alpha, found[chosen.alpha]
+            self.alpha_scores_ = {score.alpha: score.log_density for score in chosen.scores}
+        self.model_ = model
         self.kernel_, self.likelihood_ = self.model_.kernel, self.model_.likelihood
         self.inducing_variable_ = getattr(self.model_, "inducing_variable", None)
         self._posterior = self.model_.posterior()
@@ -124,14 +126,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self._scaler
 
     def _alphas(self) -> tuple[float, ...]:
+        """Find the power, or those of which one is chosen."""
         if isinstance(self.alpha, str):
             if self.alpha != "auto":
                 raise ValueError(
-                    f"alpha: got {self.alpha!r}, expected a number in [0, 1] or 'auto'. Choose 0.5"
-                    " if in doubt."
+                    f"alpha: got {self.alpha!r}, expected a number in [0, 1], several, or 'auto'."
+                    " Choose 0.5 if in doubt."
                 )
             return ALPHAS
-        return (self.alpha,)
+        alpha: Any = self.alpha
+        return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def _batch_size(self, num_rows: int) -> int | None:
         """Rows in a batch; None: all."""
@@ -147,10 +151,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         else:
             checks.check_positive("batch_size", self.batch_size)
             batch_size = min(self.batch_size, num_rows)
-        if batch_size and self.alpha == "auto":
+        if batch_size and len(self._alphas()) > 1:
             raise ValueError(
-                "alpha: got 'auto' with minibatches, expected a number: leaving rows out needs a"
-                " site for each. Pass a number, or batch_size=None."
+                f"alpha: got {self.alpha!r} with minibatches, expected a number: leaving rows out"
+                " needs a site for each. Pass a number, or batch_size=None."
             )
         return batch_size
 

@@ -3,9 +3,7 @@
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, TensorType
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
@@ -14,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..models import PEPClassification
-from ..tilted import log_power_expectation
+from ..tilted import class_probabilities
 from .base import PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
@@ -144,24 +142,3 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return PEPClassification(
             data, kernel, likelihood, points, alpha=alpha, tolerance=SITES_TOLERANCE
         )
-
-
-@check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
-def class_probabilities(
-    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType, num_classes: int
-) -> tf.Tensor:
-    """
-    Compute the probability of each class: its tilted integral at power 1.
-
-    :param likelihood: Of classes 0 to C - 1.
-    :param X: Inputs, as the model takes them.
-    :param Fmu: The mean of the latent functions there.
-    :param Fvar: Their variance.
-    :param num_classes: C.
-    """
-    ones = tf.ones_like(Fmu[:, :1])
-    columns = [
-        log_power_expectation(likelihood, X, Fmu, Fvar, label * ones, ones[0])
-        for label in range(num_classes)
-    ]
-    return tf.exp(tf.stack(columns, axis=1))

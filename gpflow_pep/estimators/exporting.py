@@ -8,8 +8,9 @@ from gpflow.base import TensorType
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ..tilted import class_probabilities
 from .base import PEPEstimator
-from .classifier import PEPClassifier, class_probabilities
+from .classifier import PEPClassifier
 from .regressor import PEPRegressor
 
 

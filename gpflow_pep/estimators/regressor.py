@@ -1,5 +1,6 @@
 """Regression for scikit-learn."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         lengthscale for each input; or a GPflow kernel, which is copied, for inputs as the model
         takes them.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
-    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "auto": of 0, 0.5
-        and 1 the one whose trained model has the highest leave-one-out log density.
+    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). Several: of them
+        the one whose trained model has the highest leave-one-out log density
+        (:func:`~gpflow_pep.training.alphas.select_alpha`). "auto": of 0, 0.5 and 1.
     :param likelihood: "gaussian", "student_t" or "poisson" (y counts, exp of f the rate); or a
         GPflow likelihood of one latent function, which is copied.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
@@ -65,7 +67,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``model_``, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``,
-    ``alpha_scores_`` (of "auto", nats a row), ``n_iter_``, ``record_`` (of
+    ``alpha_scores_`` (of several, nats a row), ``n_iter_``, ``record_`` (of
     :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded),
     ``n_features_in_``, ``feature_names_in_``.
     """
@@ -75,7 +77,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         kernel: str | Kernel = "rbf",
         *,
         num_inducing: int = 100,
-        alpha: float | str = 0.5,
+        alpha: float | str | Sequence[float] = 0.5,
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
         neighbours: int = 0,
@@ -252,9 +254,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
 
     def _check_neighbours(self, num_rows: int) -> None:
         gaussian = isinstance(self._make_likelihood(), Gaussian)
-        if self.alpha == "auto" or self._batch_size(num_rows) or not gaussian:
+        if len(self._alphas()) > 1 or self._batch_size(num_rows) or not gaussian:
             raise ValueError(
-                f"neighbours: got {self.neighbours!r} with alpha='auto', minibatches or another"
+                f"neighbours: got {self.neighbours!r} with several alphas, minibatches or another"
                 " likelihood than a Gaussian one, expected 0 there. Pass alpha as a number,"
                 " batch_size=None and likelihood='gaussian', or leave neighbours out."
             )

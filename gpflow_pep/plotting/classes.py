@@ -8,8 +8,8 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from .. import metrics
-from ..estimators.classifier import class_probabilities
 from ..likelihoods import NoisyLabelBernoulli
+from ..tilted import class_probabilities
 from .arrays import labels_of, level_of, matrix, names_of, same_length
 from .canvas import (
     FAINT,

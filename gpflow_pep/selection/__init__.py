@@ -1,13 +1,16 @@
 """
-Choosing inducing variables: rows of the data, or clusters of them.
+Choosing inducing variables: rows of the data, or clusters of them. And which row to label next.
 
-Every function takes the data and the number M of inducing variables, gives the same for the same
-seed, and returns what a model takes for its ``inducing_variable``. M is between 1 and the number of
-rows that differ: none is chosen twice. Rows come in the order of their choice, so that the first
-of many are those that fewer would have been (not for :func:`kmeans`). :func:`saspa` makes a whole
-model with clusters as its basis points.
+Every function but the last two takes the data and the number M of inducing variables, gives the
+same for the same seed, and returns what a model takes for its ``inducing_variable``. M is between 1
+and the number of rows that differ: none is chosen twice. Rows come in the order of their choice, so
+that the first of many are those that fewer would have been (not for :func:`kmeans`). :func:`saspa`
+makes a whole model with clusters as its basis points. :func:`predictive_entropy` and
+:func:`information_gain` take a model and rows without targets, and say how much their targets would
+be worth.
 """
 
+from .acquisition import information_gain, predictive_entropy
 from .clusters import kmeans
 from .informative import ivm
 from .rows import random_subset
@@ -15,4 +18,13 @@ from .saspa import saspa
 from .variance import greedy_variance
 from .variational import greedy_variational
 
-__all__ = ["greedy_variance", "greedy_variational", "ivm", "kmeans", "random_subset", "saspa"]
+__all__ = [
+    "greedy_variance",
+    "greedy_variational",
+    "information_gain",
+    "ivm",
+    "kmeans",
+    "predictive_entropy",
+    "random_subset",
+    "saspa",
+]

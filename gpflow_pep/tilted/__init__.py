@@ -3,6 +3,7 @@
 from . import (
     bernoulli,
     beta,
+    classes,
     gaussian,
     log_rate,
     multiclass,
@@ -14,6 +15,7 @@ from . import (
     switched,
     unknown,
 )
+from .classes import class_probabilities, num_classes
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
@@ -31,6 +33,8 @@ __all__ = [
     "beta",
     "check_num_latent",
     "check_support",
+    "class_probabilities",
+    "classes",
     "gaussian",
     "implementation_for",
     "implementations",
@@ -39,6 +43,7 @@ __all__ = [
     "log_rate",
     "multiclass",
     "multilatent",
+    "num_classes",
     "ordinal",
     "probit",
     "require_resolved",

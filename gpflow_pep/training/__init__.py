@@ -1,11 +1,15 @@
-"""Training: on all rows; by minibatches, with checkpoints; with rows spread over processes."""
+"""Training: on all rows; by minibatches, with checkpoints; with rows spread over processes; the
+power chosen from data."""
 
+from .alphas import AlphaScore, AlphaSelection, select_alpha
 from .distributed import sharded, sharded_training_loss
 from .full_batch import Ascent, MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
 
 __all__ = [
+    "AlphaScore",
+    "AlphaSelection",
     "Ascent",
     "EarlyStopping",
     "Evaluation",
@@ -15,6 +19,7 @@ __all__ = [
     "best_evaluation",
     "fit",
     "maximise",
+    "select_alpha",
     "sharded",
     "sharded_training_loss",
     "shuffled_batches",

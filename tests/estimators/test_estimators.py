@@ -121,7 +121,9 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
 
 def test_alpha_by_leaving_out() -> None:
     X, y = table()
-    fitted = PEPRegressor(alpha="auto", **SMALL).fit(X, y)
+    assert PEPRegressor(alpha="auto")._alphas() == (0.0, 0.5, 1.0)
+    fitted = PEPRegressor(alpha=[0.0, 1.0], **SMALL).fit(X, y)
+    assert list(fitted.alpha_scores_) == [0.0, 1.0]
     assert fitted.alpha_ == max(fitted.alpha_scores_, key=fitted.alpha_scores_.get)
     alone = PEPRegressor(alpha=fitted.alpha_, **SMALL).fit(X, y)
     np.testing.assert_allclose(alone.predict(X), fitted.predict(X), rtol=1e-6)
@@ -162,7 +164,7 @@ def test_neighbours() -> None:
     expected = y.mean() + y.std() * fitted.model_.predict_f(scaled)[0].numpy()[:, 0]
     np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-9)
     for other in ({"alpha": "auto"}, {"batch_size": 20}, {"likelihood": "poisson"}):
-        with pytest.raises(ValueError, match="neighbours: got 5 with alpha='auto'"):
+        with pytest.raises(ValueError, match="neighbours: got 5 with several alphas"):
             PEPRegressor(neighbours=5, **{**SMALL, **other}).fit(X, y)
 
 
@@ -190,6 +192,7 @@ def test_warm_start_goes_on() -> None:
         ({"likelihood": "normal"}, "likelihood: got 'normal', expected 'gaussian'"),
         ({"inducing": "best"}, "inducing: got 'best', expected 'kmeans'"),
         ({"alpha": "best"}, "alpha: got 'best', expected a number"),
+        ({"alpha": [0.5, 1.5]}, "alphas: got"),
         ({"alpha": 1.5}, "alpha"),
         ({"alpha": "auto", "batch_size": 5}, "alpha: got 'auto' with minibatches"),
         ({"batch_size": "many"}, "batch_size: got 'many'"),

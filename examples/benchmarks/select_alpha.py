@@ -1,0 +1,140 @@
+"""Print how well a power chosen by leave-one-out density predicts, beside always the same power.
+
+    python examples/benchmarks/select_alpha.py                      # scikit-learn's data, minutes
+    python examples/benchmarks/select_alpha.py --data DIRECTORY boston concrete pima
+
+A model with M = 15 inducing inputs is trained at alpha = 0, 0.5 and 1 on at most 300 rows of each
+split; the others, at most 1000, are held out. ``left out`` is what
+``gpflow_pep.training.select_alpha`` takes by leaving single rows out; ``fifth`` what it takes for a
+model of four fifths of those rows by the density of the others; ``best`` the power that is best on
+the held-out rows themselves, which nobody knows. Whichever is chosen, the model is that of all 300
+rows. Mean negative log densities over splits, targets standardised; the
+last lines are means over all runs of how much worse than always 0.5 a rule is, with 95% intervals.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "papers")]
+
+import gpflow  # noqa: E402
+import numpy as np  # noqa: E402
+import sklearn.datasets  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from data_sets import Dataset, Problem, random_rows, read, standardised  # noqa: E402
+from intervals import mean_interval  # noqa: E402
+
+from gpflow_pep.estimators.base import TOLERANCE, WINDOW  # noqa: E402
+from gpflow_pep.models import PEPClassification, PEPRegression  # noqa: E402
+from gpflow_pep.selection import kmeans  # noqa: E402
+from gpflow_pep.tilted import log_power_expectation  # noqa: E402
+from gpflow_pep.training import maximise, select_alpha  # noqa: E402
+
+ALPHAS = (0.0, 0.5, 1.0)
+TRAIN, HELD_OUT, NUM_INDUCING = 300, 1000, 15
+OWN: dict[str, Callable[..., Any]] = {
+    "diabetes": sklearn.datasets.load_diabetes,
+    "breast_cancer": sklearn.datasets.load_breast_cancer,
+    "wine": sklearn.datasets.load_wine,
+}
+
+
+def load(directory: Path, name: str) -> Dataset:
+    """A data set of scikit-learn, or of the directory."""
+    if name not in OWN:
+        return read(directory, name)
+    bunch = OWN[name]()
+    classes = tuple(map(str, getattr(bunch, "target_names", ())))
+    return Dataset(bunch.data, bunch.target[:, None].astype(float), classes)
+
+
+def split(dataset: Dataset, seed: int) -> Problem:
+    """Few rows that train, standardised."""
+    labels = dataset.Y[:, 0] if dataset.classes else None
+    train, test = random_rows(dataset.X, max(0.2, 1.0 - TRAIN / len(dataset.X)), seed, labels)
+    test = np.random.default_rng(seed).permutation(test)[:HELD_OUT]
+    problem = standardised(dataset, (train, test))
+    spread = problem.train[0].std(axis=0) > 0.0
+    return Problem(*((X[:, spread], Y) for X, Y in problem))
+
+
+def build(problem: Problem, classes: bool, seed: int) -> Any:
+    X, Y = problem.train
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
+    Z = kmeans(X, NUM_INDUCING, seed=seed)
+    if classes:
+        return PEPClassification((X, Y), kernel, None, Z)
+    return PEPRegression((X, Y), kernel, Z, noise_variance=0.1)
+
+
+def nlpd(model: Any, problem: Problem) -> float:
+    """Mean negative log density of the held-out rows."""
+    X, Y = map(tf.constant, problem.test)
+    one = tf.ones([1], X.dtype)
+    return -float(np.mean(log_power_expectation(model.likelihood, X, *model.predict_f(X), Y, one)))
+
+
+def choose(
+    problem: Problem, classes: bool, seed: int, validation: Any = None
+) -> tuple[float, dict[float, float]]:
+    """The power that is chosen, and the negative log density of the held-out rows at each."""
+    model, optimizer = build(problem, classes, seed), gpflow.optimizers.Scipy()
+    scores: dict[float, float] = {}
+
+    def train(model: Any) -> None:
+        options = {"tolerance": TOLERANCE, "window": WINDOW, "progress": False}
+        maximise(model, **options, optimizer=optimizer)
+        scores[float(model.alpha.numpy())] = nlpd(model, problem)
+
+    found = select_alpha(model, ALPHAS, refit=train, validation=validation)
+    return found.alpha, scores
+
+
+def compare(dataset: Dataset, seed: int) -> tuple[dict[str, float], str]:
+    """Negative log densities by each rule, and the powers that were chosen."""
+    classes = bool(dataset.classes)
+    problem = split(dataset, seed)
+    left_out, scores = choose(problem, classes, seed)
+    X, Y = problem.train
+    most, few = random_rows(X, 0.2, seed, Y[:, 0] if classes else None)
+    part = Problem((X[most], Y[most]), problem.test)
+    fifth, _ = choose(part, classes, seed, validation=(X[few], Y[few]))
+    by_rule = {
+        **{f"alpha={alpha:g}": scores[alpha] for alpha in ALPHAS},
+        "left out": scores[left_out],
+        "fifth": scores[fifth],
+        "best": min(scores.values()),
+    }
+    return by_rule, f"{left_out:g}/{fifth:g}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(OWN), help="data sets")
+    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
+    parser.add_argument("--splits", type=int, default=3, help="how many, from seed 0")
+    options = parser.parse_args()
+    rows: list[dict[str, float]] = []
+    for name in options.names:
+        dataset = load(options.data, name)
+        found, chosen = zip(*(compare(dataset, seed) for seed in range(options.splits)))
+        if not rows:
+            print(f"{'':14}" + "".join(f"{rule:>10}" for rule in found[0]) + "   left out/fifth")
+        rows += found
+        means = [np.mean([one[rule] for one in found]) for rule in found[0]]
+        print(f"{name:14}" + "".join(f"{v:10.3f}" for v in means), " ", *chosen, flush=True)
+    print(f"\nworse than always 0.5 by, over {len(rows)} runs (negative: better)")
+    for rule in rows[0]:
+        if rule != "alpha=0.5":
+            value, low, high = mean_interval([one[rule] - one["alpha=0.5"] for one in rows])
+            print(f"{rule:14}{value:+10.3f} [{low:+.3f}, {high:+.3f}]")
+
+
+if __name__ == "__main__":
+    main()

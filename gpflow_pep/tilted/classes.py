@@ -1,0 +1,55 @@
+"""Likelihoods of classes: how many there are, and the probability of each."""
+
+from typing import Any
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import TensorType
+from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
+from gpflow.utilities import Dispatcher
+
+from .moments import log_power_expectation
+
+#: ``(likelihood) -> C`` for likelihoods of the classes 0 to C - 1.
+num_classes = Dispatcher("gpflow_pep.tilted.num_classes")
+
+
+@check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
+def class_probabilities(
+    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType, num_classes: int
+) -> tf.Tensor:
+    """
+    Compute the probability of each class: its tilted integral at power 1.
+
+    :param likelihood: Of classes 0 to C - 1.
+    :param X: Inputs, as the model takes them.
+    :param Fmu: The mean of the latent functions there.
+    :param Fvar: Their variance.
+    :param num_classes: C.
+    """
+    ones = tf.ones_like(Fmu[:, :1])
+    columns = [
+        log_power_expectation(likelihood, X, Fmu, Fvar, label * ones, ones[0])
+        for label in range(num_classes)
+    ]
+    return tf.exp(tf.stack(columns, axis=1))
+
+
+@num_classes.register(object)
+def _no_classes(likelihood: Any) -> int:
+    raise ValueError(
+        f"likelihood: got {type(likelihood).__name__}, expected one of classes, such as Bernoulli,"
+        " MultiClass or Softmax. Nothing else has probabilities of classes."
+    )
+
+
+@num_classes.register(Bernoulli)
+def two_classes(likelihood: Likelihood) -> int:
+    """Count them."""
+    return 2
+
+
+@num_classes.register(MultiClass)
+@num_classes.register(Softmax)
+def _several(likelihood: MultiClass | Softmax) -> int:
+    return int(likelihood.latent_dim or 0)
