@@ -4,8 +4,11 @@ import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 from refusal_cases import N, X, Y, regression
 from refusal_cases_beyond import ALL, BEYOND
+
+from gpflow_pep.models import PEPClassification
 
 
 @pytest.mark.parametrize("room, name", ALL)
@@ -30,3 +33,12 @@ def test_predictions_stay_in_the_float_of_the_model() -> None:
         model = regression(data=(rows, Y.astype(np.float32)), inducing_variable=rows[::3])
     mean, _ = model.predict_f(rows)
     assert mean.dtype == np.float32 and mean.shape == (N, 1)
+
+
+def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variances of f that rounding made negative were NaN probabilities."""
+    model = PEPClassification((X, (Y > 0.0).astype(float)), gpflow.kernels.RBF(), None, X[::3])
+    moments = -3.0 * np.ones((N, 1)), -3.3 * np.ones((N, 1))
+    monkeypatch.setattr(model, "predict_f", lambda *_, **__: tuple(map(tf.constant, moments)))
+    with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
+        model.predict_y(X)

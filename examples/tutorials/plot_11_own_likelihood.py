@@ -48,8 +48,8 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 
 
 # %%
-# Nothing else is needed: models integrate by the values of the density alone, and warn where that is
-# not accurate (:doc:`/own_likelihood`). For every digit at every power, say where it has its structure.
+# Nothing else is needed: models integrate by the values of the density alone, and warn where that
+# is not accurate (:doc:`/own_likelihood`). For every digit, say where it has its structure.
 #
 # What PEP integrates
 # -------------------

@@ -2,9 +2,9 @@
 Saving and serving
 ==================
 
-Ways to keep a trained model: a checkpoint and parameters as a dictionary, which need the script that
-made the model; a SavedModel that predicts, which needs only TensorFlow; and estimators in a folder, or
-pickled.
+Ways to keep a trained model: a checkpoint and parameters as a dictionary, which need the script
+that made the model; a SavedModel that predicts, which needs only TensorFlow; and estimators in a
+folder, or pickled.
 """
 
 import pickle
@@ -88,8 +88,8 @@ pep.estimators.save_estimator(directory / "estimator", estimator)
 print(pep.estimators.load_estimator(directory / "estimator").predict(X_new))
 
 # %%
-# They can be pickled too, and so kept with ``joblib`` and sent to other processes. A pickle runs code
-# when it is read: read only those that you wrote.
+# They can be pickled too, and so kept with ``joblib`` and sent to other processes. A pickle runs
+# code when it is read: read only those that you wrote.
 
 (directory / "estimator.pickle").write_bytes(pickle.dumps(estimator))
 again = pickle.loads((directory / "estimator.pickle").read_bytes())

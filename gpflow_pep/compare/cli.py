@@ -22,7 +22,7 @@ from rich.progress import Progress as ProgressBar
 
 from .. import __version__
 from .interrupt import ending_at_once
-from .settings import INITS, KERNELS, LIKELIHOODS, TASKS, Settings
+from .settings import INITS, KERNELS, LIKELIHOODS, SELECT, TASKS, Settings
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned
@@ -254,6 +254,11 @@ def _reading_options(command: Any) -> Any:
 @click.option(
     "--neighbours", type=click.IntRange(min=0), default=0, show_default=True,
     help="Number of near rows that the conditional of each row knows too, in regression.",
+)  # fmt: skip
+@click.option(
+    "--select", type=click.Choice(SELECT), default=DEFAULTS.select, show_default=True,
+    help="Choose the power of the model by the scores of held-out rows, or by the leave-one-out"
+    " density of all rows.",
 )  # fmt: skip
 @click.option(
     "--folds", type=click.IntRange(min=2), help="Hold out each of so many parts once.  [default: 5]"

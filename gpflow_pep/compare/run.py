@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline
 
 from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
-from .candidates import make_candidates
+from .candidates import make_candidates, name_of
 from .cleaning import Cleaned, clean
 from .held_out import METRICS, Metric, held_out, scores
 from .preparation import make_preparation
@@ -84,7 +84,8 @@ class Comparison:
     :param fits: One for each model and part.
     :param held_out: By the name of the model: :func:`~gpflow_pep.compare.held_out.held_out` of the
         parts, one after another, with the number of the "part".
-    :param best: The name of the power with the lowest mean of the first metric; None if all failed.
+    :param best: The name of the power with the lowest mean of the first metric, or if so asked with
+        the highest leave-one-out density; None if all failed.
     :param model: The best one, trained once more on all rows; None where that failed.
     :param final: That fit.
     """
@@ -305,9 +306,14 @@ def compare_table(
     if best is None:
         return comparison
     tell(Progress(total, total, f"{best}, all rows"))
-    pipeline = _pipeline(data, candidates[best][1])
+    estimator = clone(candidates[best][1])
+    if settings.select == "loo":
+        estimator.set_params(alpha=[candidates[name][0] for name in _mean_scores(comparison)])
+    pipeline = _pipeline(data, estimator)
     found = _train(best, pipeline, data.X, data.y, clock)
     failed = found.pop("failed", False)
+    if settings.select == "loo" and not failed:
+        best = name_of(pipeline[-1].alpha_)
     final = Fit(model=best, part=0, scores={}, **found)
     tell(Progress(total, total, f"{best}, all rows", final))
     return Comparison(
@@ -353,10 +359,15 @@ def best_of(comparison: Comparison) -> str | None:
 
     :param comparison: Whose fits have ended.
     """
+    means = _mean_scores(comparison)
+    return min(means, key=lambda name: means[name], default=None)
+
+
+def _mean_scores(comparison: Comparison) -> dict[str, float]:
+    """Average the decisive score of each power that failed in no part."""
     decisive = comparison.metrics[0].name
-    means = {
-        name: np.mean([fit.scores[decisive] for fit in comparison.fits_of(name)])
+    return {
+        name: float(np.mean([fit.scores[decisive] for fit in comparison.fits_of(name)]))
         for name, power in comparison.candidates.items()
         if not np.isnan(power) and not any(fit.failed for fit in comparison.fits_of(name))
     }
-    return min(means, key=lambda name: means[name], default=None)

@@ -12,6 +12,8 @@ LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "poisson"),
     "classes": ("bernoulli", "multiclass", "softmax"),
 }
+#: What the power of the model is chosen by.
+SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
 
 
@@ -61,6 +63,9 @@ class Settings:
         classes what their number asks for.
     :param neighbours: How many near rows the conditional of each row knows, see
         :doc:`/neighbours`; for numbers with a Gaussian likelihood.
+    :param select: What the power of the model that is kept is chosen by: "folds", the scores of
+        held-out rows, or "loo", the leave-one-out density of all rows, see :doc:`/select_alpha`.
+        The scores of the folds are there either way.
     :param baselines: Whether to train an exact Gaussian process, where there are at most 1000 rows,
         and SVGP for classes, up to 100 000 rows, too. Predicting the mean, or the frequencies of
         classes, is always there.
@@ -79,6 +84,7 @@ class Settings:
     kernel: str = "rbf"
     likelihood: str = "auto"
     neighbours: int = 0
+    select: str = "folds"
     baselines: bool = True
 
     def __post_init__(self) -> None:
@@ -110,6 +116,12 @@ class Settings:
                 " example."
             )
         check_choice("init", self.init, list(INITS))
+        check_choice("select", self.select, SELECT)
+        if self.select == "loo" and self.neighbours:
+            raise ValueError(
+                f"select: got 'loo' with {self.neighbours} neighbours, expected 'folds': rows that"
+                " know others cannot be left out one at a time. Leave one of the two out."
+            )
         check_choice("kernel", self.kernel, KERNELS)
         check_choice(
             "likelihood", self.likelihood, ["auto", *(n for ns in LIKELIHOODS.values() for n in ns)]

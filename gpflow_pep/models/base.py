@@ -53,6 +53,20 @@ class CheckedPredictions(GPModel):
     """GPflow's predictions, which refuse what would come out as nonsense."""
 
     @inherit_check_shapes
+    def predict_y(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        See :meth:`gpflow.models.GPModel.predict_y`.
+
+        :raises ValueError: If the result is not finite, as where hyperparameters ran off so far
+            that variances of f are lost in rounding.
+        """
+        moments = super().predict_y(Xnew, full_cov, full_output_cov)
+        mean, variance = (checks.require_finite(part, "prediction", ADVICE) for part in moments)
+        return mean, variance
+
+    @inherit_check_shapes
     def predict_log_density(
         self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
     ) -> tf.Tensor:

@@ -119,13 +119,11 @@ def maximise(
 
     L-BFGS maximises the objective, log Z plus the log density of priors, over all trainable
     parameters. The model ends with the best of them that were seen, also after an interrupt or an
-    error, and so never worse than it was. Where the objective cannot be computed, the step is
-    shortened.
+    error, and so never worse than it was. Where it cannot be computed, the step is shortened.
 
-    The neighbours of a model that has some, see :doc:`/neighbours`, are found anew by the
-    hyperparameters of the moment after 10, 30 and 100 steps from each start (:data:`REFRESHES`),
-    and L-BFGS begins again with another objective. So the neighbours belong to what was seen: the
-    model ends with the highest objective, and with the parameters and neighbours that it had.
+    The neighbours of a model that has some, see :doc:`/neighbours`, are found anew after 10, 30 and
+    100 steps from each start (:data:`REFRESHES`), and L-BFGS begins again with another objective.
+    The model ends with the highest one, and with the parameters and neighbours that it had.
 
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``.
@@ -144,8 +142,8 @@ def maximise(
     :param seed: The same seed gives the same perturbations.
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
-    :param optimizer: GPflow's, which keeps what it compiles: with the same one, further runs of the
-        same model compile nothing. Data that change in between must be ``tf.Variable``.
+    :param optimizer: GPflow's: with the same one, further runs of the same model compile nothing.
+        Data that change in between must be ``tf.Variable``.
     :raises ValueError: If an argument is not as said here, or if the objective or its gradient is
         not finite at the parameters as they are. What a callback raises goes through.
     """

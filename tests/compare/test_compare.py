@@ -86,6 +86,17 @@ def test_the_best_has_the_lowest_mean() -> None:
     assert comparison.best == min(means, key=lambda name: means[name])
 
 
+def test_the_power_is_chosen_by_leaving_rows_out() -> None:
+    options = {"alphas": (0.0, 1.0), "splits": 1, "baselines": False, "select": "loo"}
+    comparison = compare(small_table(), "load", **options, **OPTIONS)
+    assert comparison.model is not None and comparison.final is not None
+    estimator = comparison.model[-1]
+    assert estimator.alpha_ == max(estimator.alpha_scores_, key=estimator.alpha_scores_.get)
+    assert set(estimator.alpha_scores_) == {0.0, 1.0}
+    assert comparison.best == comparison.final.model == f"alpha {estimator.alpha_:g}"
+    assert len(estimator.model_.data[0]) == 40
+
+
 def test_the_exact_gp_is_gpflows() -> None:
     table = small_table()
     X, y = table[["time"]].to_numpy(), table["load"].to_numpy()

@@ -21,6 +21,8 @@ from gpflow_pep.estimators import PEPRegressor, parts
         ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
         ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
         ({"init": "best"}, "init: got 'best'", "kmeans, random", "Choose one"),
+        ({"select": "aic"}, "select: got 'aic'", "folds, loo", "Choose one"),
+        ({"select": "loo", "neighbours": 3}, "got 'loo' with 3", "'folds'", "Leave one"),
         ({"kernel": "cubic"}, "kernel: got 'cubic'", "rbf, matern12", "Choose one"),
         ({"likelihood": "cauchy"}, "likelihood: got 'cauchy'", "student_t", "Choose one"),
         ({"max_iterations": 0}, "max_iterations: got 0", "at least 1", "Choose another"),
