@@ -51,6 +51,11 @@ def _check_level(level: float) -> None:
         raise ValueError(f"level is {level}, expected a number in (0, 1), as 0.9 for 90%.")
 
 
+def _check_bins(num_bins: int) -> None:
+    if not is_number(num_bins) or num_bins % 1 or num_bins < 1:
+        raise ValueError(f"num_bins is {num_bins!r}, expected whole and at least 1, as 10.")
+
+
 def _columns(values: AnyNDArray) -> AnyNDArray:
     """Put targets in columns, [N, P]; those of shape [N] are one column."""
     return np.reshape(values, (len(values), -1))
@@ -232,6 +237,7 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], a label
         is none of the classes, or there is no bin.
     """
+    _check_bins(num_bins)
     _check_numbers(labels=labels, probability=probability)
     if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
         raise ValueError(
@@ -259,14 +265,13 @@ def event_calibration(
     :param num_bins: Bins from 0 to 1, at least 1.
     :raises ValueError: If an array is empty or not finite, or there is no bin.
     """
+    _check_bins(num_bins)
     _check_numbers(happened=happened, probability=probability)
     return _calibration(happened, probability, num_bins)
 
 
 def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Calibration:
     """Compare how often rows were right with the probability they had, by bins of equal width."""
-    if not is_number(num_bins) or num_bins % 1 or num_bins < 1:
-        raise ValueError(f"num_bins is {num_bins!r}, expected whole and at least 1, as 10.")
     bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)
     count = np.bincount(bins, minlength=num_bins)
     used = count > 0
