@@ -201,7 +201,9 @@ def draw_places(rows: pd.DataFrame) -> Any:
     grid = np.linspace(-PLACES_BOX, PLACES_BOX, 120)
     cells = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     classes = functions(cells).argmax(axis=1).reshape(len(grid), -1)
-    panels = np.atleast_1d(drawn.subplots(lines, columns, sharex=True, sharey=True)).flat
+    panels = np.atleast_1d(drawn.subplots(lines, columns, sharex=True, sharey=True)).ravel()
+    for axes in panels[len(parts) :]:
+        axes.remove()
     for axes, (name, part) in zip(panels, parts):
         axes.scatter(*X.T, c=labels, cmap="Pastel1", s=4)
         axes.contour(grid, grid, classes, levels=[0.5, 1.5], colors="black", linewidths=0.8)

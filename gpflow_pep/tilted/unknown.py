@@ -20,7 +20,7 @@ from ..ops.power import expm1_quotient, per_power
 from ..ops.quadrature import Core, Mode
 from .generic import Function, Rule, ScalarFactor, place
 
-#: Two rules agree where they differ by at most so much, relative to 1 + |ell|.
+#: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
 RESOLVED = 1e-3
 _NUM_NODES = 200
 #: Nodes also go where the density has its peak under a Gaussian so many times as wide.
