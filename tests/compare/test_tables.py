@@ -233,7 +233,7 @@ def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ..
             assert list(others.str.strip()) == list(as_text)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True,
+@settings(max_examples=15, deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(frame=frames(), way=WAYS)
 def test_tables_read_back(tmp_path: Path, frame: pd.DataFrame, way: tuple[Any, ...]) -> None:

@@ -27,6 +27,7 @@ def test_covariances_are_those_of_differences(interdomain: ModuleType) -> None:
     assert_close(Kuf(u, kernel, X), D @ kernel(points, X).numpy(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_serves_in_models(interdomain: ModuleType) -> None:
     X, Y = interdomain.wave(30)
     Z = np.linspace(0.0, 10.0, 4)[:, None]

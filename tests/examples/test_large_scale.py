@@ -50,6 +50,7 @@ def test_a_run(large_scale: ModuleType, small: Any, tmp_path: Path) -> None:
     assert (tmp_path / "scores.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_gpflow(large_scale: ModuleType, small: Any) -> None:
     model = large_scale.create("VB", small, small.X[:5], large_scale.SUBJECTS["generated"])
     model.q_mu.assign(np.random.default_rng(0).standard_normal(model.q_mu.shape))

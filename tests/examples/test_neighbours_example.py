@@ -13,6 +13,7 @@ def example() -> ModuleType:
     return load_example("neighbours.py")
 
 
+@pytest.mark.slow
 def test_the_table(
     example: ModuleType,
     tmp_path: Path,

@@ -7,6 +7,7 @@ import pytest
 from helpers import load_example
 
 
+@pytest.mark.slow
 def test_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ def streaming() -> ModuleType:
     return load_example("streaming.py")
 
 
+@pytest.mark.slow
 def test_batch_after_batch_is_one_sequential_pass(streaming: ModuleType) -> None:
     X, Y = streaming.generated(24)
     kernel = gpflow.kernels.SquaredExponential()

@@ -101,6 +101,7 @@ def test_copied_stored_and_saved(create: Any, variable: Any, tmp_path: Path) -> 
 
 
 @every_case
+@pytest.mark.near_copies
 def test_float32(create: Any, variable: Any) -> None:
     expected = _create(create, variable).predict_f(PROBLEM.Xnew)
     gpflow.config.set_default_float(np.float32)

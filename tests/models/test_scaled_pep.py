@@ -261,6 +261,7 @@ def _shortfalls(model: "pep.models.PEP", log_density: Any) -> Array:
         pytest.param("Poisson", poisson_log_density, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_certificate_is_the_definition(name: str, log_density: Any) -> None:
     model = scaled_model(name)
     rows = model.certified_rows().numpy()

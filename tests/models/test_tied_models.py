@@ -178,6 +178,7 @@ def _several_outputs() -> dict[str, Callable[[], tuple[Any, Any, int]]]:
         for name in _several_outputs()
     ],
 )
+@pytest.mark.near_copies
 def test_several_outputs(outputs: str) -> None:
     """Whatever SVGP takes, at alpha = 0 with the same value and predictions."""
     kernel, inducing_variable, num_latent = _several_outputs()[outputs]()

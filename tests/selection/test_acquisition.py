@@ -51,6 +51,7 @@ def expected(trained: Any, kind: str) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("kind", ["numbers", "two", "several"])
+@pytest.mark.near_copies
 def test_entropy_and_gain(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquisition, "_CHUNK", 2)
     trained = model(kind)

@@ -219,6 +219,7 @@ def test_nested_integrals_that_are_not_resolved_are_nan() -> None:
         assert_close(one[1:], other, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_resolved_are_named() -> None:
     """Also where the others are; one power for all rows."""
     means = tf.constant([[-50.0, -26.5], [0.2, 0.1], [-50.0, -26.5]], tf.float64)

@@ -107,6 +107,7 @@ def vgp() -> gpflow.models.VGP:
         pytest.param(vgp, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.near_copies
 def test_reaches_the_optimum_of_scipy(build: Any) -> None:
     ours, other = build(), build()
     for model in (ours, other):  # where inducing inputs are trained, one of several optima
