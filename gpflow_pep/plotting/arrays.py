@@ -16,13 +16,7 @@ def vector(name: str, values: Any, remedy: str = "Leave out rows without a value
     :param remedy: What to do about values that are not finite.
     :raises ValueError: If it is none.
     """
-    try:
-        array: AnyNDArray = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name}: got {type(values).__name__} that is no array of numbers ({error}), expected"
-            " a number for each row. Convert it."
-        ) from error
+    array = _numbers(name, values, "a number")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -59,13 +53,7 @@ def matrix(name: str, values: Any, num_columns: int | None = None) -> AnyNDArray
     :param num_columns: D, where it has to be that.
     :raises ValueError: If it is none.
     """
-    try:
-        array: AnyNDArray = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name}: got {type(values).__name__} that is no array of numbers ({error}), expected"
-            " a row of numbers for each row. Convert it."
-        ) from error
+    array = _numbers(name, values, "a row of numbers")
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or 0 in array.shape or num_columns not in (None, array.shape[1]):
@@ -163,3 +151,14 @@ def _finite(name: str, array: AnyNDArray, remedy: str) -> None:
             f"{name}: got NaN or infinity in {bad.size} row(s), the first at index {bad[0]},"
             f" expected finite numbers. {remedy}"
         )
+
+
+def _numbers(name: str, values: Any, expected: str) -> AnyNDArray:
+    try:
+        array: AnyNDArray = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: got {type(values).__name__} that is no array of numbers ({error}), expected"
+            f" {expected} for each row. Convert it."
+        ) from error
+    return array
