@@ -5,6 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test that is marked ``near_copies`` all but the first are slow tests."""
+    """
+    Of the cases of a test that is marked ``near_copies`` all but the first are slow tests; or all
+    but those whose identifier matches one of the patterns that the marker was given.
+    """
     met = set()
     for item in items:
-        if item.get_closest_marker("near_copies"):
-            test = item.nodeid.partition("[")[0]
-            if test in met:
+        if marker := item.get_closest_marker("near_copies"):
+            test, _, case = item.nodeid.partition("[")
+            stays = any(fnmatch(case[:-1], pattern) for pattern in marker.args)
+            if not stays and (marker.args or test in met):
                 item.add_marker(pytest.mark.slow)
             met.add(test)
 

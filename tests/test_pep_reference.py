@@ -174,6 +174,7 @@ def test_gaussian_likelihood_is_the_collapsed_regression(power: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_alpha_0_is_the_best_variational_bound(name: str, rng: np.random.Generator) -> None:
     problem, sites = reference_sites(name, "alpha 0")
     q = pep_reference.posterior(problem, sites)

@@ -138,6 +138,7 @@ def test_predictions_that_cannot_be_made(
     assert not (tmp_path / "p.csv").exists()
 
 
+@pytest.mark.slow
 def test_an_earlier_run_is_replaced_and_nothing_else(
     from_csv: FromCsv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +333,7 @@ cli.main(["compare", data, "--target", "load", "--no-baselines", "--out", out])
 """
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own(tmp_path: Path, from_csv: FromCsv) -> None:
     environment = {n: value for n, value in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
     saved_model, out = from_csv.out / "saved_model", tmp_path / "out"

@@ -86,6 +86,7 @@ def test_the_best_has_the_lowest_mean() -> None:
     assert comparison.best == min(means, key=lambda name: means[name])
 
 
+@pytest.mark.slow
 def test_the_power_is_chosen_by_leaving_rows_out() -> None:
     options = {"alphas": (0.0, 1.0), "splits": 1, "baselines": False, "select": "loo"}
     comparison = compare(small_table(), "load", **options, **OPTIONS)

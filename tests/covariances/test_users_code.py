@@ -60,21 +60,32 @@ def test_other_code_is_left_alone() -> None:
         absolute(tf.constant(-3.0))
 
 
-@pytest.mark.parametrize(
-    "likelihood", [pytest.param(gpflow.likelihoods.Gaussian(), marks=pytest.mark.slow), None]
-)
-def test_models_take_kernels_and_means_that_branch_on_tensors(likelihood: Any) -> None:
+def _branching_model(likelihood: Any = None) -> Any:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((20, 1)), rng.integers(0, 2, (20, 1)).astype(float)
     options: dict[str, Any] = {"alpha": 0.5, "mean_function": BranchingMean()}
     if likelihood is None:
-        model = pep.models.PEPRegression((X, Y), Branching(), X[:5], noise_variance=0.1, **options)
-    else:
-        model = pep.models.PEP((X, Y), Branching(), likelihood, X[:5], **options)
+        return pep.models.PEPRegression((X, Y), Branching(), X[:5], noise_variance=0.1, **options)
+    return pep.models.PEP((X, Y), Branching(), likelihood, X[:5], **options)
+
+
+@pytest.mark.parametrize("likelihood", [None, gpflow.likelihoods.Gaussian()])
+@pytest.mark.near_copies
+def test_losses_take_kernels_and_means_that_branch_on_tensors(likelihood: Any) -> None:
+    model = _branching_model(likelihood)
     assert_close(tf.function(model.training_loss)(), model.training_loss(), rtol=1e-9)
-    for actual, expected in zip(tf.function(model.predict_f)(X), model.predict_f(X)):
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "likelihood, options",
+    [(None, {}), (None, {"neighbours": 3}), (gpflow.likelihoods.Gaussian(), {})],
+)
+def test_predictions_take_kernels_and_means_that_branch_on_tensors(
+    likelihood: Any, options: dict[str, int]
+) -> None:
+    model = _branching_model(likelihood)
+    X, _ = model.data
+    predict = tf.function(lambda Xnew: model.predict_f(Xnew, **options))
+    for actual, expected in zip(predict(X), model.predict_f(X, **options)):
         assert_close(actual, expected, rtol=1e-9)
-    if likelihood is None:
-        with_rows = tf.function(lambda Xnew: model.predict_f(Xnew, neighbours=3))
-        for actual, expected in zip(with_rows(X), model.predict_f(X, neighbours=3)):
-            assert_close(actual, expected, rtol=1e-9)

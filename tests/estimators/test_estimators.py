@@ -93,6 +93,7 @@ def test_columns_are_matched_by_name(kind: str, request: pytest.FixtureRequest) 
 
 
 @pytest.mark.parametrize("kind", ["regressor", "classifier"])
+@pytest.mark.near_copies("regressor")
 def test_pickled_and_cloned(kind: str, request: pytest.FixtureRequest) -> None:
     fitted = request.getfixturevalue(kind)
     X, _ = table(5)
@@ -119,6 +120,7 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
         classifier.log_score(X, np.full(len(X), "other"))
 
 
+@pytest.mark.slow
 def test_alpha_by_leaving_out() -> None:
     X, y = table()
     assert PEPRegressor(alpha="auto")._alphas() == (0.0, 0.5, 1.0)
@@ -131,6 +133,7 @@ def test_alpha_by_leaving_out() -> None:
     np.testing.assert_allclose(score, fitted.alpha_scores_[fitted.alpha_], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_counts_are_not_scaled() -> None:
     X, y = table()
     counts = np.random.default_rng(0).poisson(np.exp((y - 180.0) / 20.0))
@@ -155,6 +158,7 @@ def test_own_kernel_and_points_are_copied() -> None:
     assert isinstance(fitted.kernel_, gpflow.kernels.Matern32)
 
 
+@pytest.mark.slow
 def test_neighbours() -> None:
     X, y = table()
     fitted = PEPRegressor(neighbours=5, **SMALL).fit(X, y)

@@ -134,6 +134,7 @@ def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
 
 
 @each_tied
+@pytest.mark.slow
 def test_batches_of_any_size_from_a_compiled_loss(model_class: Any) -> None:
     """The mean over the batches of an epoch is the loss of all rows."""
     model = model_class(PROBLEM.kernel(), Gaussian(NOISE), PROBLEM.Z, num_data=12, alpha=0.5)

@@ -159,6 +159,7 @@ def test_reaches_the_fixed_point(function: Map) -> None:
 
 
 @pytest.mark.parametrize("name", ["contraction", "improper beyond a wall"])
+@pytest.mark.near_copies("improper*")
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
     sites, _, _, info = tf.function(
         lambda nu, tau: run_to_fixed_point(
@@ -208,6 +209,7 @@ UNREACHABLE: dict[str, Map] = {
 
 
 @pytest.mark.parametrize("function", UNREACHABLE.values(), ids=UNREACHABLE.keys())
+@pytest.mark.near_copies("drift")
 def test_ends_and_says_so_where_there_is_no_fixed_point(function: Map) -> None:
     run = _run(function, max_sweeps=60)
     assert not run.info.converged

@@ -44,6 +44,7 @@ def _assumed_density_filtering(K: Array, labels: Array) -> tuple[Array, Array]:
     return mean, covariance
 
 
+@pytest.mark.slow
 def test_one_pass_is_assumed_density_filtering() -> None:
     """Probit labels with next to no error rate; inducing inputs at the rows."""
     rng = np.random.default_rng(0)

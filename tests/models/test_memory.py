@@ -236,6 +236,7 @@ def _probit_factors(batch: slice) -> list[Factor]:
         _slow(1.0, Z),
     ],
 )
+@pytest.mark.near_copies("0.5-*")
 def test_probit(alpha: float, points: Array) -> None:
     """The new rows see what the old ones left as a prior."""
     before = _pep(BATCHES[0], FIRST, Z, alpha=alpha)
@@ -262,6 +263,7 @@ def test_probit(alpha: float, points: Array) -> None:
 
 
 @pytest.mark.parametrize("separate", [_slow(True), False], ids=["separate", "shared"])
+@pytest.mark.slow
 def test_several_latent_functions(separate: bool) -> None:
     alpha, epsilon = 0.5, 0.01
     priors = [FIRST, SECOND, THIRD] if separate else [FIRST] * 3
@@ -334,6 +336,7 @@ def _check_gradients(model: Any, powers: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize("create", [_regression, _pep], ids=["PEPRegression", "PEP"])
+@pytest.mark.near_copies("PEPRegression")
 def test_gradients(create: Any) -> None:
     before = create(BATCHES[0], FIRST, Z)
     model = create(BATCHES[1], SECOND, MOVED, before.remember())
@@ -374,6 +377,7 @@ def test_ways_to_the_same_fixed_point() -> None:
 
 
 @pytest.mark.parametrize("create", [_regression, _pep], ids=["PEPRegression", "PEP"])
+@pytest.mark.near_copies("PEPRegression")
 def test_a_memory_is_saved_copied_and_not_trained(create: Any, tmp_path: Path) -> None:
     memory = create(BATCHES[0], FIRST, Z).remember(alpha=0.7)
     model = create(BATCHES[1], SECOND, MOVED, memory)
@@ -431,6 +435,7 @@ def test_other_inducing_variables_take_a_memory_of_points() -> None:
 
 
 @pytest.mark.parametrize("create", [_regression, _pep], ids=["PEPRegression", "PEP"])
+@pytest.mark.near_copies("PEPRegression")
 def test_single_precision(create: Any) -> None:
     def log_z(dtype: type) -> Array:
         memory = None

@@ -279,6 +279,7 @@ def test_adam_improves_the_loss(compiled: Compiled) -> None:
 
 
 @also_by_chunks
+@pytest.mark.near_copies("PEP", "ARPEP")
 def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> None:
     in_double = float(_loss(model, data)())
     mean_in_double, variance_in_double = model.predict_f(XNEW)

@@ -103,6 +103,7 @@ def test_gradient_is_the_finite_difference(
         assert_close(gradient, finite_difference_gradient(loss, variable), rtol=1e-6, scale=1.0)
 
 
+@pytest.mark.slow
 def test_second_derivative_is_that_of_the_gradient() -> None:
     model = regression(regression_problem(num_data=N), chunk_size=9)
     variable = model.kernel.lengthscales.unconstrained_variable

@@ -45,6 +45,7 @@ def _check(
 
 @pytest.mark.parametrize("power", ["alpha 0", "alpha 0.5", "alpha 1", "alpha per row"])
 @each_case
+@pytest.mark.near_copies("Gaussian-*", "Poisson-alpha 0", "RobustMax-alpha 0", "probit-alpha 0.5")
 def test_loss_gradient_is_the_finite_difference(name: str, power: str) -> None:
     model, loss, loss_and_gradients, variables = compiled(name)
     assert variables.keys() == OF_ALL | OF_LIKELIHOOD.get(name, set())

@@ -94,6 +94,7 @@ def test_totals_are_those_of_the_parameters_after_an_epoch() -> None:
     assert abs(refreshed - expected) < abs(stale - expected)
 
 
+@pytest.mark.slow
 def test_improper_sites_are_mended() -> None:
     """Negative precisions that fit no longer: they are given up, and nothing is NaN."""
     model = CASES["Student-t"].model(alpha=0.5)
@@ -114,6 +115,7 @@ def test_adam_trains() -> None:
     assert float(model.training_loss()) < before - 0.1
 
 
+@pytest.mark.slow
 def test_data_of_another_length_are_refused() -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((12, 1)), np.ones((12, 1))

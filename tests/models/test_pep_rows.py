@@ -77,6 +77,7 @@ def test_powers_of_rows_stay_with_them() -> None:
     assert_close(model.pep_log_marginal_likelihood(), expected)
 
 
+@pytest.mark.slow
 def test_a_function_compiled_for_other_rows_stops() -> None:
     model = _model(slice(0, 12))
     compiled = tf.function(model.training_loss, autograph=False)

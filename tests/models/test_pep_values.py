@@ -156,6 +156,7 @@ def _reference_q(
     return problem, pep_reference.posterior(problem, sites)
 
 
+@pytest.mark.slow
 def test_one_power_for_all_rows() -> None:
     for alpha in (0.0, 0.3, 1.0):
         model = CASES["probit"].model(alpha=alpha)

@@ -100,6 +100,7 @@ def _trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:
 
 
 @each_model
+@pytest.mark.near_copies("rows", "blocks", "everything")
 def test_loss_gradient_is_the_finite_difference(name: str) -> None:
     model, by_chunks = MODELS[name](None), MODELS[name](4)
     loss = tf.function(model.training_loss)

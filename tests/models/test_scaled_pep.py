@@ -70,6 +70,7 @@ def test_the_fixed_point_is_the_reference(name: str, alpha: Array) -> None:
         *(pytest.param(n, marks=pytest.mark.slow) for n in ("RobustMax", "Student-t")),
     ],
 )
+@pytest.mark.near_copies("probit")
 def test_gradient_is_the_finite_difference_of_converged_energies(name: str) -> None:
     model = scaled_model(name, np.where(np.arange(N) < 2, 1.0, 0.0))
     variables = trainable_by_name(model)
@@ -173,6 +174,7 @@ def _log_evidence(name: str, K: Array, targets: list[float]) -> float:
         pytest.param("probit", 1e-10, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_between_svgp_and_the_log_evidence(name: str, jitter: float) -> None:
     gpflow.config.set_default_jitter(jitter)
     likelihood, _, targets = EVIDENCE[name]

@@ -122,6 +122,7 @@ def test_natural_gradient(model_class: Any, whiten: bool) -> None:
         pytest.param(pep.models.RPAPEP, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.near_copies("APEP")
 def test_learns_from_a_stream_of_batches(model_class: Any) -> None:
     """GPflow's loop over tf.data with Adam, labels of an integer type."""
     problem = regression_problem(0, num_data=200, num_inducing=8)

@@ -21,6 +21,7 @@ ROWS = [3, 4, 8]  # a batch
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 @pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.near_copies("ARPEP-*", "*-Gaussian")
 def test_reference(model_name: str, name: str) -> None:
     start = random_start(name)
     model = create(model_name, name, start)

@@ -224,6 +224,7 @@ def _assert_largest_first(Z: Array, X: Array, kernel: Any, added: float) -> None
 
 
 @pytest.mark.parametrize("pool", [2**22, 40, 11, 1])
+@pytest.mark.near_copies("4194304", "11")
 def test_largest_residual_variance_first(pool: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variance_module, "POOL_ELEMENTS", pool)
     for kernel in (_kernel(), PROBLEM.kernel()):

@@ -20,6 +20,14 @@ import gpflow_pep as pep
 from gpflow_pep.tilted.multiclass import prob_is_largest
 
 NAMES = list(CASES)
+#: An integral over two functions takes as long as all others together.
+each_name = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.startswith("MultiLatent") else [])
+        for name in NAMES
+    ],
+)
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
 # GPflow's own rules: closed forms, or 20 Gauss-Hermite points.
 NARROW = ("Poisson 10000", "Gamma tiny", "StudentT narrow", "Beta narrow", "Ordinal wide")
@@ -34,7 +42,7 @@ def _relative_error(actual: Any, expected: Any) -> float:
     return float(np.max(np.abs(actual - expected) / (1.0 + np.abs(expected))))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_equals_adaptive_integration(name: str) -> None:
     case = CASES[name]
     rows = grid(case, variances=(1e-6, 0.3, 100.0, 1e6))
@@ -63,7 +71,7 @@ def test_the_bernoulli_closed_form_at_power_one() -> None:
     assert_close(_ell("Bernoulli 1", rows), np.log(1e-3 + (1.0 - 2e-3) * ndtr(z)), rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_equals_gpflow_at_both_ends(name: str) -> None:
     if name in ("Softmax", "GaussianMC"):
         pytest.skip("GPflow's value is random")
@@ -167,7 +175,7 @@ def test_everything_is_finite_on_an_extreme_grid(name: str, dtype: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_float32_is_near_float64(name: str) -> None:
     rows = grid(CASES[name], **MODERATE)
     expected = _ell(name, rows)

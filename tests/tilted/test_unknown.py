@@ -142,6 +142,7 @@ def test_derivatives_in_a_parameter_and_the_moments(likelihood: Any, tolerance: 
     assert_close(delta1[:, 0], difference, rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_what_is_not_resolved_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     """The expectation of exp(f) is further out than nodes reach."""
 

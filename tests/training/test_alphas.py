@@ -24,6 +24,7 @@ def few_steps(model: Any) -> None:
     maximise(model, max_iterations=5, progress=False)
 
 
+@pytest.mark.slow
 def test_it_is_the_best_of_models_trained_alone() -> None:
     model = regression()
     found = select_alpha(model, ALPHAS, refit=few_steps)

@@ -219,6 +219,7 @@ def test_steps_go_back_from_where_the_model_fails(silent: bool) -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["raises", "NaN"])
+@pytest.mark.near_copies("NaN")
 def test_the_best_is_kept_where_the_optimum_fails(silent: bool) -> None:
     model = walled(0.2, silent)
     before = objective(model)

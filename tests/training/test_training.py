@@ -170,6 +170,7 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
         pytest.param("RPAPEP", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
     """Long steps with a power above 0 on a wrong label that stands for many rows."""
     labels = np.where(np.arange(N)[:, None] == 7, 1.0 - (Y > 0.0), Y > 0.0).astype(float)
