@@ -105,10 +105,9 @@ def selected() -> None:
 
 
 def informative() -> None:
-    likelihood = gpflow.likelihoods.Bernoulli()
-    pep.selection.ivm(
-        (X, (Y > 0.0).astype(float)), 3, kernel=gpflow.kernels.Matern32(), likelihood=likelihood, seed=0
-    )
+    kernel, likelihood = gpflow.kernels.Matern32(), gpflow.likelihoods.Bernoulli()
+    data = X, (Y > 0.0).astype(float)
+    pep.selection.ivm(data, 3, kernel=kernel, likelihood=likelihood, seed=0)
 
 
 @pytest.mark.parametrize(
