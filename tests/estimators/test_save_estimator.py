@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -244,6 +245,19 @@ def test_a_save_that_fails_leaves_what_was_there(
     assert list(tmp_path.iterdir()) == [folder] * earlier
     if earlier:
         load_estimator(folder)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="exchanges names")
+def test_there_is_a_folder_at_any_time(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a process that is killed while one takes the place of the other."""
+    folder = shutil.copytree(saved, tmp_path / "model")
+    estimator = load_estimator(saved)
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("it was moved away"))
+    save_estimator(folder, estimator)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    load_estimator(folder)
 
 
 def test_a_saved_folder_is_as_open_as_any(tmp_path: Path, saved: Path) -> None:
