@@ -1,5 +1,6 @@
 """6 Faults: killed, interrupted, out of disk, without a worker."""
 
+import importlib
 import json
 import os
 import signal
@@ -179,31 +180,38 @@ def _expect_error(directory: Path, kind: type, name: str) -> None:
         )
 
 
-def test_worker_that_dies(trial: Trial, size: Size, tmp_path: Path) -> None:
-    """One of two processes of a distributed fit dies: the other stops with a message"""
-    import socket
+def _pair(kind: str, output: Path) -> "list[subprocess.Popen[str]]":
+    """Two processes of a distributed job."""
+    from test_distributed import free_addresses
 
+    cluster = {"worker": free_addresses(2)}
+    configurations = [
+        json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+        for index in range(2)
+    ]
+    return [
+        subprocess.Popen(
+            [sys.executable, "distributed_worker.py", kind, str(output.with_suffix(f".{k}.npz"))],
+            cwd=TRAINING,
+            env={**os.environ, "TF_CONFIG": configuration},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for k, configuration in enumerate(configurations)
+    ]
+
+
+def test_worker_that_dies(
+    trial: Trial, size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two distributed processes dies: the other stops, their job resumes"""
+    monkeypatch.syspath_prepend(str(TRAINING))
+    alone = importlib.import_module("distributed_worker").fitted(None, None)
     for number in range(size(quick=1, full=3, long=10)):
-        with trial.case(f"job {number}"):
-            with ExitStack() as stack:
-                sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-                for one in sockets:
-                    one.bind(("127.0.0.1", 0))
-                addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-            jobs = []
-            for index in range(2):
-                task = {"type": "worker", "index": index}
-                configuration = json.dumps({"cluster": {"worker": addresses}, "task": task})
-                jobs.append(
-                    subprocess.Popen(
-                        [sys.executable, "distributed_worker.py", "leaving", str(tmp_path / "x")],
-                        cwd=TRAINING,
-                        env={**os.environ, "TF_CONFIG": configuration},
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                    )
-                )
+        output = tmp_path / f"job{number}"
+        jobs = _pair("leaving", output)
+        with trial.case(f"job {number} stops"):
             try:
                 jobs[1].wait(timeout=600.0)
                 gone = time.time()
@@ -215,3 +223,14 @@ def test_worker_that_dies(trial: Trial, size: Size, tmp_path: Path) -> None:
             assert jobs[1].returncode == 3 and jobs[0].returncode == 1, said[-500:]
             assert "strategy: got no answer from another process" in said, said[-500:]
             trial.note(f"job {number}: the other stopped after {took:.0f} seconds")
+        jobs = _pair("resumed", output)
+        with trial.case(f"job {number} resumes"):
+            try:
+                said = "".join(job.communicate(timeout=600.0)[0] for job in jobs)
+            finally:
+                for job in jobs:
+                    job.kill()
+            assert [job.returncode for job in jobs] == [0, 0], said[-500:]
+            found = np.load(output.with_suffix(".0.npz"))
+            for name in ("losses", "metrics"):
+                np.testing.assert_allclose(found[name], alone[name], rtol=1e-9)

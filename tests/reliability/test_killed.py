@@ -44,7 +44,7 @@ def readable(directory: Path) -> int:
 
 @pytest.mark.parametrize("kind", ["ARPEP", "PEP"])
 def test_training(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
-    """SIGKILL at random moments of fit: checkpoints whole, resumed to the same numbers"""
+    """SIGKILL in fit: checkpoints whole, resumed to the same numbers"""
     whole = tmp_path / "whole.npz"
     forks.run("train", kind, tmp_path / "whole", whole)
     expected = np.load(whole)
@@ -105,7 +105,7 @@ def write_table(path: Path) -> Path:
 
 
 def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
-    """SIGKILL at random moments of gpflow-pep compare: files whole, run again to the same numbers"""
+    """SIGKILL in gpflow-pep compare: files whole, run again: the same numbers"""
     data, whole, out = write_table(tmp_path / "t.csv"), tmp_path / "whole", tmp_path / "out"
     began = time.perf_counter()
     forks.run("compare", data, whole)
@@ -128,7 +128,7 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
 
 
 def test_grid(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
-    """SIGKILL at random moments of the examples' runner, lines cut: resumed to the same table"""
+    """SIGKILL in the examples' runner, lines cut: resumed to the same table"""
     forks.run("grid", tmp_path / "whole")
     whole = table(tmp_path / "whole" / "results.csv")
     random, kills, killed, runs, cut = (
@@ -169,12 +169,14 @@ def saved(folder: Path) -> Any:
 
 
 def exported(folder: Path) -> Any:
-    return tf.saved_model.load(str(folder)).predict_y(tf.constant(ROWS))[0][:, 0].numpy()
+    predictor = tf.saved_model.load(str(folder))
+    mean, _ = predictor.predict_y(tf.constant(ROWS))
+    return mean[:, 0].numpy()
 
 
 @pytest.mark.parametrize("kind", ["save", "export"])
 def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path) -> None:
-    """SIGKILL at random moments of saving over an older model: it is the old or the new one"""
+    """SIGKILL in saving over an older model: it is the old or the new one"""
     templates, expected = [], []
     for number in range(2):
         estimator = PEPRegressor(num_inducing=4, random_state=number, max_iterations=1)
