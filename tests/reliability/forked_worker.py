@@ -77,11 +77,12 @@ def export(folder: str, *templates: str) -> None:
     """The same as SavedModels."""
     for estimator in itertools.cycle([load_estimator(template) for template in templates]):
         export_saved_model(folder, estimator)
+        print(RUNNING, flush=True)
 
 
 JOBS = {"train": interrupted_worker.main, **{f.__name__: f for f in (compare, grid, save, export)}}
 #: They say themselves when they are under way.
-TALKATIVE = ("train",)
+TALKATIVE = ("train", "export")
 
 
 def run(job: str, *arguments: str) -> int:

@@ -187,7 +187,7 @@ def test_saving(trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Pat
     folder = tmp_path / "model"
     read = {"save": saved, "export": exported}[kind]
     {"save": save_estimator, "export": export_saved_model}[kind](folder, estimator)
-    full, longest = {"save": (32, 0.1), "export": (8, 3.0)}[kind]
+    full, longest = {"save": (32, 0.1), "export": (8, 1.5)}[kind]
     random, seen = np.random.default_rng(3), [0, 0]
     for number in range(size(quick=2, full=full, long=10 * full)):
         with trial.case(f"{kind}, kill {number}"):
