@@ -34,7 +34,7 @@ def _in_threads(call: Callable[[int], Any], count: int) -> list[Any]:
 
 def test_predictions(trial: Trial, size: Size) -> None:
     """Predictions from 8 threads on one model, its posterior, a compiled function"""
-    count = size(quick=8, full=200)
+    count = size(quick=8, full=100, long=1000)
     for name, create in MODELS.items():
         model = create()
         expected = model.predict_f(XNEW)

@@ -208,7 +208,7 @@ def test_worker_that_dies(
     """One of two distributed processes dies: the other stops, their job resumes"""
     monkeypatch.syspath_prepend(str(TRAINING))
     alone = importlib.import_module("distributed_worker").fitted(None, None)
-    for number in range(size(quick=1, full=3, long=10)):
+    for number in range(size(quick=1, full=2, long=10)):
         output = tmp_path / f"job{number}"
         jobs = _pair("leaving", output)
         with trial.case(f"job {number} stops"):
