@@ -152,7 +152,7 @@ def _read(
 
 def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool) -> "Comparison":
     """Train, and write as results come in."""
-    from .folder import clear_folder
+    from .folder import begin_folder
 
     errors = Console(stderr=True)
     if errors.is_terminal:
@@ -163,7 +163,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
         from .run import compare_table
         from .summary import verdict, warnings_of
         from .terminal import score_table
-    clear_folder(out)
+    begin_folder(out)
     fits: list[Fit] = []
     with _warnings_as_lines(errors), _bad_input():
         if not plotting.available():

@@ -1,17 +1,26 @@
 """The folder that a comparison writes: checked before anything slow, and never anyone else's."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 #: Lists the files of a run, so that the next run knows which are its own to remove.
 MANIFEST = "files.txt"
 FIGURES = ("scores", "predictions", "classes", "fit", "relevance", "training")
+FOLDERS = ("model", "saved_model")
 #: What a run may write into its folder.
 NAMES = (
-    "report.html", "metrics.csv", "folds.csv", "predictions.csv", "model", "saved_model",
+    "report.html", "metrics.csv", "folds.csv", "predictions.csv", *FOLDERS,
     *(f"{name}.png" for name in FIGURES), MANIFEST,
+)  # fmt: skip
+#: What it may write into folders there: save_estimator, and TensorFlow.
+BELOW = (
+    "model/model.json", "model/arrays.npz", "saved_model/saved_model.pb",
+    "saved_model/fingerprint.pb", "saved_model/variables/variables.index",
+    "saved_model/variables/variables.data-00000-of-00001",
 )  # fmt: skip
 
 
@@ -42,30 +51,56 @@ def check_folder(out: Path) -> None:
             )
 
 
-def clear_folder(out: Path) -> None:
+def begin_folder(out: Path) -> None:
     """
-    Remove what an earlier run has written; see :func:`check_folder`.
+    Remove what an earlier run has written, and list what this one may write.
 
-    :param out: The folder.
+    So the folder of a run that is killed is known as one, and may be written again.
+
+    :param out: The folder, see :func:`check_folder`.
     """
     for name in NAMES:
         path = out / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        found = [_unfinished(path), *(out.glob(f".{name}-*") if name in FOLDERS else [])]
+        for one in found if name == MANIFEST else [path, *found]:
+            if one.is_dir():
+                shutil.rmtree(one)
+            else:
+                one.unlink(missing_ok=True)
+    _write_list(out, (*NAMES, *BELOW))
 
 
 def list_files(out: Path, written: Iterable[Path]) -> None:
     """
-    Write the list of files of this run.
+    Write the list of files of this run, which has ended.
 
     :param out: The folder.
     :param written: Files and folders in it.
     """
     files = [file for path in written for file in _files(path)]
-    names = sorted({file.relative_to(out).as_posix() for file in files})
-    (out / MANIFEST).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    _write_list(out, sorted({file.relative_to(out).as_posix() for file in files}))
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """
+    Give the name of a new file to write, which takes the place of another once all is written.
+
+    So the file is whole whenever the process ends.
+
+    :param path: The file, which need not exist.
+    """
+    yield _unfinished(path)
+    os.replace(_unfinished(path), path)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}")
+
+
+def _write_list(out: Path, names: Iterable[str]) -> None:
+    with whole(out / MANIFEST) as new:
+        new.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
 
 
 def _earlier(out: Path) -> set[str]:

@@ -1,7 +1,6 @@
 """The outcome of a comparison as files in one folder."""
 
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pandas as pd
 from .. import plotting
 from ..estimators import export_saved_model, save_estimator
 from .figures import figures as figures_of
-from .folder import MANIFEST, list_files
+from .folder import MANIFEST, list_files, whole
 from .page import page
 from .run import Comparison, Fit
 from .summary import summarise
@@ -20,16 +19,14 @@ def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:
     """
     Write the scores of fits, as far as they have ended, to ``folds.csv``.
 
-    The file is replaced at once, so that it is whole whenever the process ends.
-
     :param directory: Of the file.
     :param fits: At least one.
     :return: The file.
     """
-    path, new = directory / "folds.csv", directory / ".folds.csv"
+    path = directory / "folds.csv"
     rows = [{**fit._asdict(), **fit.scores} for fit in fits]
-    pd.DataFrame(rows).drop(columns="scores").to_csv(new, index=False)
-    os.replace(new, path)
+    with whole(path) as new:
+        pd.DataFrame(rows).drop(columns="scores").to_csv(new, index=False)
     return path
 
 
@@ -48,7 +45,8 @@ def write_report(
     (:func:`~gpflow_pep.compare.summary.summarise`), ``folds.csv`` (a row for each fit),
     ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data), the figures,
     ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, and ``files.txt``, which
-    lists them. Where every power failed in some part there is no best, and only scores are written.
+    lists them. Each is whole or not there, and the page is the last but for that list. Where every
+    power failed in some part there is no best, and only scores are written.
 
     :param directory: Made if it does not exist; files of these names are replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
@@ -60,17 +58,20 @@ def write_report(
     """
     directory.mkdir(parents=True, exist_ok=True)
     written = [write_scores(directory, comparison.fits), directory / "metrics.csv"]
-    summarise(comparison).to_csv(written[-1])
+    with whole(written[-1]) as new:
+        summarise(comparison).to_csv(new)
     drawn: dict[str, bytes] = {}
     if comparison.best is not None:
         held_out = comparison.held_out[comparison.best]
         written.append(directory / "predictions.csv")
-        held_out.to_csv(written[-1], index_label="row")
+        with whole(written[-1]) as new:
+            held_out.to_csv(new, index_label="row")
         if figures if figures is not None else plotting.available():
             drawn = _draw(comparison)
             for name, content in drawn.items():
                 written.append(directory / f"{name}.png")
-                written[-1].write_bytes(content)
+                with whole(written[-1]) as new:
+                    new.write_bytes(content)
     if comparison.model is not None:
         written.append(directory / "model")
         save_estimator(written[-1], comparison.model)
@@ -79,7 +80,8 @@ def write_report(
             export_saved_model(written[-1], comparison.model)
     text = page(comparison, drawn, command=command, folder=directory)
     written.insert(0, directory / "report.html")
-    written[0].write_text(text, encoding="utf-8")
+    with whole(written[0]) as new:
+        new.write_text(text, encoding="utf-8")
     list_files(directory, written)
     return [*written, directory / MANIFEST]
 

@@ -1,6 +1,7 @@
 """Fitted estimators as TensorFlow SavedModels, to predict wherever TensorFlow runs."""
 
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -11,7 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..tilted import class_probabilities
 from .base import PEPEstimator
 from .classifier import PEPClassifier
+from .files import check_replaceable
 from .regressor import PEPRegressor
+from .replacing import replacing
+
+#: What TensorFlow writes into the folder of a SavedModel.
+WRITTEN = ("saved_model.pb", "variables", "assets", "fingerprint.pb")
 
 
 class Prediction(NamedTuple):
@@ -39,9 +45,10 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     whose inputs are what the steps before it make; ``predictor.columns``, a variable of strings,
     names them.
 
-    :param folder: The folder to write.
+    :param folder: The folder to write: one that does not exist, is empty, or was written by an
+        earlier call, which is replaced when all is written.
     :param estimator: A fitted estimator, or a pipeline that ends with one.
-    :raises ValueError: If it is another.
+    :raises ValueError: If it is another; or if the folder has other files.
     """
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     if not isinstance(last, PEPEstimator):
@@ -65,7 +72,13 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     names = [str(name) for name in _columns(estimator)]
     module.columns = tf.Variable(names, trainable=False)
     module.predict_y = predict_y
-    tf.saved_model.save(module, str(folder), signatures=predict_y)
+    if "://" in str(folder):  # of TensorFlow's own file systems, such as of a cloud
+        tf.saved_model.save(module, str(folder), signatures=predict_y)
+        return
+    path = Path(folder).resolve()
+    check_replaceable(path, WRITTEN)
+    with replacing(path) as new:
+        tf.saved_model.save(module, str(new), signatures=predict_y)
 
 
 def _columns(estimator: Any) -> list[str]:

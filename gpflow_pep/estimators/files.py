@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,24 +9,29 @@ from typing import Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from .replacing import replacing
+
 FORMAT = 3
 DESCRIPTION, ARRAYS = "model.json", "arrays.npz"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
 
 
-def check_replaceable(folder: str | PathLike[str]) -> None:
+def check_replaceable(
+    folder: str | PathLike[str], names: tuple[str, ...] = (DESCRIPTION, ARRAYS)
+) -> None:
     """
-    Check that a folder is one that :func:`save_estimator` may replace.
+    Check that a folder is one that an earlier call wrote, and may be replaced.
 
     :param folder: The folder, which need not exist.
-    :raises ValueError: If it has files that :func:`save_estimator` does not write.
+    :param names: Of the files and folders that such a call may write.
+    :raises ValueError: If it has others.
     :raises OSError: If it is no folder.
     """
     folder = Path(folder)
     found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    for foreign in sorted(found - {DESCRIPTION, ARRAYS}):
+    for foreign in sorted(found - set(names)):
         raise ValueError(
-            f"{folder} has {foreign}, expected {DESCRIPTION} and {ARRAYS} of an earlier call or"
+            f"{folder} has {foreign}, expected {' and '.join(names[:2])} of an earlier call or"
             " nothing, because the folder is replaced: choose another, or remove what is there."
         )
 
@@ -51,7 +53,8 @@ def write_files(
     """
     folder = Path(folder).resolve()
     check_replaceable(folder)
-    with _replacing(folder) as new:
+    with replacing(folder) as new:
+        new.mkdir()
         np.savez(new / ARRAYS, **arrays)
         description = {
             "format": FORMAT,
@@ -137,21 +140,3 @@ def _damaged(path: Path, error: Exception) -> ValueError:
         f"{path} is damaged or was changed ({error}), expected {DESCRIPTION} and {ARRAYS} as"
         f" written. {REMEDY}"
     )
-
-
-@contextmanager
-def _replacing(directory: Path) -> Iterator[Path]:
-    """Give a new folder to write in, which takes the place of another once all is written."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as work:
-        new, old = Path(work, "new"), Path(work, "old")
-        new.mkdir()
-        yield new
-        try:
-            if directory.exists():
-                directory.rename(old)
-            new.rename(directory)
-        except BaseException:
-            if old.exists() and not directory.exists():
-                old.rename(directory)
-            raise

@@ -1,6 +1,6 @@
 """Arguments of fit and maximise: refused, or taken apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -212,17 +212,3 @@ def check_limits(tolerance: float, window: int, max_iterations: int, seconds: fl
         raise ValueError(
             f"seconds: got {seconds!r}, expected a positive number. None is for no limit."
         )
-
-
-def further_starts(
-    starts: int | Sequence[Callable[[GPModel], None]], perturb: Callable[[GPModel], None]
-) -> list[Callable[[GPModel], None]]:
-    """Make what sets the parameters of each start but the first."""
-    if not isinstance(starts, Sequence):
-        return [perturb] * (check_positive("starts", starts) - 1)
-    if isinstance(starts, str) or not all(map(callable, starts)):
-        raise ValueError(
-            f"starts: got {starts!r}, expected a number, or functions of the model that assign its"
-            " parameters. Pass [lambda model: model.kernel.variance.assign(2.0)], for example."
-        )
-    return list(starts)

@@ -21,17 +21,17 @@ from gpflow.models import GPModel
 
 from ..checks import check_callable, check_seed, reason
 from ..covariances.evaluate import is_plain
+from ..ops.graphs import PassingGraphs
 from . import checks
 from .model_state import assign, state_of
 from .outputs import bar
+from .starts import moves
 from .threads import one_blas_thread
 
 #: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
 MEMORY = 50
 #: Stop where no derivative of the objective for each row is larger.
 FLAT = 1e-5
-#: The standard deviation of random starts, in GPflow's unconstrained parameters.
-PERTURBATION = 0.5
 #: After so many steps from each start the neighbours of a model that has some are found anew.
 REFRESHES = 10, 30, 100
 #: What says that a loss cannot be computed for these parameters. Others stop the run.
@@ -136,9 +136,9 @@ def maximise(
     :param seconds: The most seconds, of all starts together and without the compilation; positive.
         The evaluation under way is waited for, and each start that was begun has one.
     :param starts: How many, at least 1: the first is the parameters as they are, the others are
-        those with random perturbations, of standard deviation :data:`PERTURBATION` in GPflow's
-        unconstrained parameters. Or functions: each gets the model with the parameters as they
-        were and assigns others, for one more start after the first. The best end counts.
+        those with random perturbations, of standard deviation :data:`~.starts.PERTURBATION` in
+        GPflow's unconstrained parameters. Or functions: each gets the model with the parameters as
+        they were and assigns others, for one more start after the first. The best end counts.
     :param seed: The same seed gives the same perturbations.
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
@@ -151,10 +151,13 @@ def maximise(
     checks.check_limits(tolerance, window, max_iterations, seconds)
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
-    state, moves = state_of(model), _moves(starts, variables, seed)
+    state, starting = state_of(model), moves(starts, variables, seed)
     num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
+    graphs = PassingGraphs()
+    closure = model.training_loss if optimizer else graphs.noted(model.training_loss)
     optimizer = optimizer or gpflow.optimizers.Scipy()
-    total = optimizer.eval_func(model.training_loss, variables, {"autograph": not is_plain(model)})
+    total = optimizer.eval_func(closure, variables, {"autograph": not is_plain(model)})
+    graphs.release_with(total)
 
     def evaluate(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         loss, gradient = total(x)
@@ -172,7 +175,7 @@ def maximise(
     runs: list[_Run] = []
     ascents: list[Ascent] = []
     with _best_in_the_end(state, runs, first), one_blas_thread():
-        for number, move in enumerate(moves):
+        for number, move in enumerate(starting):
             if runs and time.perf_counter() > deadline:
                 break
             assign(state, first.values)
@@ -384,17 +387,3 @@ def _teller(
             callback(Step(start, iteration, objective))
 
     return tell
-
-
-def _moves(
-    starts: int | Sequence[Callable[[GPModel], None]], variables: Sequence[tf.Variable], seed: int
-) -> list[Callable[[GPModel], None]]:
-    """Make what is done with the model before each start."""
-    random = np.random.default_rng(seed)
-
-    def perturb(model: GPModel) -> None:
-        for variable in variables:
-            change = PERTURBATION * random.standard_normal(variable.numpy().shape)
-            variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
-
-    return [lambda model: None, *checks.further_starts(starts, perturb)]

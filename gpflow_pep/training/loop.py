@@ -29,6 +29,7 @@ from ..checks import (
 from ..covariances.evaluate import is_plain
 from ..models.minibatch import MinibatchLoss
 from ..ops.batches import Epochs, shuffled_rows
+from ..ops.graphs import PassingGraphs
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .interrupts import held_back
@@ -175,9 +176,12 @@ def fit(
     if checkpoint_dir is not None:
         replicas.copy_chief([*model.variables, *optimizer.variables, *best], history)
     spec = epochs(history.epoch).element_spec
+    graphs = PassingGraphs()
     take_step = tf.function(
-        lambda batch: replicas.run(
-            lambda: _step(loss, batch, optimizer, variables, natural, replicas)
+        graphs.noted(
+            lambda batch: replicas.run(
+                lambda: _step(loss, batch, optimizer, variables, natural, replicas)
+            )
         ),
         input_signature=[spec],
         autograph=not is_plain(model),
@@ -216,6 +220,7 @@ def fit(
         log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
 
     with (
+        graphs,
         scalars(chief_log_dir) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
         replicas.waiting(),

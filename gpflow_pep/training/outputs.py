@@ -1,6 +1,8 @@
 """What a run writes: checkpoints, scalars for TensorBoard, a bar."""
 
 import importlib.util
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -20,6 +22,7 @@ def resumed(
     if directory is None:
         return lambda: None
     _check_writable("checkpoint_dir", directory)
+    _remove_unfinished(directory)
     manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=2)
     if manager.latest_checkpoint:
         try:
@@ -39,6 +42,15 @@ def resumed(
             manager.save(checkpoint_number=step)
 
     return save
+
+
+def _remove_unfinished(directory: str | PathLike[str]) -> None:
+    """Remove what TensorFlow was writing when a run was killed, which no checkpoint refers to."""
+    for name in tf.io.gfile.listdir(str(directory)):
+        if re.fullmatch(r"ckpt-\d+_temp/?", name):  # with a slash on some file systems
+            path = os.path.join(str(directory), name)
+            if tf.io.gfile.isdir(path):
+                tf.io.gfile.rmtree(path)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
+from gpflow_pep.compare.folder import BELOW, NAMES
 from gpflow_pep.estimators import load_estimator
 
 
@@ -68,6 +69,7 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
     assert_allclose(folds.loc["alpha 0.5", "nlpd"], -predictions["log_density"].mean())
 
     files = (out / "files.txt").read_text().splitlines()
+    assert {*files} <= {*NAMES, *BELOW}  # else a run that is killed would not know its own
     assert {name.split("/")[0] for name in files} == {
         "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
         "predictions.png", "relevance.png", "training.png", "model", "saved_model",
@@ -148,7 +150,7 @@ def test_an_earlier_run_is_replaced_and_nothing_else(
     leave_out_the_report(monkeypatch)
     replace_compare(monkeypatch, lambda *_: small_comparison())
     assert run("compare", "--out", out).exit_code == 0
-    assert [path.name for path in out.iterdir()] == ["notes.txt"]
+    assert sorted(path.name for path in out.iterdir()) == ["files.txt", "notes.txt"]
 
     (out / "model").mkdir()
     (out / "model" / "weights.txt").write_text("mine")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpflow_pep.compare.folder import check_folder, clear_folder, list_files
+from gpflow_pep.compare.folder import BELOW, begin_folder, check_folder, list_files, whole
 
 
 def write(path: Path) -> Path:
@@ -23,8 +23,32 @@ def test_files_of_an_earlier_run_are_removed_and_no_others(tmp_path: Path) -> No
     write(tmp_path / "notes.txt")
     check_folder(tmp_path)
     assert (tmp_path / "metrics.csv").exists()  # a check removes nothing
-    clear_folder(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    begin_folder(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files.txt", "notes.txt"]
+
+
+def test_the_folder_of_a_run_that_was_killed_may_be_written_again(tmp_path: Path) -> None:
+    """At any point: files of an earlier run, of this one, and what was being written."""
+    earlier_run(tmp_path)
+    begin_folder(tmp_path)
+    names = ("folds.csv", ".metrics.csv", ".files.txt", ".model-a1b2/new/model.json", *BELOW)
+    for name in names:
+        write(tmp_path / name)
+    write(tmp_path / ".model.backup")
+    check_folder(tmp_path)
+    begin_folder(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".model.backup", "files.txt"]
+
+
+def test_a_file_is_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "folds.csv")
+    with pytest.raises(OSError, match="no space"), whole(path) as new:
+        new.write_text("half")
+        raise OSError("no space")
+    assert path.read_text() == "mine"
+    with whole(path) as new:
+        new.write_text("all")
+    assert path.read_text() == "all" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", ["report.html", "model/notes.txt", "saved_model/a.pb"])

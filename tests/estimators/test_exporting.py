@@ -47,6 +47,28 @@ def test_regression(tmp_path: Path) -> None:
     assert_allclose(served["mean"][:, 0], expected, rtol=1e-10)
 
 
+def test_replaces_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that fails leaves the earlier one as it was, and nothing else."""
+    model = PEPRegressor(**SMALL).fit(TABLE[["a"]], Y)
+    folder = tmp_path / "saved"
+    (folder / "variables").mkdir(parents=True)
+    (folder / "saved_model.pb").write_text("earlier")
+
+    def fail(module: Any, path: str, **options: Any) -> None:
+        Path(path).mkdir()
+        (Path(path) / "saved_model.pb").write_text("half")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+        patch.setattr(tf.saved_model, "save", fail)
+        export_saved_model(folder, model)
+    assert (folder / "saved_model.pb").read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [folder]
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"has notes.txt, expected saved_model.pb .* choose"):
+        export_saved_model(folder, model)
+
+
 @pytest.mark.slow
 def test_classes_without_standardising(tmp_path: Path) -> None:
     X = TABLE[["a"]].to_numpy() - 100.0

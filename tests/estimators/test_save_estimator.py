@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
     load_estimator,
+    replacing,
     save_estimator,
 )
 from gpflow_pep.estimators.files import digest
@@ -235,12 +237,27 @@ def test_a_save_that_fails_leaves_what_was_there(
         raise OSError("no space left")
 
     monkeypatch.setattr(place, step, fail)
+    if step == "rename":  # as where two names cannot be exchanged
+        monkeypatch.setattr(replacing, "_exchanged", lambda *paths: False)
     with pytest.raises(OSError, match="no space left"):
         save_estimator(folder, estimator)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == [folder] * earlier
     if earlier:
         load_estimator(folder)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="exchanges names")
+def test_there_is_a_folder_at_any_time(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a process that is killed while one takes the place of the other."""
+    folder = shutil.copytree(saved, tmp_path / "model")
+    estimator = load_estimator(saved)
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("it was moved away"))
+    save_estimator(folder, estimator)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    load_estimator(folder)
 
 
 def test_a_saved_folder_is_as_open_as_any(tmp_path: Path, saved: Path) -> None:

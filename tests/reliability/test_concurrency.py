@@ -34,7 +34,7 @@ def _in_threads(call: Callable[[int], Any], count: int) -> list[Any]:
 
 def test_predictions(trial: Trial, size: Size) -> None:
     """Predictions from 8 threads on one model, its posterior, a compiled function"""
-    count = size(quick=8, full=200)
+    count = size(quick=8, full=100, long=1000)
     for name, create in MODELS.items():
         model = create()
         expected = model.predict_f(XNEW)
@@ -97,17 +97,22 @@ def _megabytes() -> float:
     return float(psutil.Process(os.getpid()).memory_info().rss) / 2**20
 
 
+def _num_graphs() -> int:
+    return sum(isinstance(one, tf.Graph) for one in gc.get_objects())
+
+
 def _steady(trial: Trial, name: str, call: Callable[[], Any], count: int) -> None:
     """Memory after some calls, and after many more."""
     with trial.case(name):
         for _ in range(max(count // 5, 2)):
             call()
-        before = _megabytes()
+        before, graphs = _megabytes(), _num_graphs()
         for _ in range(count):
             call()
-        growth = _megabytes() - before
-        trial.note(f"{name}, {count} times: {growth:+.1f} MB")
+        growth, graphs = _megabytes() - before, _num_graphs() - graphs
+        trial.note(f"{name}, {count} times: {growth:+.1f} MB, {graphs:+d} graphs")
         assert growth < GROWTH, f"the process grew by {growth:.0f} MB"
+        assert graphs == 0, f"there are {graphs} graphs more"
 
 
 def test_memory(trial: Trial, size: Size) -> None:
@@ -133,7 +138,8 @@ def test_memory(trial: Trial, size: Size) -> None:
 
     _steady(trial, "posteriors", model.posterior, builds)
     _steady(trial, "selections", choose, builds)
-    _steady(trial, "models trained", train, builds // 4)
+    _steady(trial, "models trained by maximise", train, builds // 4)
+    _steady(trial, "models trained by fit", worker.TRAINED["fit"], max(builds // 10, 1))
 
 
 def test_traces(trial: Trial) -> None:

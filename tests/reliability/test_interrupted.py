@@ -1,5 +1,6 @@
-"""6 Interrupted training: killed, interrupted, out of disk, without a worker."""
+"""6 Faults: killed, interrupted, out of disk, without a worker."""
 
+import importlib
 import json
 import os
 import signal
@@ -13,110 +14,95 @@ from typing import Any
 
 import interrupted_worker as worker
 import numpy as np
+import pandas as pd
 import pytest
-import tensorflow as tf
 from campaign import Size, Trial
+from forks import Forks
+from test_killed import forks, readable, write_table
 
+__all__ = ["forks"]  # the fixture
 TRAINING = Path(__file__).parents[1] / "training"
 #: Seconds after an interrupt in which a run has to end; the evaluation under way is waited for.
 PROMPT = 2.0
+#: Of compare, which ends at once.
+INTERRUPTED = 130
 #: Seconds in which a process has to notice that another is gone.
 BOUND = 120.0
+#: Of minibatch training that nothing interrupts: as many as interrupted ones may take, and more.
+STEPS = 400
 
 
-def _command(*arguments: object) -> list[str]:
-    return [sys.executable, worker.__file__, *map(str, arguments)]
+def _interrupted(forks: Forks, wait: float) -> tuple[float, int]:
+    """Interrupt it after some seconds: when, and its exit code."""
+    time.sleep(wait)
+    forks.send(signal.SIGINT)
+    sent = time.time()
+    return sent, forks.end(timeout=60.0)
 
 
-def _started(*arguments: object) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        _command(*arguments),
-        cwd=Path(worker.__file__).parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _is_running(process: "subprocess.Popen[str]") -> bool:
-    """Wait until it trains; False where it ended before."""
-    assert process.stdout is not None
-    return any(line.strip() == worker.RUNNING for line in process.stdout)
-
-
-def _readable(directory: Path) -> int:
-    """The number of the newest checkpoint, all of which are read in full."""
-    state = tf.train.get_checkpoint_state(str(directory))
-    if state is None:
-        return 0
-    for path in state.all_model_checkpoint_paths:
-        if path == state.model_checkpoint_path or Path(f"{path}.index").exists():
-            reader = tf.train.load_checkpoint(path)
-            for name in reader.get_variable_to_shape_map():
-                reader.get_tensor(name)
-    return int(state.model_checkpoint_path.rpartition("-")[2])
-
-
-@pytest.mark.parametrize("kind", ["ARPEP", "PEP"])
-def test_killed(trial: Trial, size: Size, kind: str, tmp_path: Path) -> None:
-    """SIGKILL at random moments of fit: checkpoints whole, resumed to the same numbers"""
-    expected = worker.fit(str(tmp_path / "whole"), kind)
-    random, kills, runs = np.random.default_rng(0), size(quick=3, full=20, long=100), 0
-    while trial.tried < kills:
-        directory, output = tmp_path / f"killed{runs}", tmp_path / f"{runs}.npz"
-        runs += 1
-        while trial.tried < kills:
-            process = _started(kind, directory, output)
-            if not _is_running(process):
-                break  # it had no step to take
-            time.sleep(random.uniform(0.0, 0.6))
-            process.kill()
-            process.communicate()
-            if process.returncode == 0:  # it was done before
-                break
-            with trial.case(f"{kind}, kill {trial.tried}"):
-                assert process.returncode == -signal.SIGKILL
-                _readable(directory)
-        with trial.case(f"{kind}, run {runs} to the end"):
-            subprocess.run(_command(kind, directory, output), check=True, capture_output=True)
-            found = np.load(output)
-            for name, numbers in expected.items():
-                np.testing.assert_allclose(found[name], numbers, rtol=1e-10, err_msg=name)
-    trial.note(f"{kind}: {runs} runs, killed and resumed until they were done")
-
-
-@pytest.mark.parametrize("kind", ["fit", "maximise"])
-def test_interrupted(trial: Trial, size: Size, kind: str, tmp_path: Path) -> None:
-    """SIGINT in fit and maximise: ends within 2 seconds, with what was finished kept"""
+def test_interrupted_fit(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+    """SIGINT in fit: ends within 2 seconds, with what was finished kept"""
     random, slowest = np.random.default_rng(1), 0.0
-    for number in range(size(quick=2, full=10, long=50)):
-        output = tmp_path / f"{kind}{number}.npz"
-        with trial.case(f"{kind} {number}"):
-            process = _started(kind, output)
-            try:
-                assert _is_running(process), process.communicate()[1][-500:]
-                time.sleep(random.uniform(0.0, 1.0))
-                process.send_signal(signal.SIGINT)
-                sent = time.time()
-                _, said = process.communicate(timeout=60.0)
-            finally:
-                process.kill()
-            assert process.returncode == 0, said[-500:]
+    alone = worker.fit(str(tmp_path / "alone"), steps=STEPS)
+    for number in range(size(quick=2, full=6, long=50)):
+        directory = tmp_path / f"fit{number}"
+        output = directory.with_suffix(".npz")
+        with trial.case(f"fit {number}"):
+            assert forks.start("train", "fit", output), forks.errors()
+            sent, code = _interrupted(forks, random.uniform(0.0, 1.0))
+            assert code == 0, forks.errors()
+            took = float(np.load(output)["ended"]) - sent
+            slowest = max(slowest, took)
+            steps = readable(directory)
+            assert 0 < steps < STEPS
+            record = worker.fit(str(directory), steps=steps + 1)
+            for name in ("losses", "metrics"):
+                found = record[name]
+                np.testing.assert_array_equal(found, alone[name][: len(found)])
+            assert took <= PROMPT, f"it took {took:.1f} seconds"
+    trial.note(f"at most {slowest:.1f} seconds")
+
+
+def test_interrupted_maximise(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+    """SIGINT in maximise: ends within 2 seconds, with the best that was found kept"""
+    random, slowest = np.random.default_rng(1), 0.0
+    for number in range(size(quick=2, full=8, long=50)):
+        output = tmp_path / f"{number}.npz"
+        with trial.case(f"maximise {number}"):
+            assert forks.start("train", "maximise", output), forks.errors()
+            sent, code = _interrupted(forks, random.uniform(0.0, 1.0))
+            assert code == 0, forks.errors()
             found = np.load(output)
             took = float(found["ended"]) - sent
             slowest = max(slowest, took)
-            if kind == "maximise":
-                assert found["kept"] >= found["best"] - 1e-6 * abs(found["best"])
-                assert found["best"] > found["before"]
-            else:
-                steps = _readable(tmp_path / f"{kind}{number}")
-                assert steps > 0
-                record = worker.fit(str(tmp_path / f"{kind}{number}"), steps=steps + 1)
-                alone = worker.fit(str(tmp_path / f"alone{number}"), steps=steps + 1)
-                np.testing.assert_array_equal(record["losses"], alone["losses"])
-                np.testing.assert_array_equal(record["metrics"], alone["metrics"])
+            assert found["kept"] >= found["best"] - 1e-6 * abs(found["best"])
+            assert found["best"] > found["before"]
             assert took <= PROMPT, f"it took {took:.1f} seconds"
-    trial.note(f"{kind}: at most {slowest:.1f} seconds")
+    trial.note(f"at most {slowest:.1f} seconds")
+
+
+def test_interrupted_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
+    """SIGINT in gpflow-pep compare: ends within 2 seconds, with the scores of fits that ended"""
+    random, slowest = np.random.default_rng(1), 0.0
+    data = write_table(tmp_path / "t.csv")
+    for number in range(size(quick=2, full=8, long=50)):
+        out = tmp_path / f"out{number}"
+        with trial.case(f"compare {number}"):
+            forks.start("compare", data, out)
+            deadline = time.time() + 60.0
+            while not (out / "folds.csv").exists() and time.time() < deadline:
+                time.sleep(0.01)
+            sent, code = _interrupted(forks, random.uniform(0.0, 2.0))
+            took = time.time() - sent
+            slowest = max(slowest, took)
+            assert code in (0, INTERRUPTED), forks.errors()  # 0: it had ended
+            fits = pd.read_csv(out / "folds.csv")["model"]
+            assert list(fits) == ["mean", "alpha 0.5"][: len(fits)]
+            if code == INTERRUPTED:
+                last = forks.errors().splitlines()[-1]
+                assert last.endswith(f"Scores of the fits that ended are in {out}."), last
+            assert took <= PROMPT, f"it took {took:.1f} seconds"
+    trial.note(f"at most {slowest:.1f} seconds, with the end of the process")
 
 
 @contextmanager
@@ -168,14 +154,14 @@ def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
             with pytest.raises((OSError, ValueError), match=r"checkpoint_dir: got.*room"):
                 worker.fit(str(directory), steps=12)
             filler.unlink()
-            assert _readable(directory) >= 6
+            assert readable(directory) >= 6
     with trial.case("resumes when there is space"):
         found = worker.fit(str(directory), steps=12)
         np.testing.assert_array_equal(found["losses"], expected["losses"])
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with trial.case("read-only"):
         _expect_error(directory, ValueError, "checkpoint_dir")
-        assert _readable(directory) == 12
+        assert readable(directory) == 12
 
 
 def _expect_error(directory: Path, kind: type, name: str) -> None:
@@ -194,31 +180,38 @@ def _expect_error(directory: Path, kind: type, name: str) -> None:
         )
 
 
-def test_worker_that_dies(trial: Trial, size: Size, tmp_path: Path) -> None:
-    """One of two processes of a distributed fit dies: the other stops with a message"""
-    import socket
+def _pair(kind: str, output: Path) -> "list[subprocess.Popen[str]]":
+    """Two processes of a distributed job."""
+    from test_distributed import free_addresses
 
-    for number in range(size(quick=1, full=3, long=10)):
-        with trial.case(f"job {number}"):
-            with ExitStack() as stack:
-                sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-                for one in sockets:
-                    one.bind(("127.0.0.1", 0))
-                addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-            jobs = []
-            for index in range(2):
-                task = {"type": "worker", "index": index}
-                configuration = json.dumps({"cluster": {"worker": addresses}, "task": task})
-                jobs.append(
-                    subprocess.Popen(
-                        [sys.executable, "distributed_worker.py", "leaving", str(tmp_path / "x")],
-                        cwd=TRAINING,
-                        env={**os.environ, "TF_CONFIG": configuration},
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                    )
-                )
+    cluster = {"worker": free_addresses(2)}
+    configurations = [
+        json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+        for index in range(2)
+    ]
+    return [
+        subprocess.Popen(
+            [sys.executable, "distributed_worker.py", kind, str(output.with_suffix(f".{k}.npz"))],
+            cwd=TRAINING,
+            env={**os.environ, "TF_CONFIG": configuration},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for k, configuration in enumerate(configurations)
+    ]
+
+
+def test_worker_that_dies(
+    trial: Trial, size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two distributed processes dies: the other stops, their job resumes"""
+    monkeypatch.syspath_prepend(str(TRAINING))
+    alone = importlib.import_module("distributed_worker").fitted(None, None)
+    for number in range(size(quick=1, full=2, long=10)):
+        output = tmp_path / f"job{number}"
+        jobs = _pair("leaving", output)
+        with trial.case(f"job {number} stops"):
             try:
                 jobs[1].wait(timeout=600.0)
                 gone = time.time()
@@ -230,3 +223,14 @@ def test_worker_that_dies(trial: Trial, size: Size, tmp_path: Path) -> None:
             assert jobs[1].returncode == 3 and jobs[0].returncode == 1, said[-500:]
             assert "strategy: got no answer from another process" in said, said[-500:]
             trial.note(f"job {number}: the other stopped after {took:.0f} seconds")
+        jobs = _pair("resumed", output)
+        with trial.case(f"job {number} resumes"):
+            try:
+                said = "".join(job.communicate(timeout=600.0)[0] for job in jobs)
+            finally:
+                for job in jobs:
+                    job.kill()
+            assert [job.returncode for job in jobs] == [0, 0], said[-500:]
+            found = np.load(output.with_suffix(".0.npz"))
+            for name in ("losses", "metrics"):
+                np.testing.assert_allclose(found[name], alone[name], rtol=1e-9)

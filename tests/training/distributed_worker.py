@@ -5,6 +5,7 @@ As a script, one of several processes under TF_CONFIG, or with ``mirrored`` one 
 devices. Writes the arrays to the file that it is told.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -170,16 +171,26 @@ def refusals(strategy: Any) -> Arrays:
     return said
 
 
-def leave(model: Any) -> dict[str, float]:
-    """An evaluation that the second of two processes does not live to see the end of."""
-    if index_of_worker() == 1:
-        os._exit(3)
-    return log_density(model)
+def leave_at(evaluation: int) -> Any:
+    """Make an evaluation of which the second of two processes does not live to see the end."""
+    calls = itertools.count(1)
+
+    def evaluate(model: Any) -> dict[str, float]:
+        if next(calls) == evaluation and index_of_worker() == 1:
+            os._exit(3)
+        return log_density(model)
+
+    return evaluate
 
 
 def main(kind: str, output: str) -> None:
-    if kind == "leaving":
-        fitted(tf.distribute.MultiWorkerMirroredStrategy(), None, evaluate=leave)
+    checkpoints = Path(output).with_suffix(".checkpoints")
+    if kind == "leaving":  # after the checkpoint, see fitted
+        fitted(tf.distribute.MultiWorkerMirroredStrategy(), checkpoints, evaluate=leave_at(3))
+        return
+    if kind == "resumed":
+        found = fitted(tf.distribute.MultiWorkerMirroredStrategy(), checkpoints)
+        np.savez(output, **found)
         return
     if kind == "classes":
         found = full_batch(tf.distribute.MultiWorkerMirroredStrategy(), model_of_classes)
@@ -196,7 +207,7 @@ def main(kind: str, output: str) -> None:
             found["refused replicas"] = str(error)
     else:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        found = fitted(strategy, Path(output).with_suffix(".checkpoints"))
+        found = fitted(strategy, checkpoints)
         found |= full_batch(strategy)
         found |= refusals(strategy)
     np.savez(output, **found)

@@ -12,7 +12,9 @@ import tensorflow as tf
 from test_training import arpep, assert_same, point_pep, run
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from gpflow_pep.training.history import History
 from gpflow_pep.training.interrupts import held_back
+from gpflow_pep.training.outputs import resumed
 from gpflow_pep.training.threads import one_blas_thread
 
 
@@ -115,6 +117,16 @@ def test_checkpoint_that_cannot_be_written_says_so(
     with pytest.raises(OSError, match=r"checkpoint_dir: got .*No space left.*Make room") as error:
         run(arpep(), 2, checkpoint_dir=tmp_path)
     assert "{{" not in str(error.value) and "[Op" not in str(error.value)
+
+
+def test_unfinished_checkpoints_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    for name in ("ckpt-12_temp", "ckpt-12_temp2", "mine_temp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-00000-of-00001.index").write_text("half")
+    (tmp_path / "ckpt-3_temp").write_text("no folder")
+    resumed(tf.train.Checkpoint(), tmp_path, History())
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"ckpt-12_temp2", "mine_temp", "ckpt-3_temp"}
 
 
 def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:

@@ -1,0 +1,111 @@
+"""
+Graphs that are compiled for one use, and let go of after it.
+
+Two tables of the process have entries for each graph that is ever made, and keep all of it: that of
+TensorFlow, of the gradients of ``tf.custom_gradient``, and that of TensorFlow Probability, of the
+values of transforms. A graph takes one to six megabytes, and a program that trains models in a loop
+makes thousands.
+"""
+
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+from tensorflow.python.framework import ops
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: What names of gradients begin with that no one but the graph refers to.
+_ONE_USE = "CustomGradient-"
+
+
+class PassingGraphs:
+    """
+    The graphs of some functions, none of which is differentiated from outside of its graph::
+
+        with PassingGraphs() as graphs:
+            compiled = tf.function(graphs.noted(function))
+
+    They are released in the end, or with what has the functions: :meth:`release_with`.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: list[tf.Graph] = []
+
+    def __enter__(self) -> "PassingGraphs":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+    def noted(self, function: Function) -> Function:
+        """
+        Wrap what is to be compiled, so that each of its graphs is known.
+
+        :param function: To be called in no graph that outlives these.
+        """
+
+        def of_graph(*arguments: Any) -> Any:
+            self._note()
+            return function(*arguments)
+
+        return of_graph  # type: ignore[return-value]
+
+    @tf.autograph.experimental.do_not_convert
+    def _note(self) -> None:
+        self._graphs.append(tf.compat.v1.get_default_graph())
+
+    def release(self) -> None:
+        """
+        Take the graphs out of both tables.
+
+        The functions can be called on, but their gradients no longer be taken. Functions that
+        others have compiled and that were called, such as those of a user's kernel, keep theirs.
+        """
+        try:
+            gradients = ops.gradient_registry._registry
+            values = tfp.bijectors.Bijector._cache.storage
+        except AttributeError:  # other versions, which may have mended it
+            return
+        for name, entry in list(gradients.items()):
+            if name.startswith(_ONE_USE) and self._has(_result(entry)):
+                gradients.pop(name, None)
+        for key in list(values):
+            if self._has(key()):
+                key.cancel()
+                values.pop(key, None)
+        self._graphs.clear()
+
+    def release_with(self, owner: object) -> None:
+        """
+        Release them when an object is collected.
+
+        :param owner: Of the compiled functions, to which their closures do not refer.
+        """
+        weakref.finalize(owner, self.release).atexit = False
+
+    def _has(self, tensors: Any) -> bool:
+        """Whether they are of these graphs, or of branches and bodies of loops in them."""
+        symbolic = (part for part in tf.nest.flatten(tensors) if tf.is_symbolic_tensor(part))
+        graph = getattr(next(symbolic, None), "graph", None)
+        while graph is not None:
+            if any(graph is known for known in self._graphs):
+                return True
+            if type(graph) in (tf.Graph, tf.__internal__.FuncGraph):
+                return False  # a function's own
+            graph = graph.outer_graph
+        return False
+
+
+def _result(entry: Any) -> Any:
+    """Find the result of the function whose gradient an entry of TensorFlow's table is."""
+    found = entry.get("type")
+    for name in ("tape_grad_fn", "result"):
+        if not inspect.isfunction(found):
+            return None
+        free = zip(found.__code__.co_freevars, found.__closure__ or ())
+        found = {key: cell.cell_contents for key, cell in free}.get(name)
+    return found

@@ -1,0 +1,127 @@
+"""Graphs that no one uses any more are collected; those of others stay."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import gpflow_pep as pep
+from gpflow_pep.ops.graphs import PassingGraphs
+
+X = np.linspace(-1.0, 1.0, 12)[:, None]
+Y = np.sin(3.0 * X)
+
+
+@tf.custom_gradient
+def doubled(x: tf.Tensor) -> Any:
+    return 2.0 * x, lambda upstream: 2.0 * upstream
+
+
+def looped(x: tf.Tensor) -> tf.Tensor:
+    """Of gradients and transforms in the body of a loop, in a branch, and in neither."""
+    positive = gpflow.utilities.positive()
+
+    def body(k: tf.Tensor, x: tf.Tensor) -> Any:
+        return k + 1, doubled(positive(x))
+
+    x = tf.while_loop(lambda k, _: k < 3, body, (tf.constant(0), x))[1]
+    return tf.cond(x > 0.0, lambda: doubled(positive(doubled(x))), lambda: x)
+
+
+def graph_of(function: Callable[[tf.Tensor], tf.Tensor], graphs: PassingGraphs) -> Any:
+    """Compile and differentiate it inside, and refer to the graph without keeping it."""
+
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = function(x)
+        return tape.gradient(value, x)
+
+    compiled = tf.function(graphs.noted(gradient), autograph=False)
+    x = tf.constant(0.3, tf.float64)
+    assert compiled(x) > 0.0
+    return weakref.ref(compiled.get_concrete_function(x).graph)
+
+
+def test_a_graph_is_released() -> None:
+    with PassingGraphs() as graphs:
+        graph = graph_of(looped, graphs)
+    gc.collect()
+    assert graph() is None
+
+
+def test_a_graph_is_released_with_its_owner() -> None:
+    class Owner:
+        pass
+
+    owner, graphs = Owner(), PassingGraphs()
+    graph = graph_of(looped, graphs)
+    graphs.release_with(owner)
+    gc.collect()
+    assert graph() is not None
+    del owner
+    gc.collect()
+    assert graph() is None
+
+
+def test_functions_of_others_keep_their_gradients() -> None:
+    """One that was compiled before, and one that was compiled while another graph was made."""
+    x = tf.constant(0.3, tf.float64)
+    before, within = tf.function(looped), tf.function(looped)
+    before(x)
+    with PassingGraphs() as graphs:
+        graph_of(lambda x: within(x) + doubled(x), graphs)
+    expected = None
+    for function in (looped, before, within):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = function(x)
+        gradient = float(tape.gradient(value, x))
+        expected = gradient if expected is None else expected
+        assert gradient == pytest.approx(expected, rel=1e-12)
+
+
+def maximised() -> None:
+    model = pep.models.PEPRegression((X, Y), gpflow.kernels.Matern32(), X[::3].copy())
+    pep.training.maximise(model, max_iterations=1, progress=False)
+
+
+def fitted() -> None:
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    model = pep.models.ARPEP(gpflow.kernels.Matern32(), likelihood, X[::3].copy(), num_data=len(X))
+    batches = pep.training.shuffled_batches((X, Y), 4, seed=0)
+    optimizer = tf_keras.optimizers.Adam()
+    pep.training.fit(model, batches, num_steps=1, optimizer=optimizer, progress=False)
+
+
+def selected() -> None:
+    pep.selection.greedy_variance(X, 3, kernel=gpflow.kernels.Matern32())
+
+
+def informative() -> None:
+    kernel, likelihood = gpflow.kernels.Matern32(), gpflow.likelihoods.Bernoulli()
+    data = X, (Y > 0.0).astype(float)
+    pep.selection.ivm(data, 3, kernel=kernel, likelihood=likelihood, seed=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [selected, informative, maximised, pytest.param(fitted, marks=pytest.mark.slow)],
+    ids=lambda call: call.__name__,
+)
+def test_nothing_is_kept(call: Callable[[], None]) -> None:
+    """TensorFlow's and TensorFlow Probability's tables kept each graph before."""
+    before = num_graphs()
+    call()
+    assert num_graphs() == before
+
+
+def num_graphs() -> int:
+    gc.collect()
+    return sum(isinstance(one, tf.Graph) for one in gc.get_objects())
