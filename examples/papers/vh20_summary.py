@@ -214,14 +214,14 @@ def draw_places(rows: pd.DataFrame) -> Any:
 
 
 def time_to(rows: pd.DataFrame) -> str:
-    """The last scores on satimage, and when 1% above the lowest NLPD was reached."""
-    lines = [f"{'':17}{'NLPD':>8}{'error':>8}{'seconds':>9}{'nearly there':>14}"]
-    for (M, name), part in _named(rows).groupby(["M", "name"]):
+    """The last scores, and when 1% above the lowest NLPD was reached."""
+    lines = [f"{'':29}{'NLPD':>8}{'error':>8}{'seconds':>9}{'nearly there':>14}"]
+    for (data, M, name), part in _named(rows).groupby(["data", "M", "name"]):
         runs = [run.sort_values("step") for _, run in part.groupby("split")]
         last = pd.DataFrame([run.iloc[-1] for run in runs])
         near = [run.loc[run["nlpd"] <= 1.01 * run["nlpd"].min(), "seconds"].iloc[0] for run in runs]
         lines.append(
-            f"M = {M:<4}{name:9}{last['nlpd'].mean():8.3f}{last['error_rate'].mean():8.3f}"
+            f"{data:11}M = {M:<4}{name:10}{last['nlpd'].mean():8.3f}{last['error_rate'].mean():8.3f}"
             f"{last['seconds'].mean():9.1f}{np.mean(near):14.1f}"
         )
     return "\n".join(lines)
@@ -229,21 +229,21 @@ def time_to(rows: pd.DataFrame) -> str:
 
 def draw_time(rows: pd.DataFrame) -> Any:
     """Negative log density along the training (Figure 3), the mean over splits at each step."""
-    sizes = sorted(rows["M"].unique())
-    drawn = figure(4.0 * len(sizes), 3.2)
-    panels = np.atleast_1d(drawn.subplots(1, len(sizes), sharey=True))
-    for axes, M in zip(panels, sizes):
-        for name, part in _named(rows[rows["M"] == M]).groupby("name", sort=False):
+    problems = list(rows.groupby(["data", "M"]))
+    drawn = figure(4.6 * len(problems), 3.6)
+    panels = drawn.subplots(1, len(problems), squeeze=False)[0]
+    for axes, ((data, M), runs) in zip(panels, problems):
+        for name, part in _named(runs).groupby("name", sort=False):
             curve = part.groupby("step")[["seconds", "nlpd"]].mean()
             method, alpha = part[["method", "alpha"]].iloc[0]
             axes.plot(
                 curve["seconds"], curve["nlpd"], color=COLOURS[method],
                 linestyle=STYLES.get(alpha, "-."), label=name,
             )  # fmt: skip
-        axes.set(title=f"satimage, M = {M}", xlabel="seconds", xscale="log")
+        axes.set(title=f"{data}, M = {M}", xlabel="seconds", xscale="log")
         tidy(axes)
     panels[0].set(ylabel="NLPD of held-out rows")
-    panels[0].legend(frameon=False)
+    panels[0].legend(frameon=False, fontsize="small")
     return drawn
 
 
