@@ -7,8 +7,9 @@ from typing import Any
 import click
 import numpy as np
 import pandas as pd
-from intervals import RUN, label, mean_interval, mean_ranks, side_by_side
+from intervals import RUN, label, mean_interval
 from vh20_plane import PLACES_BOX, plane
+from vh20_powers import COLOURS, draw_powers, powers
 
 from gpflow_pep.plotting import available, figure, tidy
 
@@ -18,13 +19,6 @@ PAPER = Path(__file__).with_name("vh20_paper.csv")
 LIMIT, VB, MIDDLE, EP = "PEP 0", "SVGP", "PEP 0.5", "PEP 1"
 #: What the tables show, in this order.
 METHODS = ("MCMC", "Laplace", "labels", LIMIT, VB, MIDDLE, EP)
-COLOURS = {
-    VB: "black",
-    "PEP": "#1f5a99",
-    "APEP": "#3a8f4d",
-    "ARPEP": "#c8442e",
-    "RPAPEP": "#8a8a8a",
-}
 STYLES = {0.0: ":", 0.5: "--", 1.0: "-"}
 RULES = {"entropy": "#1f5a99", "random": "#8a8a8a"}
 #: Data sets on which the paper finds alpha -> 0 to be worse in log density.
@@ -40,7 +34,8 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
             "error.txt": lambda rows: scores(rows, "error_rate"),
             "zero.txt": at_zero,
             "seconds.txt": seconds,
-            "ranks.txt": ranks,
+            "powers.txt": powers,
+            "powers.png": draw_powers,
             "left_out.txt": left_out,
         },
         "places": {"places.txt": places, "places.png": draw_places},
@@ -135,21 +130,6 @@ def seconds(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def ranks(rows: pd.DataFrame) -> str:
-    """Mean rank of each power, for each method (Figures 1 and D.8)."""
-    lines = []
-    for metric in ("nlpd", "error_rate"):
-        for method in ("PEP", "APEP", "ARPEP", "RPAPEP"):
-            wide = side_by_side(rows[rows["method"] == method], metric)
-            if wide.shape[1] < 2 or not len(wide):
-                continue
-            for name, (value, low, high) in mean_ranks(wide).iterrows():
-                lines.append(
-                    f"{metric:11}{name:13}{value:6.2f} [{low:.2f}, {high:.2f}]{len(wide):5} runs"
-                )
-    return "\n".join(lines) or "One power each: no ranks."
-
-
 def left_out(rows: pd.DataFrame) -> str:
     """The power by leave-one-out density of the training rows, beside always the same power."""
     pep = rows[rows["method"] == "PEP"]
@@ -221,8 +201,8 @@ def time_to(rows: pd.DataFrame) -> str:
         last = pd.DataFrame([run.iloc[-1] for run in runs])
         near = [run.loc[run["nlpd"] <= 1.01 * run["nlpd"].min(), "seconds"].iloc[0] for run in runs]
         lines.append(
-            f"{data:11}M = {M:<4}{name:10}{last['nlpd'].mean():8.3f}{last['error_rate'].mean():8.3f}"
-            f"{last['seconds'].mean():9.1f}{np.mean(near):14.1f}"
+            f"{data:11}M = {M:<4}{name:10}{last['nlpd'].mean():8.3f}"
+            f"{last['error_rate'].mean():8.3f}{last['seconds'].mean():9.1f}{np.mean(near):14.1f}"
         )
     return "\n".join(lines)
 
