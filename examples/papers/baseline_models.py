@@ -69,24 +69,21 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         if full_cov or full_output_cov:
             raise ValueError("full_cov: got True, expected False: only marginals are here.")
         K, L = self._prior(), self.num_latent_gps
-        f = self._mode(K)
-        _, gradient, R = self._likelihood_terms(f)
+        _, gradient, R = self._likelihood_terms(self._mode(K))
         cross = self.kernel(self.data[0], Xnew)
-        explained = tf.linalg.triangular_solve(
-            self._factor(K, R), tf.matmul(R, _for_each_latent(cross, L), transpose_a=True)
-        )
+        rows = tf.reshape(tf.einsum("ns,nlk->nksl", cross, R), [tf.size(gradient), -1])
+        explained = tf.linalg.triangular_solve(self._factor(K, R), rows)
         lost = tf.reshape(tf.reduce_sum(tf.square(explained), axis=0), [-1, L])
         mean = tf.matmul(cross, gradient, transpose_a=True)
         return mean, self.kernel(Xnew, full_cov=False)[:, None] - lost
 
     def _prior(self) -> tf.Tensor:
+        """Of each latent function, [N, N]."""
         K = self.kernel(self.data[0])
-        return _for_each_latent(
-            K + gpflow.default_jitter() * tf.eye(tf.shape(K)[0], dtype=K.dtype), self.num_latent_gps
-        )
+        return K + gpflow.default_jitter() * tf.eye(tf.shape(K)[0], dtype=K.dtype)
 
     def _likelihood_terms(self, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Log density [N] of each row, its gradient [N, L], and R, [NL, NL] in blocks of rows."""
+        """Log density [N] of each row, its gradient [N, L], and R, a block [L, L] for each row."""
         X, Y = self.data
         L = self.num_latent_gps
         if isinstance(self.likelihood, gpflow.likelihoods.Softmax):
@@ -99,25 +96,27 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
             gradient = inner.gradient(log_p, f)
             parts = [gradient[:, latent] for latent in range(L)]
         W = -tf.stack([outer.gradient(part, f) for part in parts], axis=1)
-        R = tf.linalg.cholesky(W + self.MIN_CURVATURE * tf.eye(L, dtype=W.dtype))
-        rows = tf.eye(tf.shape(f)[0], dtype=f.dtype)
-        size = tf.size(f)
-        return log_p, gradient, tf.reshape(tf.einsum("nm,nlk->nlmk", rows, R), [size, size])
+        return (
+            log_p,
+            gradient,
+            tf.linalg.cholesky(W + self.MIN_CURVATURE * tf.eye(L, dtype=W.dtype)),
+        )
 
     @staticmethod
     def _factor(K: tf.Tensor, R: tf.Tensor) -> tf.Tensor:
-        B = tf.matmul(R, tf.matmul(K, R), transpose_a=True)
-        return tf.linalg.cholesky(B + tf.eye(tf.shape(B)[0], dtype=B.dtype))
+        """Of B, [NL, NL], whose prior is K for each latent function."""
+        size = tf.shape(R)[0] * tf.shape(R)[1]
+        B = tf.reshape(tf.einsum("nm,njl,mjk->nlmk", K, R, R), [size, size])
+        return tf.linalg.cholesky(B + tf.eye(size, dtype=B.dtype))
 
     def _step(self, K: tf.Tensor, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Newton's: the next f, and K⁻¹ f, both [N, L]; their algorithm 3.1."""
         _, gradient, R = self._likelihood_terms(f)
-        shape = tf.shape(f)
-        b = tf.matmul(R, tf.matmul(R, tf.reshape(f, [-1, 1]), transpose_a=True))
-        b += tf.reshape(gradient, [-1, 1])
-        c = tf.matmul(R, tf.matmul(K, b), transpose_a=True)
-        a = b - tf.matmul(R, tf.linalg.cholesky_solve(self._factor(K, R), c))
-        return tf.reshape(tf.matmul(K, a), shape), tf.reshape(a, shape)
+        b = tf.einsum("nlk,njk,nj->nl", R, R, f) + gradient
+        c = tf.einsum("nlk,nl->nk", R, tf.matmul(K, b))
+        solved = tf.linalg.cholesky_solve(self._factor(K, R), tf.reshape(c, [-1, 1]))
+        a = b - tf.einsum("nlk,nk->nl", R, tf.reshape(solved, tf.shape(f)))
+        return tf.matmul(K, a), a
 
     def _mode(self, K: tf.Tensor) -> tf.Tensor:
         shape = [tf.shape(self.data[0])[0], self.num_latent_gps]
@@ -133,16 +132,6 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
             (tf.constant(0), start, tf.constant(np.inf, K.dtype)),
         )
         return f
-
-
-def _for_each_latent(K: tf.Tensor, num_latent: int) -> tf.Tensor:
-    """K ⊗ I."""
-    return tf.linalg.LinearOperatorKronecker(
-        [
-            tf.linalg.LinearOperatorFullMatrix(K),
-            tf.linalg.LinearOperatorIdentity(num_latent, dtype=K.dtype),
-        ]
-    ).to_dense()
 
 
 def sgpmc(data: Any, kernel: Any, likelihood: Any, Z: Any, num_latent: int) -> Any:
