@@ -80,6 +80,8 @@ DATA_SETS = {
 #: Where smaller grids than the full one try many powers.
 TRIED = ("wine", "glass", "vowel", "vehicle")
 TIED = ("APEP", "ARPEP", "RPAPEP")
+#: Without a power.
+ONCE = ("SVGP", "labels", "Laplace of EP", "MCMC")
 LATENT_NOISE = 0.1
 #: The most steps of training: the paper's.
 STEPS = 500
@@ -244,11 +246,12 @@ def _time(
     sizes: Sequence[int],
     methods: Sequence[str],
     alphas: Sequence[float],
+    steps: int = STEPS,
 ) -> list[Cell]:
     """And GPflow's SVGP, which has no power. The column ``M`` is a number here."""
     curves = [*product(methods, alphas), ("SVGP", None)]
     grid = product(names, sizes, curves, range(splits))
-    return [Cell("time", name, s, M, *curve, STEPS) for name, M, curve, s in grid]
+    return [Cell("time", name, s, M, *curve, steps) for name, M, curve, s in grid]
 
 
 def grid(size: str) -> list[Cell]:
@@ -258,9 +261,9 @@ def grid(size: str) -> list[Cell]:
             *_uci(("wine", "glass"), 2, (5,), ("PEP",), (0.5, 1.0)),
             *_uci(("wine", "glass"), 2, (5,), ("SVGP",), (None,)),
             *_uci(("wine",), 1, (5,), TIED, (0.5,)),
-            *_uci(("wine",), 1, (5,), ("labels", "Laplace", "MCMC"), (None,)),
+            *_uci(("wine",), 1, (5,), ("labels", "Laplace of EP", "MCMC"), (None,)),
             *_places(16, ("PEP",), (0.5, 1.0)),
-            *_time(("wine",), 1, (4,), ("PEP", "ARPEP"), (0.5,)),
+            *_time(("wine",), 1, (4,), ("PEP", "ARPEP"), (0.5,), 60),
             *_active((0.5,), 2, 10),
         ]
     if size == "reduced":
@@ -273,16 +276,22 @@ def grid(size: str) -> list[Cell]:
             *_uci(["satimage"], 5, (5,), ("PEP",), (0.5,)),
             *_uci(["satimage"], 5, (5,), ("SVGP",), (None,)),
             *_uci(small, 5, (10, 20), ("PEP",), (0.5,)),
-            *_uci(["satimage"], 5, (10, 20), ("PEP",), (0.5,)),
             *_uci(["vehicle", "satimage"], 5, (5,), ("PEP",), (1.0,)),
             *_places(32, ("PEP", "ARPEP"), (0.5, 1.0)),
             *_uci(("wine", "vowel", "svmguide2", "vehicle"), 5, (5,), ("SVGP",), (None,)),
             *_uci(small, 5, (5,), ("labels",), (None,)),
-            *_time(("vehicle", "satimage"), 1, (20,), ("PEP", *TIED), (0.5, 1.0)),
+            *_uci(["satimage"], 5, (10,), ("PEP",), (0.5,)),
+            *_time(("vehicle",), 1, (20,), ("PEP", *TIED), (0.5, 1.0), 300),
+            *_uci(("wine", "glass"), 5, (5,), ("Laplace of EP", "MCMC"), (None,)),
+            *_uci(("wine",), 2, (5,), ("Laplace",), (None,)),
             *_uci(TRIED, 3, (5,), TIED, (0.0, 0.5, 0.8, 1.0)),
             *_uci(TRIED, 3, (5,), ("PEP",), (0.8,)),
+            *_time(("satimage",), 1, (20,), ("PEP", *TIED), (0.5, 1.0), 150),
+            *_uci(["satimage"], 5, (20,), ("PEP",), (0.5,)),
+            *_uci(("svmguide2", "waveform"), 5, (5,), ("Laplace of EP",), (None,)),
             *_uci(["satimage"], 5, (10,), ("PEP",), (1.0,)),
             *_uci(small, 5, (10, 20), ("PEP",), (1.0,)),
+            *_uci(("vowel", "vehicle"), 2, (5,), ("Laplace of EP",), (None,)),
             *_uci(("wine", "glass"), 2, (5,), ("PEP",), (0.0,)),
             *_time(("satimage",), 1, (4, 100), ("PEP", *TIED), (0.5, 1.0)),
             *_uci(["satimage"], 5, (20,), ("PEP",), (1.0,)),
@@ -291,7 +300,7 @@ def grid(size: str) -> list[Cell]:
     powers = tuple(np.linspace(0.0, 1.0, 11).round(1).tolist())
     return [
         *_uci(list(DATA_SETS), 20, (5, 10, 20), ("PEP", *TIED), powers),
-        *_uci(list(DATA_SETS), 20, (5, 10, 20), ("SVGP", "labels", "Laplace", "MCMC"), (None,)),
+        *_uci(list(DATA_SETS), 20, (5, 10, 20), ONCE, (None,)),
         *_places(128, ("PEP", *TIED), powers),
         *_time(("satimage",), 100, (4, 20, 100), ("PEP", *TIED), (0.0, 0.3, 0.5, 0.8, 1.0)),
         *_active(powers, 100, 100),
