@@ -136,9 +136,20 @@ def seconds(rows: pd.DataFrame) -> str:
 def left_out(rows: pd.DataFrame) -> str:
     """The power by leave-one-out density of the training rows, beside always the same power."""
     pep = rows[rows["method"] == "PEP"]
-    inside, held = _wide(pep, "left_out").dropna(), _wide(pep, "nlpd")
-    if inside.shape[1] < 2 or not len(inside):
-        return "One power each: nothing to choose."
+    inside, held = _wide(pep, "left_out"), _wide(pep, "nlpd")
+    choices = dict.fromkeys([(MIDDLE, EP), tuple(inside)])  # few powers may have many more runs
+    parts = [
+        _chosen(inside[list(names)].dropna(), held)
+        for names in choices
+        if len(names) > 1 and set(names) <= set(inside)
+    ]
+    return "\n".join(part for part in parts if part) or "One power each: nothing to choose."
+
+
+def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
+    """Between the powers that are columns, for the runs that are rows."""
+    if not len(inside):
+        return ""
     held = held.loc[inside.index, inside.columns]
     chosen = inside.to_numpy().argmin(axis=1)
     found = held.to_numpy()
