@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import gibbs
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -20,14 +21,13 @@ import tensorflow_probability as tfp
 from baseline_models import DTC, Laplace, OnAllRows, sgpmc
 from gpflow.base import AnyNDArray
 from streaming import Filter
+from tasks import NOISE_VARIANCE, Budget, Fitted, MakeKernel, Task, squared_exponential
 
-from gpflow_pep.metrics import error_rate, mean_nlpd, smll, smse
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression
 from gpflow_pep.selection import ivm, random_subset
 from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import maximise
 
-NOISE_VARIANCE = 0.1
 TIED = {"APEP": APEP, "ARPEP": ARPEP, "RPAPEP": RPAPEP}
 #: Rows that train what a single pass over all rows then keeps.
 FIRST_ROWS = 200
@@ -36,74 +36,12 @@ IVM_ROUNDS = 2
 BURN_IN, SAMPLES, THIN, LEAPFROG_STEPS = 150, 150, 5, 10
 
 
-class Task(NamedTuple):
-    """Rows to train on, new inputs, and where inducing inputs start."""
-
-    X: AnyNDArray
-    Y: AnyNDArray
-    """[N, 1], numbers, or labels from 0."""
-
-    Xnew: AnyNDArray
-    Z: AnyNDArray
-    num_classes: int = 0
-    """0: regression."""
-
-    seed: int = 0
-
-    @property
-    def likelihood(self) -> gpflow.likelihoods.Likelihood:
-        """The one of all methods but Laplace's, label regression and those of Gaussian noise."""
-        if self.num_classes == 0:
-            return gpflow.likelihoods.Gaussian(NOISE_VARIANCE)
-        if self.num_classes == 2:
-            return gpflow.likelihoods.Bernoulli()
-        return gpflow.likelihoods.MultiClass(self.num_classes)
-
-    @property
-    def num_latent(self) -> int:
-        return self.num_classes if self.num_classes > 2 else 1
-
-
-class Budget(NamedTuple):
-    """When training stops, see :func:`gpflow_pep.training.maximise`."""
-
-    max_iterations: int = 200
-    tolerance: float = 1e-4
-    window: int = 10
-
-
-class Fitted(NamedTuple):
-    """What came of a fit."""
-
-    mean: AnyNDArray
-    """Regression: of y at the new inputs [S, 1]. Classification: probabilities [S, C]."""
-
-    variance: AnyNDArray | None
-    """Regression: of y at the new inputs [S, 1]."""
-
-    objective: float
-    seconds: float
-    """Of training, without the compilation where :func:`maximise` did it."""
-
-    iterations: int
-    model: Any
-    """As trained. It is shared: the next fit of the same method and shape trains it anew."""
-
-
 class Model(NamedTuple):
     """A model whose data are variables, what compiles it, and its values before training."""
 
     model: gpflow.models.GPModel
     optimizer: gpflow.optimizers.Scipy
     start: dict[str, AnyNDArray]
-
-
-def squared_exponential(num_inputs: int) -> gpflow.kernels.Kernel:
-    """The kernel that all start from, for standardised inputs: a lengthscale for each."""
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
-
-
-MakeKernel = Callable[[int], gpflow.kernels.Kernel]
 
 
 def _model_of(name: str, data: Any, kernel: Any, task: Task, Z: AnyNDArray) -> Any:
@@ -225,6 +163,17 @@ def _laplace_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: Make
     objective = float(compiled.model.maximum_log_likelihood_objective())
     seconds = trained.seconds + time.perf_counter() - began
     return _finish(compiled, task, (objective, seconds, trained.iterations))
+
+
+def _gibbs_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    """Gibbs sampling in the same way: the posterior that expectation propagation approximates."""
+    trained = fit("PEP", task, 1.0, budget, kernel)
+    model, began = trained.model, time.perf_counter()
+    sparse = model.kernel, task.likelihood, model.inducing_variable
+    draws = gibbs.sample(*sparse, (task.X, task.Y), task.seed)
+    seconds = trained.seconds + time.perf_counter() - began
+    found = gibbs.probabilities(*sparse, draws, task.Xnew)
+    return trained._replace(mean=found, seconds=seconds)
 
 
 def _full(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
@@ -351,6 +300,7 @@ METHODS: dict[str, Method] = {
     "DTC": _sparse("DTC"),  # projected process
     "Laplace": _sparse("Laplace"),  # a full GP, logit and softmax, classification
     "Laplace of EP": _laplace_of_ep,  # the same, which does not choose hyperparameters
+    "Gibbs of EP": _gibbs_of_ep,  # several classes
     "labels": _label_regression,  # PEPRegression of labels
     "IVM": _ivm,  # full expectation propagation on M informative rows, two classes
 }
@@ -375,24 +325,3 @@ def fit(
     :param kernel: Makes the kernel that training starts from, for a number of inputs.
     """
     return METHODS[method](task, alpha, budget, kernel)
-
-
-def regression_scores(fitted: Fitted, Y: AnyNDArray, Y_train: AnyNDArray) -> dict[str, float]:
-    """SMSE, SMLL and negative log density of held-out rows."""
-    normal = tfp.distributions.Normal(fitted.mean, np.sqrt(fitted.variance))
-    log_density = normal.log_prob(Y).numpy()[:, 0]
-    return {
-        "smse": smse(Y, fitted.mean),
-        "smll": smll(Y, log_density, Y_train),
-        "nlpd": mean_nlpd(log_density),
-    }
-
-
-def classification_scores(fitted: Fitted, Y: AnyNDArray) -> dict[str, float]:
-    """Error rate, and negative log probability of held-out labels."""
-    labels = Y.astype(int)
-    probability = np.take_along_axis(fitted.mean, labels, axis=1)
-    return {
-        "error_rate": error_rate(labels[:, 0], np.argmax(fitted.mean, axis=1)),
-        "nlpd": mean_nlpd(np.log(probability[:, 0])),
-    }

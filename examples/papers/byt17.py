@@ -28,12 +28,12 @@ import gpflow
 import numpy as np
 import runner
 import tensorflow as tf
-from baselines import Budget, Task
 from data_sets import Problem, random_split, read
 from gpflow.base import AnyNDArray
 from gpflow.kullback_leiblers import gauss_kl
 from runner import Cell
 from scipy import special
+from tasks import Budget, Fitted, Task, classification_scores, regression_scores
 
 from gpflow_pep.models import PEP
 from gpflow_pep.selection import kmeans
@@ -214,13 +214,13 @@ def task_of(problem: Problem, cell: Cell, num_classes: int) -> Task:
     return Task(X, Y, problem.test[0], Z, num_classes, cell.seed)
 
 
-def outcome(fitted: baselines.Fitted, problem: Problem, task: Task) -> dict[str, float]:
+def outcome(fitted: Fitted, problem: Problem, task: Task) -> dict[str, float]:
     """Scores, objective and cost."""
     (_, Y), (_, Ynew) = problem
     if task.num_classes:
-        scores = baselines.classification_scores(fitted, Ynew)
+        scores = classification_scores(fitted, Ynew)
     else:
-        scores = baselines.regression_scores(fitted, Ynew, Y)
+        scores = regression_scores(fitted, Ynew, Y)
     cost = {"seconds": fitted.seconds, "iterations": fitted.iterations}
     return {"rows": len(Y), **scores, "objective": fitted.objective, **cost}
 
@@ -256,7 +256,7 @@ def synthetic(cell: Cell) -> dict[str, float]:
     }
 
 
-def places(fitted: baselines.Fitted, task: Task) -> list[dict[str, float]]:
+def places(fitted: Fitted, task: Task) -> list[dict[str, float]]:
     """Inducing inputs of two dimensions, and the probability of a 1 there."""
     Z = fitted.model.inducing_variable.Z.numpy()
     likelihood = fitted.model.likelihood

@@ -47,18 +47,16 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]  # examples share pieces
 
 import gpflow  # noqa: E402
 import numpy as np  # noqa: E402
-from baselines import (  # noqa: E402
+from baselines import fit, predict, started  # noqa: E402
+from data_sets import Labelled, labelled, random_rows, read  # noqa: E402
+from runner import Cell, Evaluate, Outcome, command  # noqa: E402
+from tasks import (  # noqa: E402
     Budget,
     Fitted,
     Task,
     classification_scores,
-    fit,
-    predict,
     squared_exponential,
-    started,
 )
-from data_sets import Labelled, labelled, random_rows, read  # noqa: E402
-from runner import Cell, Evaluate, Outcome, command  # noqa: E402
 from vh20_active import learn  # noqa: E402
 from vh20_plane import PLACES_LENGTHSCALE, plane  # noqa: E402
 from vh20_summary import summarise  # noqa: E402
@@ -81,7 +79,7 @@ DATA_SETS = {
 TRIED = ("wine", "glass", "vowel", "vehicle")
 TIED = ("APEP", "ARPEP", "RPAPEP")
 #: Without a power.
-ONCE = ("SVGP", "labels", "Laplace of EP", "MCMC")
+ONCE = ("SVGP", "labels", "Laplace of EP", "Gibbs of EP")
 LATENT_NOISE = 0.1
 #: The most steps of training: the paper's.
 STEPS = 500
@@ -266,7 +264,7 @@ def grid(size: str) -> list[Cell]:
             *_uci(("wine", "glass"), 2, (5,), ("PEP",), (0.5, 1.0)),
             *_uci(("wine", "glass"), 2, (5,), ("SVGP",), (None,)),
             *_uci(("wine",), 1, (5,), TIED, (0.5,)),
-            *_uci(("wine",), 1, (5,), ("labels", "Laplace of EP", "MCMC"), (None,)),
+            *_uci(("wine",), 1, (5,), ("labels", "Laplace of EP", "Gibbs of EP"), (None,)),
             *_places(16, ("PEP",), (0.5, 1.0)),
             *_time(("wine",), 1, (4,), ("PEP", "ARPEP"), (0.5,), 60),
             *_active((0.5,), 2, 10),
@@ -293,6 +291,7 @@ def grid(size: str) -> list[Cell]:
             *_uci(TRIED, 3, (5,), ("PEP",), (0.8,)),
             *_time(("satimage",), 1, (20,), ("PEP", *TIED), (0.5, 1.0), 150),
             *_uci(["satimage"], 5, (20,), ("PEP",), (0.5,)),
+            *_uci(small, 5, (5,), ("Gibbs of EP",), (None,)),
             *_uci(("svmguide2", "waveform"), 5, (5,), ("Laplace of EP",), (None,)),
             *_uci(["satimage"], 5, (10,), ("PEP",), (1.0,)),
             *_uci(small, 5, (10, 20), ("PEP",), (1.0,)),

@@ -17,10 +17,12 @@ from gpflow_pep.plotting import available, figure, tidy
 PAPER = Path(__file__).with_name("vh20_paper.csv")
 #: alpha -> 0 where PEP was not run there: the same bound, by gradients instead of sites.
 LIMIT, VB, MIDDLE, EP = "PEP 0", "SVGP", "PEP 0.5", "PEP 1"
-#: With hyperparameters of expectation propagation, as there; and by its own evidence.
-LAPLACE, OWN_LAPLACE = "Laplace of EP", "Laplace"
+#: With hyperparameters of expectation propagation, as there.
+GIBBS, LAPLACE = "Gibbs of EP", "Laplace of EP"
+#: What the paper calls them; of those that it does not have, nothing.
+OF_PAPER = {VB: LIMIT, GIBBS: "MCMC", LAPLACE: "Laplace", "Laplace": "", "MCMC": ""}
 #: What the tables show, in this order.
-METHODS = ("MCMC", LAPLACE, OWN_LAPLACE, "labels", LIMIT, VB, MIDDLE, EP)
+METHODS = (GIBBS, "MCMC", LAPLACE, "Laplace", "labels", LIMIT, VB, MIDDLE, EP)
 STYLES = {0.0: ":", 0.5: "--", 1.0: "-"}
 RULES = {"entropy": "#1f5a99", "random": "#8a8a8a"}
 #: Data sets on which the paper finds alpha -> 0 to be worse in log density.
@@ -66,11 +68,6 @@ def _show(cell: "pd.Series[float]") -> str:
     return f"{cell.mean():.3f} ± {error:.3f}" if len(cell) > 1 else f"{cell.mean():.3f}"
 
 
-def _of_paper(name: str) -> str:
-    """What a method is beside: SVGP has the bound of alpha -> 0."""
-    return {VB: LIMIT, LAPLACE: "Laplace", OWN_LAPLACE: ""}.get(name, name)
-
-
 def scores(rows: pd.DataFrame, metric: str) -> str:
     """Means and standard errors over splits, beside the paper's; a line for each method."""
     ours, paper = _named(rows), pd.read_csv(PAPER)
@@ -79,7 +76,7 @@ def scores(rows: pd.DataFrame, metric: str) -> str:
         for name in METHODS:
             own = part.loc[part["name"] == name, metric]
             theirs = paper[(paper["M"] == M) & (paper["data"] == data)]
-            theirs = theirs[theirs["method"] == _of_paper(name)]
+            theirs = theirs[theirs["method"] == OF_PAPER.get(name, name)]
             if not len(own):
                 continue
             said, less = "", ""
@@ -127,7 +124,7 @@ def seconds(rows: pd.DataFrame) -> str:
     lines = [f"{'':5}{'':14}{'ours':>8}{'longest':>9}{'sets':>6}{'paper':>8}"]
     for (M, name), part in _named(rows).groupby(["M", "name"]):
         each = part.groupby("data")["seconds"].mean()
-        theirs = M, _of_paper(name)
+        theirs = M, OF_PAPER.get(name, name)
         said = f"{paper[theirs]:8.0f}" if theirs in paper.index else ""
         lines.append(f"{M:3}% {name:14}{each.mean():8.1f}{each.max():9.1f}{len(each):6}{said}")
     return "\n".join(lines)
