@@ -1,0 +1,45 @@
+"""Which power and which method: the ranks of VH20's Figure 1."""
+
+import importlib
+from types import ModuleType
+
+import pandas as pd
+import pytest
+from helpers import EXAMPLES
+
+
+@pytest.fixture
+def powers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES / "papers"))
+    return importlib.import_module("vh20_powers")
+
+
+def scores() -> pd.DataFrame:
+    """Both are best at 0.5, and ARPEP before PEP at 1; PEP has a split that ARPEP lacks."""
+    nlpd = {("PEP", 0.5): 0.1, ("PEP", 1.0): 0.4, ("ARPEP", 0.5): 0.3, ("ARPEP", 1.0): 0.35}
+    return pd.DataFrame(
+        {"data": "wine", "M": 5, "split": split, "method": method, "alpha": alpha}
+        | {"nlpd": value + 9.0 * (split == 3), "error_rate": 0.1}
+        for split in range(4)
+        for (method, alpha), value in nlpd.items()
+        if method == "PEP" or split < 3
+    )
+
+
+def test_ranks_and_means(powers: ModuleType) -> None:
+    text, _ = powers.powers(scores()).split("error, mean ± s.e.")
+    assert "PEP           0.100 ± 0.000" in text and "ARPEP         0.300 ± 0.000" in text
+    lines = [line.split() for line in text.splitlines() if "[" in line and "interval" not in line]
+    found = {(" ".join(line[:2]), "runs" in line): float(line[2]) for line in lines}
+    of_powers = {"PEP 0.5": 1.0, "PEP 1": 2.0, "ARPEP 0.5": 1.0, "ARPEP 1": 2.0}
+    of_methods = {"PEP 0.5": 1.0, "PEP 1": 2.0, "ARPEP 0.5": 2.0, "ARPEP 1": 1.0}
+    expected = {(name, False): rank for name, rank in of_powers.items()}
+    expected |= {(name, True): rank for name, rank in of_methods.items()}
+    assert found == expected
+
+
+def test_drawn(powers: ModuleType) -> None:
+    pytest.importorskip("matplotlib")
+    panels = powers.draw_powers(scores()).axes
+    assert [len(axes.lines) for axes in panels[1::2]] == [2, 2]  # the scores of both methods
+    assert panels[1].lines[0].get_ydata() == pytest.approx([0.1, 0.4])
