@@ -3,7 +3,7 @@
 from typing import Any
 
 import pandas as pd
-from intervals import RUN, label, mean_ranks, side_by_side
+from intervals import RUN, label, mean_and_error, mean_ranks, side_by_side
 
 from gpflow_pep.plotting import figure, tidy
 
@@ -25,44 +25,49 @@ def _tried(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.set_index(RUN).loc[runs.index[runs == rows["method"].nunique()]].reset_index()
 
 
-def _among_powers(rows: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
-    """The mean rank of each power of a method, over runs that all its powers have ended."""
-    wide = side_by_side(rows[rows["method"] == method], metric)
-    return mean_ranks(wide) if wide.shape[1] > 1 and len(wide) else pd.DataFrame()
-
-
 def powers(rows: pd.DataFrame) -> str:
     """Mean scores, a column for each power; then mean ranks among powers and among methods."""
     tried = _tried(rows)
+    return "\n\n".join(
+        "\n".join([*_scores(tried, metric), *_ranks(tried, metric)]) for metric in METRICS
+    )
+
+
+def _scores(tried: pd.DataFrame, metric: str) -> list[str]:
     alphas = sorted(tried["alpha"].unique())
     head = "".join(f"{f'alpha {alpha:g}':>18}" for alpha in alphas)
-    lines = []
-    for metric, title in METRICS.items():
-        lines.append(f"{title + ', mean ± s.e.':25}" + head)
-        for (M, data), part in tried.groupby(["M", "data"]):
-            for method in METHODS:
-                own = part[part["method"] == method].groupby("alpha")[metric]
-                cells = [
-                    f"{own.mean()[alpha]:.3f} ± {own.sem()[alpha]:.3f}"
-                    if alpha in own.groups
-                    else "-"
-                    for alpha in alphas
-                ]
-                place = f"{M:3}% {data:11}{method:9}"
-                lines.append(place + "".join(f"{cell:>18}" for cell in cells))
-        lines += [f"{title}, mean rank of a method's powers, 1 is best [95% interval]"]
+    lines = [f"{METRICS[metric] + ', mean ± s.e.':25}" + head]
+    for (M, data), part in tried.groupby(["M", "data"]):
         for method in METHODS:
-            for name, (value, low, high) in _among_powers(tried, method, metric).iterrows():
-                lines.append(f"     {name:20}{value:6.2f} [{low:.2f}, {high:.2f}]")
-        lines += [f"{title}, mean rank among methods at one power"]
-        for alpha in alphas:
-            wide = side_by_side(tried[tried["alpha"] == alpha], metric)
-            for name, (value, low, high) in mean_ranks(wide).iterrows():
-                lines.append(
-                    f"     {name:20}{value:6.2f} [{low:.2f}, {high:.2f}]{len(wide):5} runs"
-                )
-        lines.append("")
-    return "\n".join(lines).rstrip()
+            own = part[part["method"] == method]
+            cells = [mean_and_error(own.loc[own["alpha"] == alpha, metric]) for alpha in alphas]
+            lines.append(f"{M:3}% {data:11}{method:9}" + "".join(f"{cell:>18}" for cell in cells))
+    return lines
+
+
+def _ranks(tried: pd.DataFrame, metric: str) -> list[str]:
+    groups = {method: _wide(tried[tried["method"] == method], metric) for method in METHODS}
+    lines = [f"{METRICS[metric]}, mean rank among a method's powers, 1 is best [95% interval]"]
+    lines += [line for wide in groups.values() for line in _lines(wide)]
+    lines.append(f"{METRICS[metric]}, mean rank among methods at the same power")
+    for _, part in tried.groupby("alpha"):
+        lines += _lines(_wide(part, metric))
+    return lines
+
+
+def _wide(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Runs that all have ended; nothing where there is one column."""
+    wide = side_by_side(rows, metric)
+    return wide if wide.shape[1] > 1 else pd.DataFrame()
+
+
+def _lines(wide: pd.DataFrame) -> list[str]:
+    if not len(wide):
+        return []
+    return [
+        f"     {name:11}{value:6.2f} [{low:.2f}, {high:.2f}]{len(wide):5} runs"
+        for name, (value, low, high) in mean_ranks(wide).iterrows()
+    ]
 
 
 def draw_powers(rows: pd.DataFrame) -> Any:
@@ -71,15 +76,15 @@ def draw_powers(rows: pd.DataFrame) -> Any:
     drawn = figure(9.0, 6.4)
     for line, (metric, title) in zip(drawn.subplots(2, 2, sharex=True), METRICS.items()):
         for method in METHODS:
-            ranks = _among_powers(tried, method, metric)
-            if not len(ranks):
+            wide = _wide(tried[tried["method"] == method], metric)
+            if not len(wide):
                 continue
+            ranks = mean_ranks(wide)
             alphas = [float(name.split()[1]) for name in ranks.index]
             errors = [ranks["value"] - ranks["low"], ranks["high"] - ranks["value"]]
             line[0].errorbar(
                 alphas, ranks["value"], yerr=errors, color=COLOURS[method], capsize=3, label=method
             )
-            wide = side_by_side(tried[tried["method"] == method], metric)
             means = wide.groupby(level="data").mean().mean()
             line[1].plot(
                 alphas, means[[label(method, alpha) for alpha in alphas]], ".-",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 import pandas as pd
-from intervals import RUN, label, mean_interval
+from intervals import RUN, label, mean_and_error, mean_interval
 from vh20_plane import PLACES_BOX, plane
 from vh20_powers import COLOURS, draw_powers, powers
 
@@ -61,13 +61,6 @@ def _named(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(name=names)
 
 
-def _show(cell: "pd.Series[float]") -> str:
-    if not len(cell):
-        return "-"
-    error = cell.std(ddof=1) / np.sqrt(len(cell)) if len(cell) > 1 else np.nan
-    return f"{cell.mean():.3f} ± {error:.3f}" if len(cell) > 1 else f"{cell.mean():.3f}"
-
-
 def scores(rows: pd.DataFrame, metric: str) -> str:
     """Means and standard errors over splits, beside the paper's; a line for each method."""
     ours, paper = _named(rows), pd.read_csv(PAPER)
@@ -84,7 +77,7 @@ def scores(rows: pd.DataFrame, metric: str) -> str:
                 value, error = theirs[[metric, f"{metric}_error"]].to_numpy(float)[0]
                 said, less = f"{value:.2f} ± {error:.2f}", f"{own.mean() - value:+.3f}"
             place = f"{M:3}% {data:11}{name:14}"
-            lines.append(f"{place}{_show(own):>16}{len(own):8}{said:>15}{less:>8}")
+            lines.append(f"{place}{mean_and_error(own):>16}{len(own):8}{said:>15}{less:>8}")
     return "\n".join(lines)
 
 
