@@ -82,18 +82,16 @@ def draw_powers(rows: pd.DataFrame) -> Any:
             ranks = mean_ranks(wide)
             alphas = [float(name.split()[1]) for name in ranks.index]
             errors = [ranks["value"] - ranks["low"], ranks["high"] - ranks["value"]]
-            line[0].errorbar(
-                alphas, ranks["value"], yerr=errors, color=COLOURS[method], capsize=3, label=method
-            )
+            line[0].errorbar(alphas, ranks["value"], yerr=errors, color=COLOURS[method], capsize=3)
             means = wide.groupby(level="data").mean().mean()
             line[1].plot(
                 alphas, means[[label(method, alpha) for alpha in alphas]], ".-",
-                color=COLOURS[method],
+                color=COLOURS[method], label=method,
             )  # fmt: skip
         line[0].set(ylabel=f"mean rank in {title}")
         line[1].set(ylabel=f"{title}, mean over data sets")
         for axes in line:
             axes.set(xlabel="alpha")
             tidy(axes)
-    drawn.axes[0].legend(frameon=False)
+    drawn.axes[1].legend(frameon=False)
     return drawn
