@@ -225,9 +225,9 @@ def draw_time(rows: pd.DataFrame) -> Any:
                 linestyle=STYLES.get(alpha, "-."), label=name,
             )  # fmt: skip
         axes.set(title=f"{data}, M = {M}", xlabel="seconds", xscale="log")
+        axes.legend(frameon=False, fontsize="small")
         tidy(axes)
     panels[0].set(ylabel="NLPD of held-out rows")
-    panels[0].legend(frameon=False, fontsize="small")
     return drawn
 
 
