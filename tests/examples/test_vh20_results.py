@@ -1,6 +1,7 @@
-"""Which power and which method: the ranks of VH20's Figure 1."""
+"""VH20's page: it follows from its table; which power and which method is best (Figure 1)."""
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
@@ -44,3 +45,16 @@ def test_drawn(powers: ModuleType) -> None:
     panels = powers.draw_powers(scores()).axes
     assert [len(axes.lines) for axes in panels[1::2]] == [2, 2]  # the scores of both methods
     assert panels[1].lines[0].get_ydata() == pytest.approx([0.1, 0.4])
+
+
+def test_what_is_printed_follows_from_the_table(
+    powers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of results shows what its command makes of the table beside it."""
+    results = EXAMPLES.parent / "docs" / "results"
+    summary = importlib.import_module("vh20_summary")
+    monkeypatch.setattr(summary, "available", lambda: False)
+    summary.summarise(importlib.import_module("runner").read(results / "vh20.csv"), tmp_path)
+    printed = {path.name: path.read_text() for path in (results / "vh20").glob("*.txt")}
+    assert printed == {path.name: path.read_text() for path in tmp_path.glob("*.txt")}
+    assert {"nlpd.txt", "powers.txt", "time.txt"} <= set(printed)
