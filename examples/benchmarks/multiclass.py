@@ -16,17 +16,20 @@ waveform (Breiman's, generated here), 90% of vehicle, wine and the first six cla
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "papers"))  # waveform.py
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from classification import kernel, lbfgs, read
 from sklearn.model_selection import train_test_split
+from waveform import waveform
 
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification
@@ -54,21 +57,13 @@ class Problem(NamedTuple):
     Y_test: np.ndarray
 
 
-def waveform(seed: int, num_rows: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-    """Breiman et al. (1984): random mixtures of two of three triangular waves, with unit noise."""
-    rng = np.random.default_rng(seed)
-    time = np.arange(1, 22)
-    waves = np.stack([np.maximum(6.0 - np.abs(time - centre), 0.0) for centre in (7, 15, 11)])
-    labels = rng.integers(0, 3, num_rows)
-    pairs = np.array([(0, 1), (0, 2), (1, 2)])[labels]
-    weight = rng.uniform(size=(num_rows, 1))
-    X = weight * waves[pairs[:, 0]] + (1.0 - weight) * waves[pairs[:, 1]]
-    return X + rng.standard_normal(X.shape), labels[:, None].astype(float)
-
-
 def load(directory: Path, name: str, seed: int) -> Problem:
     """The data of one split."""
-    X, Y = waveform(seed) if name == "waveform" else read(directory, name)
+    if name == "waveform":
+        X, classes = waveform(seed, 1000)
+        Y = classes[:, None].astype(float)
+    else:
+        X, Y = read(directory, name)
     if name == "vowel":
         first_six = Y[:, 0] < 6
         X, Y = X[first_six], Y[first_six]

@@ -13,21 +13,21 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import gibbs
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from baseline_models import DTC, Laplace, OnAllRows, sgpmc
 from gpflow.base import AnyNDArray
-from gpflow.models import InternalDataTrainingLossMixin
 from streaming import Filter
+from tasks import NOISE_VARIANCE, Budget, Fitted, MakeKernel, Task, squared_exponential
 
-from gpflow_pep.metrics import error_rate, mean_nlpd, smll, smse
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression
 from gpflow_pep.selection import ivm, random_subset
 from gpflow_pep.tilted import log_power_expectation
 from gpflow_pep.training import maximise
 
-NOISE_VARIANCE = 0.1
 TIED = {"APEP": APEP, "ARPEP": ARPEP, "RPAPEP": RPAPEP}
 #: Rows that train what a single pass over all rows then keeps.
 FIRST_ROWS = 200
@@ -36,219 +36,12 @@ IVM_ROUNDS = 2
 BURN_IN, SAMPLES, THIN, LEAPFROG_STEPS = 150, 150, 5, 10
 
 
-class Task(NamedTuple):
-    """Rows to train on, new inputs, and where inducing inputs start."""
-
-    X: AnyNDArray
-    Y: AnyNDArray
-    """[N, 1], numbers, or labels from 0."""
-
-    Xnew: AnyNDArray
-    Z: AnyNDArray
-    num_classes: int = 0
-    """0: regression."""
-
-    seed: int = 0
-
-    @property
-    def likelihood(self) -> gpflow.likelihoods.Likelihood:
-        """The one of all methods but Laplace's, label regression and those of Gaussian noise."""
-        if self.num_classes == 0:
-            return gpflow.likelihoods.Gaussian(NOISE_VARIANCE)
-        if self.num_classes == 2:
-            return gpflow.likelihoods.Bernoulli()
-        return gpflow.likelihoods.MultiClass(self.num_classes)
-
-    @property
-    def num_latent(self) -> int:
-        return self.num_classes if self.num_classes > 2 else 1
-
-
-class Budget(NamedTuple):
-    """When training stops, see :func:`gpflow_pep.training.maximise`."""
-
-    max_iterations: int = 200
-    tolerance: float = 1e-4
-    window: int = 10
-
-
-class Fitted(NamedTuple):
-    """What came of a fit."""
-
-    mean: AnyNDArray
-    """Regression: of y at the new inputs [S, 1]. Classification: probabilities [S, C]."""
-
-    variance: AnyNDArray | None
-    """Regression: of y at the new inputs [S, 1]."""
-
-    objective: float
-    seconds: float
-    """Of training, without the compilation where :func:`maximise` did it."""
-
-    iterations: int
-    model: Any
-    """As trained. It is shared: the next fit of the same method and shape trains it anew."""
-
-
 class Model(NamedTuple):
     """A model whose data are variables, what compiles it, and its values before training."""
 
     model: gpflow.models.GPModel
     optimizer: gpflow.optimizers.Scipy
     start: dict[str, AnyNDArray]
-
-
-def squared_exponential(num_inputs: int) -> gpflow.kernels.Kernel:
-    """The kernel that all start from, for standardised inputs: a lengthscale for each."""
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
-
-
-MakeKernel = Callable[[int], gpflow.kernels.Kernel]
-
-
-class DTC(gpflow.models.SGPR):
-    """Projected process: the deterministic training conditional as a model of its own.
-
-    Its predictions are those of SGPR, its objective the same without the trace: no bound.
-    """
-
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
-        common = self._common_calculation()
-        of_prior = tf.reduce_sum(self.kernel(self.data[0], full_cov=False) / common.sigma_sq)
-        return self.elbo() + 0.5 * (of_prior - tf.linalg.trace(common.AAT))
-
-
-class OnAllRows(gpflow.models.GPModel, InternalDataTrainingLossMixin):
-    """GPflow's SVGP, or a model with tied sites, which is to be trained on all rows."""
-
-    def __init__(self, data: Any, inner: Any) -> None:
-        super().__init__(inner.kernel, inner.likelihood, num_latent_gps=inner.num_latent_gps)
-        self.data, self.inner = data, inner
-
-    @property
-    def alpha(self) -> Any:
-        return self.inner.alpha
-
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
-        return self.inner.maximum_log_likelihood_objective(self.data)
-
-    def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
-        return self.inner.predict_f(Xnew, full_cov, full_output_cov)
-
-
-class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
-    r"""Laplace's approximation of a full GP for a log-concave likelihood.
-
-    Rasmussen & Williams (2006), sections 3.4 and 3.5, for L latent functions that are independent
-    a priori and share the kernel. At the mode f of :math:`\log p(y | f) + \log p(f)`, with
-    :math:`W = -\nabla\nabla \log p(y | f) = R Rᵀ` and :math:`B = I + Rᵀ K R`,
-
-    .. math:: \log Z = \log p(y | f) - \tfrac12 fᵀ K^{-1} f - \tfrac12 \log |B|.
-
-    One more Newton step from the mode leaves it where it is, and has the mode's derivative with
-    respect to the kernel: so the gradient of log Z is by automatic differentiation, and exact.
-    """
-
-    TOLERANCE, MAX_STEPS, MIN_CURVATURE = 1e-10, 100, 1e-10
-
-    def __init__(self, data: Any, kernel: Any, likelihood: Any, num_latent: int) -> None:
-        super().__init__(kernel, likelihood, num_latent_gps=num_latent)
-        self.data = data
-
-    def maximum_log_likelihood_objective(self) -> tf.Tensor:  # type: ignore[override]
-        K = self._prior()
-        f, a = self._step(K, tf.stop_gradient(self._mode(K)))
-        log_p, _, R = self._likelihood_terms(f)
-        log_B = 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._factor(K, R))))
-        return tf.reduce_sum(log_p) - 0.5 * tf.reduce_sum(a * f) - 0.5 * log_B
-
-    def predict_f(self, Xnew: Any, full_cov: bool = False, full_output_cov: bool = False) -> Any:
-        if full_cov or full_output_cov:
-            raise ValueError("full_cov: got True, expected False: only marginals are here.")
-        K, L = self._prior(), self.num_latent_gps
-        f = self._mode(K)
-        _, gradient, R = self._likelihood_terms(f)
-        cross = self.kernel(self.data[0], Xnew)
-        explained = tf.linalg.triangular_solve(
-            self._factor(K, R), tf.matmul(R, _for_each_latent(cross, L), transpose_a=True)
-        )
-        lost = tf.reshape(tf.reduce_sum(tf.square(explained), axis=0), [-1, L])
-        mean = tf.matmul(cross, gradient, transpose_a=True)
-        return mean, self.kernel(Xnew, full_cov=False)[:, None] - lost
-
-    def _prior(self) -> tf.Tensor:
-        K = self.kernel(self.data[0])
-        return _for_each_latent(
-            K + gpflow.default_jitter() * tf.eye(tf.shape(K)[0], dtype=K.dtype), self.num_latent_gps
-        )
-
-    def _likelihood_terms(self, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Log density [N] of each row, its gradient [N, L], and R, [NL, NL] in blocks of rows."""
-        X, Y = self.data
-        L = self.num_latent_gps
-        if isinstance(self.likelihood, gpflow.likelihoods.Softmax):
-            Y = tf.cast(Y, tf.int64)  # as TensorFlow's cross entropy wants them
-        with tf.GradientTape(persistent=True) as outer:
-            outer.watch(f)
-            with tf.GradientTape() as inner:
-                inner.watch(f)
-                log_p = self.likelihood.log_prob(X, f, Y)
-            gradient = inner.gradient(log_p, f)
-            parts = [gradient[:, latent] for latent in range(L)]
-        W = -tf.stack([outer.gradient(part, f) for part in parts], axis=1)
-        R = tf.linalg.cholesky(W + self.MIN_CURVATURE * tf.eye(L, dtype=W.dtype))
-        rows = tf.eye(tf.shape(f)[0], dtype=f.dtype)
-        size = tf.size(f)
-        return log_p, gradient, tf.reshape(tf.einsum("nm,nlk->nlmk", rows, R), [size, size])
-
-    @staticmethod
-    def _factor(K: tf.Tensor, R: tf.Tensor) -> tf.Tensor:
-        B = tf.matmul(R, tf.matmul(K, R), transpose_a=True)
-        return tf.linalg.cholesky(B + tf.eye(tf.shape(B)[0], dtype=B.dtype))
-
-    def _step(self, K: tf.Tensor, f: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Newton's: the next f, and K⁻¹ f, both [N, L]; their algorithm 3.1."""
-        _, gradient, R = self._likelihood_terms(f)
-        shape = tf.shape(f)
-        b = tf.matmul(R, tf.matmul(R, tf.reshape(f, [-1, 1]), transpose_a=True))
-        b += tf.reshape(gradient, [-1, 1])
-        c = tf.matmul(R, tf.matmul(K, b), transpose_a=True)
-        a = b - tf.matmul(R, tf.linalg.cholesky_solve(self._factor(K, R), c))
-        return tf.reshape(tf.matmul(K, a), shape), tf.reshape(a, shape)
-
-    def _mode(self, K: tf.Tensor) -> tf.Tensor:
-        shape = [tf.shape(self.data[0])[0], self.num_latent_gps]
-        start = tf.zeros(shape, K.dtype)
-
-        def step(number: tf.Tensor, f: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            further, _ = self._step(K, f)
-            return number + 1, further, tf.reduce_max(tf.abs(further - f))
-
-        _, f, _ = tf.while_loop(
-            lambda number, _, change: (number < self.MAX_STEPS) & (change > self.TOLERANCE),
-            step,
-            (tf.constant(0), start, tf.constant(np.inf, K.dtype)),
-        )
-        return f
-
-
-def _for_each_latent(K: tf.Tensor, num_latent: int) -> tf.Tensor:
-    """K ⊗ I."""
-    return tf.linalg.LinearOperatorKronecker(
-        [
-            tf.linalg.LinearOperatorFullMatrix(K),
-            tf.linalg.LinearOperatorIdentity(num_latent, dtype=K.dtype),
-        ]
-    ).to_dense()
-
-
-def sgpmc(data: Any, kernel: Any, likelihood: Any, Z: Any, num_latent: int) -> Any:
-    """GPflow's, with log-normal priors around the start, and Z fixed."""
-    model = gpflow.models.SGPMC(data, kernel, likelihood, None, num_latent, Z)
-    gpflow.set_trainable(model.inducing_variable, False)
-    for parameter in (*kernel.trainable_parameters, *likelihood.trainable_parameters):
-        parameter.prior = tfp.distributions.LogNormal(np.log(parameter.numpy()), np.float64(1.0))
-    return model
 
 
 def _model_of(name: str, data: Any, kernel: Any, task: Task, Z: AnyNDArray) -> Any:
@@ -357,6 +150,30 @@ def _on_rows(task: Task, budget: Budget, kernel: MakeKernel) -> tuple[Model, Fit
     name = "PEP" if task.num_classes else "GPR"
     compiled = started(name, task, 1.0, kernel, train_Z=False)
     return compiled, _finish(compiled, task, _train(compiled, budget))
+
+
+def _laplace_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    """Laplace with the hyperparameters of sparse expectation propagation (VH20, appendix C)."""
+    trained = fit("PEP", task, 1.0, budget, kernel)
+    compiled = started("Laplace", task, None, kernel)
+    gpflow.utilities.multiple_assign(
+        compiled.model.kernel, gpflow.utilities.read_values(trained.model.kernel)
+    )
+    began = time.perf_counter()
+    objective = float(compiled.model.maximum_log_likelihood_objective())
+    seconds = trained.seconds + time.perf_counter() - began
+    return _finish(compiled, task, (objective, seconds, trained.iterations))
+
+
+def _gibbs_of_ep(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
+    """Gibbs sampling in the same way: the posterior that expectation propagation approximates."""
+    trained = fit("PEP", task, 1.0, budget, kernel)
+    model, began = trained.model, time.perf_counter()
+    sparse = model.kernel, task.likelihood, model.inducing_variable
+    draws = gibbs.sample(*sparse, (task.X, task.Y), task.seed)
+    seconds = trained.seconds + time.perf_counter() - began
+    found = gibbs.probabilities(*sparse, draws, task.Xnew)
+    return trained._replace(mean=found, seconds=seconds)
 
 
 def _full(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
@@ -482,6 +299,8 @@ METHODS: dict[str, Method] = {
     "FITC": _sparse("FITC"),
     "DTC": _sparse("DTC"),  # projected process
     "Laplace": _sparse("Laplace"),  # a full GP, logit and softmax, classification
+    "Laplace of EP": _laplace_of_ep,  # the same, which does not choose hyperparameters
+    "Gibbs of EP": _gibbs_of_ep,  # several classes
     "labels": _label_regression,  # PEPRegression of labels
     "IVM": _ivm,  # full expectation propagation on M informative rows, two classes
 }
@@ -506,24 +325,3 @@ def fit(
     :param kernel: Makes the kernel that training starts from, for a number of inputs.
     """
     return METHODS[method](task, alpha, budget, kernel)
-
-
-def regression_scores(fitted: Fitted, Y: AnyNDArray, Y_train: AnyNDArray) -> dict[str, float]:
-    """SMSE, SMLL and negative log density of held-out rows."""
-    normal = tfp.distributions.Normal(fitted.mean, np.sqrt(fitted.variance))
-    log_density = normal.log_prob(Y).numpy()[:, 0]
-    return {
-        "smse": smse(Y, fitted.mean),
-        "smll": smll(Y, log_density, Y_train),
-        "nlpd": mean_nlpd(log_density),
-    }
-
-
-def classification_scores(fitted: Fitted, Y: AnyNDArray) -> dict[str, float]:
-    """Error rate, and negative log probability of held-out labels."""
-    labels = Y.astype(int)
-    probability = np.take_along_axis(fitted.mean, labels, axis=1)
-    return {
-        "error_rate": error_rate(labels[:, 0], np.argmax(fitted.mean, axis=1)),
-        "nlpd": mean_nlpd(np.log(probability[:, 0])),
-    }

@@ -16,6 +16,8 @@ VFE, MIDDLE, EP = "PEP 0", "PEP 0.5", "PEP 1"
 PAIRS = ((MIDDLE, VFE), (MIDDLE, EP), (EP, VFE))
 #: Metrics of the two studies, lower is better.
 METRICS = {"regression": ("smse", "smll"), "classification": ("error_rate", "nlpd")}
+#: Inducing inputs whose inputs are all less than as many deviations away are among the rows.
+AMONG = 2.5
 NAMES = {"smse": "SMSE", "smll": "SMLL", "error_rate": "error", "nlpd": "NLPD"}
 
 
@@ -186,22 +188,33 @@ def recommendations(rows: pd.DataFrame) -> str:
 
 
 def scores_table(rows: pd.DataFrame) -> str:
-    """Means over splits of all scores, a line for each method."""
-    metrics = [name for name in ("smse", "smll", "error_rate", "nlpd") if name in rows]
-    heads = [*(NAMES[name] for name in metrics), "objective", "seconds"]
+    """
+    Means of all scores over the splits that every method has ended, a line for each method, and
+    the standard error of NLPD less that of the best.
+    """
     lines = []
     for (data, M), group in rows.groupby(["data", "M"]):
-        splits = group["split"].nunique()
-        shown = [name for name in metrics if group[name].notna().any()]
-        heads = [*(NAMES[name] for name in shown), "objective", "seconds"]
-        lines.append(f"{data}, M = {M}, {splits} split(s)")
-        lines.append(f"  {'':12}" + "".join(f"{head:>11}" for head in heads))
+        nlpd = side_by_side(group, "nlpd")
+        group = group[group["split"].isin(nlpd.index.get_level_values("split"))]
+        shown = [name for name in NAMES if name in group and group[name].notna().any()]
+        heads = [*(NAMES[name] for name in shown), "less best", "objective", "seconds"]
+        lines.append(f"{data}, M = {M}, {len(nlpd)} split(s)")
+        lines.append(f"  {'':12}" + "".join(f"{head:>{_width(head)}}" for head in heads))
         names = [label(m, a) for m, a in zip(group["method"], group["alpha"].astype(float))]
         means = group.assign(label=names).groupby("label")[[*shown, "objective", "seconds"]].mean()
-        for name, values in means.sort_values("nlpd").iterrows():
+        means = means.sort_values("nlpd")
+        worse = nlpd.sub(nlpd[means.index[0]], axis=0)
+        for name, values in means.iterrows():
             cells = "".join(f"{value:11.3f}" for value in values[shown])
-            lines.append(f"  {name:12}{cells}{values['objective']:11.1f}{values['seconds']:11.1f}")
+            error = f" ± {worse[name].sem():.3f}" if len(nlpd) > 1 else ""
+            less = f"{worse[name].mean():.3f}{error}"
+            cost = f"{values['objective']:11.1f}{values['seconds']:11.1f}"
+            lines.append(f"  {name:12}{cells}{less:>{_width('less best')}}{cost}")
     return "\n".join(lines)
+
+
+def _width(head: str) -> int:
+    return 18 if head == "less best" else 11
 
 
 def synthetic_table(rows: pd.DataFrame) -> str:
@@ -298,13 +311,13 @@ def draw_ranks(rows: pd.DataFrame) -> Any:
 
 def inducing_table(rows: pd.DataFrame) -> str:
     """How near the decision boundary inducing inputs are: |p - 1/2| there, 0 on it."""
-    lines = [f"{'alpha':>6}{'mean |p - 1/2|':>16}{'within 0.25':>13}{'spread of Z':>13}"]
+    lines = [f"{'alpha':>6}{'away':>6}{'of the others: mean |p - 1/2|':>32}{'within 0.25':>14}"]
     for alpha, group in rows.groupby("alpha"):
-        away = np.abs(group["probability"] - 0.5)
-        spread = float(np.sqrt(group[["z1", "z2"]].var(ddof=0).mean()))
-        near = f"{np.sum(away < 0.25)} of {len(group)}"
-        lines.append(f"{alpha:6g}{np.mean(away):16.3f}{near:>13}{spread:13.2f}")
-    return "\n".join(lines)
+        among = group[group[["z1", "z2"]].abs().max(axis=1) <= AMONG]
+        distance = np.abs(among["probability"] - 0.5)
+        near = f"{np.sum(distance < 0.25)} of {len(among)}"
+        lines.append(f"{alpha:6g}{len(group) - len(among):6}{np.mean(distance):32.3f}{near:>14}")
+    return "\n".join([*lines, f"away: an input is more than {AMONG:g} deviations from its mean"])
 
 
 def draw_inducing(rows: pd.DataFrame) -> Any:

@@ -43,6 +43,13 @@ def mean_interval(values: Sequence[float] | AnyNDArray, level: float = 0.95) -> 
     return Interval(mean, mean - half, mean + half)
 
 
+def mean_and_error(values: Sequence[float] | AnyNDArray) -> str:
+    """A mean and its standard error; of a single value that value, of none a dash."""
+    if len(values) < 2:
+        return f"{np.mean(values):.3f}" if len(values) else "-"
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
+
+
 def label(method: str, alpha: float) -> str:
     """A method with its power, if it has one."""
     return method if np.isnan(alpha) else f"{method} {alpha:g}"

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
-from baselines import MakeKernel
 from gpflow.base import AnyNDArray
 from sklearn.preprocessing import StandardScaler
+from tasks import MakeKernel
 from waveform import waveform
 
 from gpflow_pep.metrics import error_rate, mean_nlpd

@@ -7,8 +7,9 @@ from typing import Any
 import click
 import numpy as np
 import pandas as pd
-from intervals import RUN, label, mean_interval, mean_ranks, side_by_side
+from intervals import RUN, label, mean_and_error, mean_interval
 from vh20_plane import PLACES_BOX, plane
+from vh20_powers import COLOURS, draw_powers, powers
 
 from gpflow_pep.plotting import available, figure, tidy
 
@@ -16,15 +17,12 @@ from gpflow_pep.plotting import available, figure, tidy
 PAPER = Path(__file__).with_name("vh20_paper.csv")
 #: alpha -> 0 where PEP was not run there: the same bound, by gradients instead of sites.
 LIMIT, VB, MIDDLE, EP = "PEP 0", "SVGP", "PEP 0.5", "PEP 1"
+#: With hyperparameters of expectation propagation, as there.
+GIBBS, LAPLACE = "Gibbs of EP", "Laplace of EP"
+#: What the paper calls them; of those that it does not have, nothing.
+OF_PAPER = {VB: LIMIT, GIBBS: "MCMC", LAPLACE: "Laplace", "Laplace": "", "MCMC": ""}
 #: What the tables show, in this order.
-METHODS = ("MCMC", "Laplace", "labels", LIMIT, VB, MIDDLE, EP)
-COLOURS = {
-    VB: "black",
-    "PEP": "#1f5a99",
-    "APEP": "#3a8f4d",
-    "ARPEP": "#c8442e",
-    "RPAPEP": "#8a8a8a",
-}
+METHODS = (GIBBS, "MCMC", LAPLACE, "Laplace", "labels", LIMIT, VB, MIDDLE, EP)
 STYLES = {0.0: ":", 0.5: "--", 1.0: "-"}
 RULES = {"entropy": "#1f5a99", "random": "#8a8a8a"}
 #: Data sets on which the paper finds alpha -> 0 to be worse in log density.
@@ -40,7 +38,8 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
             "error.txt": lambda rows: scores(rows, "error_rate"),
             "zero.txt": at_zero,
             "seconds.txt": seconds,
-            "ranks.txt": ranks,
+            "powers.txt": powers,
+            "powers.png": draw_powers,
             "left_out.txt": left_out,
         },
         "places": {"places.txt": places, "places.png": draw_places},
@@ -62,34 +61,23 @@ def _named(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(name=names)
 
 
-def _show(cell: "pd.Series[float]") -> str:
-    if not len(cell):
-        return "-"
-    error = cell.std(ddof=1) / np.sqrt(len(cell)) if len(cell) > 1 else np.nan
-    return f"{cell.mean():.3f} ± {error:.3f}" if len(cell) > 1 else f"{cell.mean():.3f}"
-
-
-def _of_paper(name: str) -> str:
-    """What a method is beside: SVGP has the bound of alpha -> 0."""
-    return LIMIT if name == VB else name
-
-
 def scores(rows: pd.DataFrame, metric: str) -> str:
     """Means and standard errors over splits, beside the paper's; a line for each method."""
     ours, paper = _named(rows), pd.read_csv(PAPER)
-    lines = [f"{'':4}{'':11}{'':9}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"]
+    lines = [f"{'':4}{'':11}{'':14}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"]
     for (M, data), part in ours.groupby(["M", "data"]):
         for name in METHODS:
             own = part.loc[part["name"] == name, metric]
             theirs = paper[(paper["M"] == M) & (paper["data"] == data)]
-            theirs = theirs[theirs["method"] == _of_paper(name)]
+            theirs = theirs[theirs["method"] == OF_PAPER.get(name, name)]
             if not len(own):
                 continue
             said, less = "", ""
             if len(theirs):
                 value, error = theirs[[metric, f"{metric}_error"]].to_numpy(float)[0]
                 said, less = f"{value:.2f} ± {error:.2f}", f"{own.mean() - value:+.3f}"
-            lines.append(f"{M:3}% {data:11}{name:9}{_show(own):>16}{len(own):8}{said:>15}{less:>8}")
+            place = f"{M:3}% {data:11}{name:14}"
+            lines.append(f"{place}{mean_and_error(own):>16}{len(own):8}{said:>15}{less:>8}")
     return "\n".join(lines)
 
 
@@ -126,36 +114,32 @@ def at_zero(rows: pd.DataFrame) -> str:
 def seconds(rows: pd.DataFrame) -> str:
     """Seconds of training a model, mean over data sets of the mean over splits."""
     paper = pd.read_csv(PAPER).groupby(["M", "method"])["seconds"].first()
-    lines = [f"{'':5}{'':9}{'ours':>8}{'longest':>9}{'sets':>6}{'paper':>8}"]
+    lines = [f"{'':5}{'':14}{'ours':>8}{'longest':>9}{'sets':>6}{'paper':>8}"]
     for (M, name), part in _named(rows).groupby(["M", "name"]):
         each = part.groupby("data")["seconds"].mean()
-        theirs = M, _of_paper(name)
+        theirs = M, OF_PAPER.get(name, name)
         said = f"{paper[theirs]:8.0f}" if theirs in paper.index else ""
-        lines.append(f"{M:3}% {name:9}{each.mean():8.1f}{each.max():9.1f}{len(each):6}{said}")
+        lines.append(f"{M:3}% {name:14}{each.mean():8.1f}{each.max():9.1f}{len(each):6}{said}")
     return "\n".join(lines)
-
-
-def ranks(rows: pd.DataFrame) -> str:
-    """Mean rank of each power, for each method (Figures 1 and D.8)."""
-    lines = []
-    for metric in ("nlpd", "error_rate"):
-        for method in ("PEP", "APEP", "ARPEP", "RPAPEP"):
-            wide = side_by_side(rows[rows["method"] == method], metric)
-            if wide.shape[1] < 2 or not len(wide):
-                continue
-            for name, (value, low, high) in mean_ranks(wide).iterrows():
-                lines.append(
-                    f"{metric:11}{name:13}{value:6.2f} [{low:.2f}, {high:.2f}]{len(wide):5} runs"
-                )
-    return "\n".join(lines) or "One power each: no ranks."
 
 
 def left_out(rows: pd.DataFrame) -> str:
     """The power by leave-one-out density of the training rows, beside always the same power."""
     pep = rows[rows["method"] == "PEP"]
-    inside, held = _wide(pep, "left_out").dropna(), _wide(pep, "nlpd")
-    if inside.shape[1] < 2 or not len(inside):
-        return "One power each: nothing to choose."
+    inside, held = _wide(pep, "left_out"), _wide(pep, "nlpd")
+    choices = dict.fromkeys([(MIDDLE, EP), tuple(inside)])  # few powers may have many more runs
+    parts = [
+        _chosen(inside[list(names)].dropna(), held)
+        for names in choices
+        if len(names) > 1 and set(names) <= set(inside)
+    ]
+    return "\n".join(part for part in parts if part) or "One power each: nothing to choose."
+
+
+def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
+    """Between the powers that are columns, for the runs that are rows."""
+    if not len(inside):
+        return ""
     held = held.loc[inside.index, inside.columns]
     chosen = inside.to_numpy().argmin(axis=1)
     found = held.to_numpy()
@@ -214,36 +198,36 @@ def draw_places(rows: pd.DataFrame) -> Any:
 
 
 def time_to(rows: pd.DataFrame) -> str:
-    """The last scores on satimage, and when 1% above the lowest NLPD was reached."""
-    lines = [f"{'':17}{'NLPD':>8}{'error':>8}{'seconds':>9}{'nearly there':>14}"]
-    for (M, name), part in _named(rows).groupby(["M", "name"]):
+    """The last scores, and when 1% above the lowest NLPD was reached."""
+    lines = [f"{'':29}{'NLPD':>8}{'error':>8}{'seconds':>9}{'nearly there':>14}"]
+    for (data, M, name), part in _named(rows).groupby(["data", "M", "name"]):
         runs = [run.sort_values("step") for _, run in part.groupby("split")]
         last = pd.DataFrame([run.iloc[-1] for run in runs])
         near = [run.loc[run["nlpd"] <= 1.01 * run["nlpd"].min(), "seconds"].iloc[0] for run in runs]
         lines.append(
-            f"M = {M:<4}{name:9}{last['nlpd'].mean():8.3f}{last['error_rate'].mean():8.3f}"
-            f"{last['seconds'].mean():9.1f}{np.mean(near):14.1f}"
+            f"{data:11}M = {M:<4}{name:10}{last['nlpd'].mean():8.3f}"
+            f"{last['error_rate'].mean():8.3f}{last['seconds'].mean():9.1f}{np.mean(near):14.1f}"
         )
     return "\n".join(lines)
 
 
 def draw_time(rows: pd.DataFrame) -> Any:
     """Negative log density along the training (Figure 3), the mean over splits at each step."""
-    sizes = sorted(rows["M"].unique())
-    drawn = figure(4.0 * len(sizes), 3.2)
-    panels = np.atleast_1d(drawn.subplots(1, len(sizes), sharey=True))
-    for axes, M in zip(panels, sizes):
-        for name, part in _named(rows[rows["M"] == M]).groupby("name", sort=False):
+    problems = list(rows.groupby(["data", "M"]))
+    drawn = figure(4.6 * len(problems), 3.6)
+    panels = drawn.subplots(1, len(problems), squeeze=False)[0]
+    for axes, ((data, M), runs) in zip(panels, problems):
+        for name, part in _named(runs).groupby("name", sort=False):
             curve = part.groupby("step")[["seconds", "nlpd"]].mean()
             method, alpha = part[["method", "alpha"]].iloc[0]
             axes.plot(
                 curve["seconds"], curve["nlpd"], color=COLOURS[method],
                 linestyle=STYLES.get(alpha, "-."), label=name,
             )  # fmt: skip
-        axes.set(title=f"satimage, M = {M}", xlabel="seconds", xscale="log")
+        axes.set(title=f"{data}, M = {M}", xlabel="seconds", xscale="log")
+        axes.legend(frameon=False, fontsize="small")
         tidy(axes)
     panels[0].set(ylabel="NLPD of held-out rows")
-    panels[0].legend(frameon=False)
     return drawn
 
 

@@ -42,6 +42,7 @@ def _itself(function: Any) -> Any:
         ("uci", "waveform", 0, 20, "PEP", 1.0, 1),
         ("uci", "waveform", 0, 20, "APEP", 0.5, 1),
         ("places", "plane", 0, 3, "PEP", 0.5, 1),
+        ("time", "waveform", 0, 3, "ARPEP", 0.5, 2),
         ("active", "waveform", 0, 1, "entropy", 1.0),
     ],
     ids=lambda cell: f"{cell[0]} {cell[4]}",
@@ -50,7 +51,7 @@ def test_a_cell(vh20: ModuleType, cell: tuple[Any, ...], tmp_path: Path) -> None
     given = vh20.Cell(*cell)
     found = vh20.evaluate(tmp_path, given)
     rows = [found] if isinstance(found, dict) else found
-    assert len(rows) == {"uci": 1, "places": 3, "active": 2}[given.experiment]
+    assert len(rows) == {"uci": 1, "places": 3, "time": 2, "active": 2}[given.experiment]
     for row in rows:
         assert np.all(np.isfinite(list(row.values())))
     if given.experiment == "uci":
