@@ -8,6 +8,7 @@ The package, from its wheel, among the oldest and the newest versions of what it
 A cell is a Python and an end of the versions that setup.cfg allows and that have wheels for it:
 uv makes an environment with nothing else in it, and tests run from a copy of this tree that has no
 package. What a cell showed is kept in a file of its own; the table is made of all these files.
+`--ends beyond` takes versions that GPflow does not allow, to see what would break.
 """
 
 import argparse
@@ -29,7 +30,9 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 #: Of uv: direct requirements at their lowest or highest version.
-RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
+RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest", "beyond": "highest"}
+#: Instead of the bounds of others, for what is beyond them: to see what would break.
+OVERRIDES = "numpy >= 2\n"
 EXTRAS = ("dev", "parquet", "plots")
 SHOWN = (
     "gpflow",
@@ -211,9 +214,12 @@ def make_environment(folder: Path, python: str, end: str, wheel: Path, needed: s
     inside = environment / "bin" / "python"
     wanted, pinned = folder / "wanted.txt", folder / "pinned.txt"
     wanted.write_text(needed)
-    resolution = ("--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet")
-    uv("pip", "compile", wanted, "--python", inside, *resolution, "--output-file", pinned)
-    uv("pip", "install", "--quiet", "--python", inside, "--requirement", pinned, wheel)
+    options: list[object] = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
+    if end == "beyond":
+        (folder / "overrides.txt").write_text(OVERRIDES)
+        options += ["--override", folder / "overrides.txt"]
+    uv("pip", "compile", wanted, "--python", inside, *options, "--output-file", pinned)
+    uv("pip", "install", "--quiet", "--python", inside, "--no-deps", "--requirement", pinned, wheel)
     return inside
 
 
@@ -305,14 +311,14 @@ def table(cells: list[Cell], version: str) -> str:
 def kept(folder: Path) -> list[Cell]:
     """Every cell that was run, in order."""
     found = [Cell(**json.loads(path.read_text())) for path in folder.glob("*/cell.json")]
-    return sorted(found, key=lambda cell: (cell.end != "oldest", cell.python))
+    return sorted(found, key=lambda cell: (list(RESOLUTIONS).index(cell.end), cell.python))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     pythons = ["python3.10", "python3.11", "python3.12"]
     parser.add_argument("--pythons", nargs="+", default=pythons, help="names or paths")
-    parser.add_argument("--ends", nargs="+", default=list(RESOLUTIONS), choices=RESOLUTIONS)
+    parser.add_argument("--ends", nargs="+", default=["oldest", "newest"], choices=RESOLUTIONS)
     parser.add_argument("--tests", default="fast", choices=TESTS)
     parser.add_argument("--jobs", type=int, default=2, help="processes of pytest")
     parser.add_argument("--folder", type=Path, default=Path("matrix-output"))
