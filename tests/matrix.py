@@ -225,7 +225,8 @@ def make_environment(folder: Path, python: str, end: str, wheel: Path, needed: s
 
 def measure_imports(inside: Path, folder: Path) -> list[float]:
     """Medians of interpreters one after the other; the first only compiles bytecode."""
-    found = [json.loads(run(inside, "-c", IMPORTS, cwd=folder)) for _ in range(REPEATS + 1)][1:]
+    said = [run(inside, "-c", IMPORTS, cwd=folder).splitlines() for _ in range(REPEATS + 1)][1:]
+    found = [json.loads(lines[-1]) for lines in said]
     return [sorted(column)[REPEATS // 2] for column in zip(*found)]
 
 
