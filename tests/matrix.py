@@ -51,38 +51,38 @@ SHOWN = (
     "threadpoolctl",
     "pytest",
 )
-#: Arguments of pytest, by name; one file of each room, and what has to do with tables and files.
+FAST = ["-m", "not slow and not reliability"]
+#: Files that are quick and touch much: of tables and models on disk, pictures, every kind of model.
+FEW = (
+    "columns/test_encoder",
+    "compare/test_tables",
+    "covariances/test_nearest",
+    "estimators/test_save_estimator",
+    "examples/test_readme",
+    "gpflow_contracts/test_contract_of_predictions",
+    "inducing_variables/test_blurred",
+    "models/test_pep_rows",
+    "models/test_regression_limits",
+    "ops/test_ops_natural",
+    "plotting/test_pictures_of_numbers",
+    "test_architecture",
+    "test_metrics",
+)
+#: With these, a file or more of each room.
+ROOMS = (
+    "compare/test_compare",
+    "inference/test_fixed_point",
+    "models/test_tied_values",
+    "selection/test_selection",
+    "tilted/test_multiclass",
+    "training/test_maximise",
+    "training/test_training",
+)
+#: Arguments of pytest, by name.
 TESTS: dict[str, list[str]] = {
-    "fast": ["-m", "not slow and not reliability"],
-    "rooms": [
-        "-m",
-        "not slow and not reliability",
-        *(
-            f"tests/{name}.py"
-            for name in (
-                "columns/test_encoder",
-                "compare/test_compare",
-                "compare/test_tables",
-                "covariances/test_nearest",
-                "estimators/test_save_estimator",
-                "examples/test_readme",
-                "gpflow_contracts/test_contract_of_predictions",
-                "inducing_variables/test_blurred",
-                "inference/test_fixed_point",
-                "models/test_pep_rows",
-                "models/test_regression_limits",
-                "models/test_tied_values",
-                "ops/test_ops_natural",
-                "plotting/test_pictures_of_numbers",
-                "selection/test_selection",
-                "test_architecture",
-                "test_metrics",
-                "tilted/test_multiclass",
-                "training/test_maximise",
-                "training/test_training",
-            )
-        ),
-    ],
+    "fast": FAST,
+    "rooms": [*FAST, *(f"tests/{name}.py" for name in (*FEW, *ROOMS))],
+    "few": [*FAST, *(f"tests/{name}.py" for name in FEW)],
     "none": [],
 }
 #: Seconds of the processor that each took after the one before: those of the clock depend on what
@@ -169,7 +169,9 @@ def build(source: Path, dist: Path) -> tuple[Path, Path]:
 def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
     """Refuse archives with more or less than the package in them, and metadata that indexes do."""
     package = {
-        str(path.relative_to(source)) for path in (source / "gpflow_pep").rglob("*") if path.is_file()
+        str(path.relative_to(source))
+        for path in (source / "gpflow_pep").rglob("*")
+        if path.is_file()
     }
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -189,7 +191,10 @@ def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
             raise Failed(f"{what}: these are on one side only: {sorted(found ^ expected)[:20]}")
     if not licensed or "gpflow_pep/py.typed" not in names:
         raise Failed(f"{wheel.name}: no licence or no py.typed in it")
-    print(f"{sdist.name}: {len(inside)} files, {wheel.name}: {len(names)} files and metadata", flush=True)
+    print(
+        f"{sdist.name}: {len(inside)} files, {wheel.name}: {len(names)} files and metadata",
+        flush=True,
+    )
     return metadata
 
 
@@ -266,7 +271,9 @@ def try_cell(cell: Cell, folder: Path, tree: Path, wheel: Path, needed: str, job
         inside = make_environment(folder, cell.python, cell.end, wheel, needed)
         frozen = uv("pip", "freeze", "--python", inside)
         cell.versions = dict(re.findall(r"^([\w.-]+)==(\S+)$", frozen, re.MULTILINE))
-        cell.versions["python"] = run(inside, "-c", "import platform as p; print(p.python_version())")
+        cell.versions["python"] = run(
+            inside, "-c", "import platform as p; print(p.python_version())"
+        )
         said = uv("pip", "check", "--python", inside, may_fail=True)
         cell.pip_check = "ok" if "All installed packages are compatible" in said else said
         cell.imports = measure_imports(inside, folder)
