@@ -179,8 +179,8 @@ def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
         metadata = Metadata.from_email(archive.read(described), validate=True)
         licensed = any("dist-info" in name and "LICENSE" in name for name in archive.namelist())
     with tarfile.open(sdist) as archive:
-        files = (member.name for member in archive.getmembers() if member.isfile())
-        inside = {name.partition("/")[2] for name in files}
+        members = [member.name for member in archive.getmembers() if member.isfile()]
+        inside = {name.partition("/")[2] for name in members}
     meta = {"PKG-INFO", "pyproject.toml", "setup.cfg", "MANIFEST.in", "README.md", "LICENSE"}
     inside = {name for name in inside if ".egg-info/" not in name}
     for what, found, expected in (
@@ -287,7 +287,7 @@ def table(cells: list[Cell], version: str) -> str:
     """Print cells side by side, and below them what failed."""
     rows: list[tuple[str, list[str]]] = [
         ("", [cell.end for cell in cells]),
-        ("python", [cell.versions.get("python", cell.python).strip() for cell in cells]),
+        ("python", [cell.versions.get("python", cell.python) for cell in cells]),
         *((name, [cell.versions.get(name, "-") for cell in cells]) for name in SHOWN),
         ("", []),
         ("pip check", ["ok" if cell.pip_check == "ok" else "no" for cell in cells]),
