@@ -105,10 +105,8 @@ def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
         )
     else:
         model = pep.models.PEP(rows, kernel, likelihood, problem.Z, alpha=alpha)
-    # Some starts are on a plateau, where a single step gains next to nothing.
-    record = pep.training.maximise(
-        _fixed(model), starts=moves, progress=False, tolerance=1e-7, window=3
-    )
+    # About SciPy's own for theirs: some starts are on plateaus, where steps gain next to nothing.
+    record = pep.training.maximise(_fixed(model), starts=moves, progress=False, tolerance=1e-9)
     return [ascent.objective for ascent in record.starts[1:]]
 
 
