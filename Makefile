@@ -16,7 +16,12 @@ CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 TRY ?= full
-.PHONY: help setup test slow faults reliability lint types docs demo bench experiments-quick
+# Of test-matrix: interpreters by name or path, versions, and which tests (see tests/matrix.py).
+PYTHONS ?= python3.10 python3.11 python3.12
+ENDS ?= oldest newest
+TESTS ?= fast
+.PHONY: help setup test slow faults reliability test-matrix lint types docs demo bench \
+	experiments-quick
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -44,6 +49,10 @@ reliability: $(STAMP)  ## run the campaign of docs/reliability; TRY=quick or TRY
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m pytest tests/reliability -n 2 --size $(TRY) \
 		--table docs/figures/reliability.txt
+
+test-matrix: $(STAMP)  ## test the wheel, with the oldest and the newest versions (PYTHONS=..., TESTS=rooms)
+	$(BIN)/python tests/matrix.py --pythons $(PYTHONS) --ends $(ENDS) --tests $(TESTS) \
+		--table docs/figures/compatibility.txt
 
 lint: $(STAMP)  ## check style and format with ruff
 	$(BIN)/ruff check .

@@ -8,9 +8,8 @@ import pytest
 
 import gpflow_pep
 
-PACKAGE = Path(__file__).parents[1] / "gpflow_pep"
-
-CONTRIBUTING = PACKAGE.parent / "CONTRIBUTING.md"
+PACKAGE = Path(gpflow_pep.__file__).parent
+CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 FLOOR = {room: floor for floor, room in enumerate(gpflow_pep.ROOMS)}
 #: They only say where names are, and import when one is asked for.
 LAZY = [PACKAGE / "__init__.py", PACKAGE / "compare" / "__init__.py"]

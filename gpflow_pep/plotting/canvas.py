@@ -177,7 +177,7 @@ def label_right(ax: "Axes", labels: Sequence[tuple[float, str, str]]) -> None:
 
 def _points(ax: "Axes") -> tuple[float, float]:
     """Width and height of axes in points."""
-    box, figure_ = ax.get_position(), ax.get_figure(root=False)
+    box, figure_ = ax.get_position(), ax.figure
     width, height = (72.0 * np.array(figure_.bbox.size) / figure_.dpi) if figure_ else (430, 300)
     return float(box.width * width), float(box.height * height)
 

@@ -1,42 +1,33 @@
 """Tables read from disk: as they were written, or refused with a reason."""
 
 import bz2
-import csv
 import gzip
-import io
 import lzma
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings
+from reader_cases import (
+    FRAME,
+    TEXT,
+    WAYS,
+    check_table,
+    check_that_it_reads_back,
+    frames,
+    spoiled_tables,
+    zipped,
+)
 
 from gpflow_pep.compare.tables import read_table
-
-TEXT = "a,b,y\n" + "".join(f"{i},{i % 3}.5,w{i}\n" for i in range(12))
-FRAME = pd.DataFrame(
-    {"a": range(12), "b": [i % 3 + 0.5 for i in range(12)], "y": [f"w{i}" for i in range(12)]}
-)
 
 
 def read(path: Path, content: str | bytes, **options: Any) -> pd.DataFrame:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_table(path, **options)
-
-
-def zipped(content: bytes, *names: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name in names or ("t.csv",):
-            archive.writestr(zipfile.ZipInfo(name), content)  # of no time
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -179,60 +170,6 @@ def test_without_tensorflow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-LETTERS = "abcxyz019 äéß\"'.:-"
-WAYS = st.tuples(
-    st.sampled_from([",", ";", "\t", "|"]),
-    st.sampled_from([".", ","]),
-    st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252", "latin-1"]),
-    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
-    st.sampled_from(["\n", "\r\n"]),
-).filter(lambda way: way[:2] != (",", ","))
-COLUMNS: dict[str, Callable[[int], Any]] = {
-    "whole": lambda n: st.lists(st.integers(-(10**15), 10**15), min_size=n, max_size=n),
-    "real": lambda n: st.lists(
-        st.floats(allow_nan=False, allow_infinity=False), min_size=n, max_size=n
-    ),
-    "text": lambda n: st.lists(
-        st.none() | st.text(LETTERS + ",;|\t\n", max_size=6).map("x{}".format),
-        min_size=n,
-        max_size=n,
-    ),
-}
-
-
-@st.composite
-def frames(draw: Any) -> pd.DataFrame:
-    num_rows = draw(st.integers(1, 8))
-    kinds = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=4))
-    columns = {
-        f"n{i}{draw(st.text(LETTERS, max_size=4)).strip()}": draw(COLUMNS[kind](num_rows))
-        for i, kind in enumerate(kinds)
-    }
-    return pd.DataFrame({"row": range(num_rows), **columns})
-
-
-def check_that_it_reads_back(path: Path, frame: pd.DataFrame, way: tuple[Any, ...]) -> None:
-    sep, decimal, encoding, quoting, ends = way
-    frame.to_csv(
-        path, sep=sep, decimal=decimal, encoding=encoding, quoting=quoting, lineterminator=ends,
-        index=False,
-    )  # fmt: skip
-    reals = [repr(v) for v in frame.select_dtypes("float").to_numpy().ravel()]
-    if decimal == ",":  # 1,234 alone can be either
-        assume(
-            any(len(real.partition(".")[2]) != 3 or real[0] == "0" for real in reals) or not reals
-        )
-    found = read_table(path)
-    assert list(found.columns) == list(frame.columns)
-    for name, column in frame.items():
-        if column.dtype == np.float64:
-            np.testing.assert_array_equal(found[name], column)
-        else:
-            as_text = column.astype(object).where(column.notna(), "").astype(str).str.strip()
-            others = found[name].astype(object).where(found[name].notna(), "").astype(str)
-            assert list(others.str.strip()) == list(as_text)
-
-
 @settings(max_examples=15, deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(frame=frames(), way=WAYS)
@@ -248,46 +185,15 @@ def test_many_tables_read_back(tmp_path: Path, frame: pd.DataFrame, way: tuple[A
     check_that_it_reads_back(tmp_path / "t.csv", frame, way)
 
 
-def seeds() -> list[bytes]:
-    text = 'a;b;c\n1,5;x y;2020-01-01\n2,5;"q;""";31.12.2020\n;z;\n'
-    parquet = io.BytesIO()
-    try:
-        FRAME.to_parquet(parquet)
-    except ImportError:
-        parquet.write(b"PAR1")
-    packed = text.encode()
-    return [
-        *(text.encode(encoding) for encoding in ("utf-8", "utf-16", "cp1252", "utf-8-sig")),
-        *(pack(packed) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)),
-        parquet.getvalue(),
-    ]
-
-
-def check_mutated(path: Path, number: int) -> None:
-    """Whatever the bytes are, a table is read or a ValueError says what is wrong."""
-    rng = np.random.default_rng(0)
-    for i in range(number):
-        content = bytearray(seeds()[i % len(seeds())])
-        for _ in range(rng.integers(1, 6)):
-            place = int(rng.integers(0, max(1, len(content))))
-            what = rng.integers(3)
-            if what == 0 and content:
-                content[min(place, len(content) - 1)] = int(rng.integers(256))
-            elif what == 1:
-                content[place:place] = bytes(rng.choice([0, 10, 34, 44, 59, 255], 3).tolist())
-            else:
-                del content[place : place + int(rng.integers(1, 20))]
-        path.write_bytes(bytes(content))
-        try:
-            assert isinstance(read_table(path), pd.DataFrame)
-        except ValueError as error:
-            assert str(path) in str(error), error
+def check_spoiled(path: Path, number: int) -> None:
+    for content in spoiled_tables(number):
+        check_table(path, content)
 
 
 def test_mutated_files(tmp_path: Path) -> None:
-    check_mutated(tmp_path / "t.csv", 90)
+    check_spoiled(tmp_path / "t.csv", 90)
 
 
 @pytest.mark.slow
 def test_many_mutated_files(tmp_path: Path) -> None:
-    check_mutated(tmp_path / "t.csv", 9000)
+    check_spoiled(tmp_path / "t.csv", 9000)

@@ -1,4 +1,4 @@
-"""The example of the README runs as it stands and does what it shows."""
+"""The example of the README runs as it stands, without a warning, and does what it shows."""
 
 import re
 from importlib.metadata import version
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import gpflow_pep
 
 README = Path(__file__).parents[2] / "README.md"
 
 
+@pytest.mark.filterwarnings("error")
 def test_example_recovers_the_function_and_its_noise() -> None:
     """By the model, and then by the estimator."""
     examples = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

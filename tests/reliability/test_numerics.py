@@ -153,7 +153,7 @@ def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     problem = stress.Problem(case.problem.X, case.Y, case.likelihood())
     converged, tried = 0, 0
     for label, Z in list(inducing(problem.X).items())[: size(quick=1, full=2, long=3)]:
-        for key, cell in stress.cells(problem, Z).items():
+        for key, cell in stress.cells(problem, Z, starts=0).items():
             with trial.case(f"{name}, {label}, {key}"):
                 assert cell.finite, "log Z is not finite"
             converged, tried = converged + cell.converged, tried + 1

@@ -105,7 +105,8 @@ def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
         )
     else:
         model = pep.models.PEP(rows, kernel, likelihood, problem.Z, alpha=alpha)
-    record = pep.training.maximise(_fixed(model), starts=moves, progress=False, tolerance=1e-7)
+    # About SciPy's own for theirs: some starts are on plateaus, where steps gain next to nothing.
+    record = pep.training.maximise(_fixed(model), starts=moves, progress=False, tolerance=1e-9)
     return [ascent.objective for ascent in record.starts[1:]]
 
 
@@ -153,7 +154,7 @@ def test_models(trial: Trial, size: Size, name: str) -> None:
     """PEPRegression and PEP by maximise from random starts"""
     problem = PROBLEMS[name]()
     closed_form = problem.likelihood is Gaussian
-    count = size(quick=4, full=200 if closed_form else 60, long=200)
+    count = size(quick=4, full=200)
     moves = [start(problem, seed) for seed in range(count)]
     others, failures = theirs(problem, moves)
     bounds = ours(problem, 0.0, moves)

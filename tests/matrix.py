@@ -1,0 +1,356 @@
+#!/usr/bin/env python3
+"""
+The package, from its wheel, among the oldest and the newest versions of what it needs.
+
+    python tests/matrix.py                                       # all: make test-matrix
+    python tests/matrix.py --pythons python3.12 --ends newest --tests rooms
+
+A cell is a Python and an end of the versions that setup.cfg allows and that have wheels for it:
+uv makes an environment with nothing else in it, and tests run from a copy of this tree that has no
+package. What a cell showed is kept in a file of its own; the table is made of all these files.
+`--ends beyond` takes versions that GPflow does not allow, to see what would break.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+
+#: Of uv: direct requirements at their lowest or highest version.
+RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest", "beyond": "highest"}
+#: Instead of the bounds of others, for what is beyond them: to see what would break.
+OVERRIDES = "numpy >= 2\n"
+EXTRAS = ("dev", "parquet", "plots")
+SHOWN = (
+    "gpflow",
+    "tensorflow",
+    "tf-keras",
+    "tensorflow-probability",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "check-shapes",
+    "click",
+    "rich",
+    "threadpoolctl",
+    "pytest",
+)
+FAST = ["-m", "not slow and not reliability"]
+#: Files that are quick and touch much: of tables and models on disk, pictures, every kind of model.
+FEW = (
+    "columns/test_encoder",
+    "compare/test_tables",
+    "covariances/test_nearest",
+    "estimators/test_save_estimator",
+    "examples/test_readme",
+    "gpflow_contracts/test_contract_of_predictions",
+    "inducing_variables/test_blurred",
+    "models/test_pep_rows",
+    "models/test_regression_limits",
+    "ops/test_ops_natural",
+    "plotting/test_pictures_of_numbers",
+    "test_architecture",
+    "test_metrics",
+)
+#: With these, a file or more of each room.
+ROOMS = (
+    "compare/test_compare",
+    "inference/test_fixed_point",
+    "models/test_tied_values",
+    "selection/test_selection",
+    "tilted/test_multiclass",
+    "training/test_maximise",
+    "training/test_training",
+)
+#: Arguments of pytest, by name.
+TESTS: dict[str, list[str]] = {
+    "fast": FAST,
+    "rooms": [*FAST, *(f"tests/{name}.py" for name in (*FEW, *ROOMS))],
+    "few": [*FAST, *(f"tests/{name}.py" for name in FEW)],
+    "none": [],
+}
+#: Seconds of the processor that each took after the one before: those of the clock depend on what
+#: else the machine does.
+IMPORTS = """
+import importlib, json, time
+def seconds(*names):
+    before = time.process_time()
+    for name in names:
+        importlib.import_module(name)
+    return time.process_time() - before
+found = [seconds("gpflow"), seconds("gpflow_pep"), seconds("gpflow_pep.models")]
+import gpflow_pep
+print(json.dumps([*found, seconds(*("gpflow_pep." + room for room in gpflow_pep.ROOMS))]))
+"""
+REPEATS = 3
+FAILURES_SHOWN = 12
+
+
+@dataclasses.dataclass
+class Cell:
+    """What was found in one environment."""
+
+    python: str
+    end: str
+    tests: str
+    problem: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    pip_check: str = ""
+    #: Medians: GPflow; and on top of it the package, its models, all rooms.
+    imports: list[float] = dataclasses.field(default_factory=list)
+    passed: int = 0
+    skipped: int = 0
+    failures: list[str] = dataclasses.field(default_factory=list)
+    minutes: float = 0.0
+
+
+class Failed(Exception):
+    """A command that did not do what it was to; with the end of what it printed."""
+
+
+def run(*command: object, may_fail: bool = False, **options: Any) -> str:
+    """Run a command where nothing of this tree can be imported."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    environ.update(TF_CPP_MIN_LOG_LEVEL="3", OPENBLAS_NUM_THREADS="1")
+    environ.update(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1")
+    environ.update(options.pop("environ", {}))
+    done = subprocess.run(
+        [str(part) for part in command],
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environ,
+        **{"stdout": subprocess.PIPE, **options},
+    )
+    if done.returncode and not may_fail:
+        raise Failed(f"{command[0]} ...: " + " ".join(done.stdout.split())[-600:])
+    return done.stdout or ""
+
+
+def uv(*arguments: object, **options: Any) -> str:
+    return run(sys.executable, "-m", "uv", *arguments, "--no-python-downloads", **options)
+
+
+def copy_tree(folder: Path) -> Path:
+    """Copy what git has, or would have, of this tree."""
+    root = Path(__file__).parents[1]
+    names = run("git", "ls-files", "-co", "--exclude-standard", cwd=root).splitlines()
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in names:
+        if (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder / name)
+    return folder
+
+
+def build(source: Path, dist: Path) -> tuple[Path, Path]:
+    """Build an sdist, and of it a wheel."""
+    shutil.rmtree(dist, ignore_errors=True)
+    uv("build", source, "--out-dir", dist, "--quiet")
+    (sdist,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    return sdist, wheel
+
+
+def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
+    """Refuse archives with more or less than the package in them, and metadata that indexes do."""
+    package = {
+        str(path.relative_to(source))
+        for path in (source / "gpflow_pep").rglob("*")
+        if path.is_file()
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (described,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = Metadata.from_email(archive.read(described), validate=True)
+        licensed = any("dist-info" in name and "LICENSE" in name for name in archive.namelist())
+    with tarfile.open(sdist) as archive:
+        members = [member.name for member in archive.getmembers() if member.isfile()]
+        inside = {name.partition("/")[2] for name in members}
+    meta = {"PKG-INFO", "pyproject.toml", "setup.cfg", "MANIFEST.in", "README.md", "LICENSE"}
+    inside = {name for name in inside if ".egg-info/" not in name}
+    for what, found, expected in (
+        (wheel.name, names, package),
+        (sdist.name, inside, package | meta),
+    ):
+        if found != expected:
+            raise Failed(f"{what}: these are on one side only: {sorted(found ^ expected)[:20]}")
+    if not licensed or "gpflow_pep/py.typed" not in names:
+        raise Failed(f"{wheel.name}: no licence or no py.typed in it")
+    print(
+        f"{sdist.name}: {len(inside)} files, {wheel.name}: {len(names)} files and metadata",
+        flush=True,
+    )
+    return metadata
+
+
+def requirements(metadata: Metadata) -> str:
+    """Of the package and its tests, one a line; extras that name others are resolved."""
+    lines = set()
+    for extra in ("", *EXTRAS):
+        for one in map(Requirement, map(str, metadata.requires_dist or ())):
+            wanted = one.marker is None or one.marker.evaluate({"extra": extra})
+            if wanted and one.name != metadata.name:
+                one.marker = None
+                lines.add(str(one))
+    return "\n".join(sorted(lines)) + "\n"
+
+
+def make_environment(folder: Path, python: str, end: str, wheel: Path, needed: str) -> Path:
+    """Make an empty environment and install into it; its interpreter."""
+    if shutil.which(python) is None:
+        raise Failed(f"there is no {python} on this machine")
+    environment = folder / "environment"
+    uv("venv", "--quiet", "--clear", "--python", shutil.which(python), environment)
+    inside = environment / "bin" / "python"
+    wanted, pinned = folder / "wanted.txt", folder / "pinned.txt"
+    wanted.write_text(needed)
+    options: list[object] = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
+    if end == "beyond":
+        (folder / "overrides.txt").write_text(OVERRIDES)
+        options += ["--override", folder / "overrides.txt"]
+    uv("pip", "compile", wanted, "--python", inside, *options, "--output-file", pinned)
+    uv("pip", "install", "--quiet", "--python", inside, "--no-deps", "--requirement", pinned, wheel)
+    return inside
+
+
+def measure_imports(inside: Path, folder: Path) -> list[float]:
+    """Medians of interpreters one after the other; the first only compiles bytecode."""
+    said = [run(inside, "-c", IMPORTS, cwd=folder).splitlines() for _ in range(REPEATS + 1)][1:]
+    found = [json.loads(lines[-1]) for lines in said]
+    return [sorted(column)[REPEATS // 2] for column in zip(*found)]
+
+
+def run_tests(cell: Cell, inside: Path, folder: Path, tree: Path, jobs: int) -> None:
+    """Run them in a copy of the tree without the package."""
+    outside, report = folder / "tree", folder / "report.xml"
+    shutil.rmtree(outside, ignore_errors=True)
+    shutil.copytree(tree, outside, ignore=shutil.ignore_patterns("gpflow_pep"))
+    report.unlink(missing_ok=True)
+    arguments = [*TESTS[cell.tests], f"--junitxml={report}", "-q", "-p", "no:cacheprovider"]
+    parallel = ("-n", jobs) if jobs > 1 else ()
+    # The environment's commands are found by name in tests of the command line.
+    path = os.pathsep.join([str(inside.parent), os.environ["PATH"]])
+    with (folder / "log.txt").open("w") as log:
+        run(
+            inside, "-m", "pytest", *arguments, *parallel, cwd=outside, may_fail=True,
+            environ={"PATH": path}, stdout=log,
+        )  # fmt: skip
+    if not report.is_file():
+        raise Failed("pytest: " + " ".join((folder / "log.txt").read_text().split())[-600:])
+    suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
+    assert suite is not None
+    for case in suite.iter("testcase"):
+        bad = [one for one in case if one.tag in ("failure", "error")]
+        name = f"{case.get('classname', '').replace('.', '/')}::{case.get('name')}"
+        said = " ".join((bad[0].get("message") or "").split()) if bad else ""
+        cell.failures += [f"{name}: {said[:160]}"] if bad else []
+        cell.skipped += any(one.tag == "skipped" for one in case)
+        cell.passed += not len([one for one in case if one.tag != "properties"])
+    cell.minutes = float(suite.get("time", "nan")) / 60.0
+
+
+def try_cell(cell: Cell, folder: Path, tree: Path, wheel: Path, needed: str, jobs: int) -> None:
+    """Fill in what is found, up to what goes wrong."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        inside = make_environment(folder, cell.python, cell.end, wheel, needed)
+        frozen = uv("pip", "freeze", "--python", inside)
+        cell.versions = dict(re.findall(r"^([\w.-]+)==(\S+)$", frozen, re.MULTILINE))
+        cell.versions["python"] = run(
+            inside, "-c", "import platform as p; print(p.python_version())"
+        )
+        said = uv("pip", "check", "--python", inside, may_fail=True)
+        cell.pip_check = "ok" if "All installed packages are compatible" in said else said
+        cell.imports = measure_imports(inside, folder)
+        if TESTS[cell.tests]:
+            run_tests(cell, inside, folder, tree, jobs)
+    except Failed as error:
+        cell.problem = str(error)
+
+
+def table(cells: list[Cell], version: str) -> str:
+    """Print cells side by side, and below them what failed."""
+    rows: list[tuple[str, list[str]]] = [
+        ("", [cell.end for cell in cells]),
+        ("python", [cell.versions.get("python", cell.python) for cell in cells]),
+        *((name, [cell.versions.get(name, "-") for cell in cells]) for name in SHOWN),
+        ("", []),
+        ("pip check", ["ok" if cell.pip_check == "ok" else "no" for cell in cells]),
+        ("tests", [cell.tests for cell in cells]),
+        ("  passed", [str(cell.passed) for cell in cells]),
+        ("  failed", [str(len(cell.failures)) for cell in cells]),
+        ("  skipped", [str(cell.skipped) for cell in cells]),
+        ("  minutes", [f"{cell.minutes:.0f}" for cell in cells]),
+        ("", []),
+        ("CPU seconds of imports", []),
+    ]
+    for place, name in enumerate(("gpflow", "+ gpflow_pep", "+ its models", "+ all its rooms")):
+        seconds = [f"{cell.imports[place]:.2f}" if cell.imports else "-" for cell in cells]
+        rows.append((f"  {name}", seconds))
+    lines = [f"{name:24}" + "".join(f"{one:>11}" for one in row) for name, row in rows]
+    for cell in cells:
+        said = [cell.problem] if cell.problem else []
+        said += [cell.pip_check] if cell.pip_check not in ("", "ok") else []
+        said += [f"FAILED {one}" for one in cell.failures[:FAILURES_SHOWN]]
+        more = len(cell.failures) - FAILURES_SHOWN
+        said += [f"and {more} more"] if more > 0 else []
+        if said:
+            lines += ["", f"{cell.end} versions, {cell.python}:", *(f"  {one}" for one in said)]
+    today = datetime.date.today().isoformat()
+    head = f"gpflow_pep {version}, installed from the wheel of its sdist; printed on {today}\n"
+    return "\n".join([head, *(line.rstrip() for line in lines), ""])
+
+
+def kept(folder: Path) -> list[Cell]:
+    """Every cell that was run, in order."""
+    found = [Cell(**json.loads(path.read_text())) for path in folder.glob("*/cell.json")]
+    return sorted(found, key=lambda cell: (list(RESOLUTIONS).index(cell.end), cell.python))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    pythons = ["python3.10", "python3.11", "python3.12"]
+    parser.add_argument("--pythons", nargs="+", default=pythons, help="names or paths")
+    parser.add_argument("--ends", nargs="+", default=["oldest", "newest"], choices=RESOLUTIONS)
+    parser.add_argument("--tests", default="fast", choices=TESTS)
+    parser.add_argument("--jobs", type=int, default=2, help="processes of pytest")
+    parser.add_argument("--folder", type=Path, default=Path("matrix-output"))
+    parser.add_argument("--table", type=Path, help="the file to write the table to")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    tree = copy_tree(folder / "source")
+    sdist, wheel = build(tree, folder / "dist")
+    metadata = check_contents(tree, sdist, wheel)
+    for python in options.pythons:
+        for end in options.ends:
+            cell = Cell(Path(python).name, end, options.tests)
+            place = folder / f"{cell.python}-{end}"
+            try_cell(cell, place, tree, wheel, requirements(metadata), options.jobs)
+            (place / "cell.json").write_text(json.dumps(dataclasses.asdict(cell)))
+            print(f"{cell.python}, {end}: {cell.passed} passed, {len(cell.failures)} failed "
+                  f"{cell.problem}", flush=True)  # fmt: skip
+    cells = kept(folder)
+    text = table(cells, str(metadata.version))
+    print(text)
+    if options.table:
+        options.table.write_text(text, encoding="utf-8")
+    sys.exit(any(cell.problem or cell.failures or cell.pip_check != "ok" for cell in cells))
+
+
+if __name__ == "__main__":
+    main()
