@@ -115,12 +115,12 @@ class _State(NamedTuple):
     """[1 or 2, N, L], step of each site, or of each of its numbers."""
     cap: tf.Tensor
     """[1 or 2, 1, 1], largest step of any."""
+    num_known: tf.Tensor
+    """[], how many differences were remembered since some were forgotten."""
     dx: tf.Tensor
-    """[depth, 2, N, L], last differences of x, the newest first; zero where forgotten."""
+    """[depth, 2, N, L], the last ones of x, in turn."""
     dF: tf.Tensor
     """[depth, 2, N, L], of F."""
-    remembers: tf.Tensor
-    """Whether these are differences."""
 
 
 def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
@@ -150,39 +150,54 @@ def _close(state: _State) -> tf.Tensor:
     return ~state.fresh & (state.largest < _CLOSE)
 
 
-def _accelerated_step(state: _State, settings: _Settings) -> tf.Tensor:
-    """Anderson's proposal less x; F itself where nothing is remembered."""
-    dF = in_deviations(state.dF, state.marginals, settings.coupled)
-    rows = tf.reshape(dF, [tf.shape(dF)[0], -1])
-    (squares,) = _total(settings.reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
-    length = tf.sqrt(squares)
-    known = tf.cast(length > 0.0, rows.dtype)
-    rows /= tf.where(length > 0.0, length, tf.ones_like(length))
+def _accelerated_step(state: _State, settings: _Settings, depth: int) -> tf.Tensor:
+    """Anderson's proposal less x, by the first differences that are remembered."""
+    dx, dF = state.dx[:depth], state.dF[:depth]
+    rows = tf.reshape(in_deviations(dF, state.marginals, settings.coupled), [depth, -1])
+    # Normal equations of rows of unit length; the ridge is far above their rounding error.
     products, moment = _total(
         settings.reduction,
         tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
+        tf.linalg.matvec(rows, tf.reshape(state.scaled, [-1])),
     )
-    # Normal equations of rows of unit length; the ridge is far above their rounding error.
-    ridge = tf.constant(np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2, rows.dtype)
-    normal = products + tf.linalg.diag(ridge + 1.0 - known[:, 0])
-    gamma = tf.linalg.solve(normal, moment) / tf.where(known > 0.0, length, tf.ones_like(length))
-    return state.F - tf.tensordot(gamma[:, 0], state.dx + state.dF, axes=1)
+    squares = tf.linalg.diag_part(products)
+    known = (tf.range(depth) < state.num_known) & (squares > 0.0)
+    unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
+    ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
+    diagonal = ridge + tf.ones_like(squares)
+    normal = tf.linalg.set_diag(unit[:, None] * products * unit, diagonal)
+    gamma = unit * tf.linalg.solve(normal, (unit * moment)[:, None])[:, 0]
+    return state.F - tf.tensordot(gamma, dx + dF, axes=1)
 
 
 def _accelerates(state: _State) -> tf.Tensor:
-    return (state.retry == 0) & state.remembers
+    return (state.retry == 0) & (state.num_known > 0)
+
+
+def _plain_step(state: _State) -> tf.Tensor:
+    """A step of each site towards where it wants to be."""
+    factors = tf.constant([*zip(*_RETRIES)][1], state.x.dtype), _MERIT_STEPS
+    damped = factors[0][state.retry] * tf.minimum(state.step, state.cap)
+    uniform = tf.constant(factors[1], state.x.dtype)[state.retry]
+    return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
 
 def _propose(state: _State, settings: _Settings) -> tf.Tensor:
-    columns = (*zip(*_RETRIES), _MERIT_STEPS)
-    shrink, factor, uniform = (tf.constant(part, state.x.dtype)[state.retry] for part in columns)
-    damped = factor * tf.minimum(state.step, state.cap)
-    damped = tf.where(state.improper | (state.retry < 2), damped, uniform)
-    accelerated = _accelerated_step(state, settings)
-    x = state.x + tf.where(_accelerates(state), accelerated, damped * state.F)
-    first, tau = x[0], x[1]
-    return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
+    depth = state.dx.shape[0]
+    short = min(depth, _SMALL_DEPTH)
+
+    def accelerated() -> tf.Tensor:
+        return tf.cond(
+            state.num_known <= short,
+            lambda: _accelerated_step(state, settings, short),
+            lambda: _accelerated_step(state, settings, depth),
+        )
+
+    x = state.x + tf.cond(_accelerates(state), accelerated, lambda: _plain_step(state))
+    shrink = tf.constant([*zip(*_RETRIES)][0], x.dtype)[state.retry]
+    return tf.cond(
+        state.improper, lambda: tf.stack([x[0], tf.where(x[1] < 0.0, shrink * x[1], x[1])]), lambda: x
+    )
 
 
 def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> tf.Tensor:
@@ -225,7 +240,16 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
-    memory = tf.cast(remember, x.dtype)
+    place = state.num_known % state.dx.shape[0]
+
+    def remembered(memory: tf.Tensor, difference: tf.Tensor) -> tf.Tensor:
+        return tf.tensor_scatter_nd_update(memory, place[None, None], difference[None])
+
+    dx, dF = tf.cond(
+        remember,
+        lambda: (remembered(state.dx, x - state.x), remembered(state.dF, F - state.F)),
+        lambda: (state.dx, state.dF),
+    )
     damped = min(settings.damping, _DAMPED_CAP)
     largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
     return state._replace(
@@ -244,9 +268,9 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
         merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
-        dx=memory * tf.concat([(x - state.x)[None], state.dx[:-1]], axis=0),
-        dF=memory * tf.concat([(F - state.F)[None], state.dF[:-1]], axis=0),
-        remembers=remember,
+        num_known=tf.where(remember, state.num_known + 1, 0),
+        dx=dx,
+        dF=dF,
     )
 
 
@@ -259,9 +283,7 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
         cap=tf.where(
             _accelerates(state), state.cap, tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
         ),
-        dx=tf.zeros_like(state.dx),
-        dF=tf.zeros_like(state.dF),
-        remembers=tf.zeros_like(state.remembers),
+        num_known=tf.zeros_like(state.num_known),
     )
 
 
@@ -282,15 +304,18 @@ def _next_phase(state: _State, settings: _Settings) -> _State:
         gap=tf.where(restart, infinity, state.gap),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
-        dx=tf.zeros_like(state.dx),
-        dF=tf.zeros_like(state.dF),
-        remembers=tf.zeros_like(state.remembers),
+        num_known=tf.zeros_like(state.num_known),
     )
 
 
 def _depth(x: tf.Tensor, reduction: Reduction) -> int:
     size = reduction.known_total(x.shape.num_elements())
     return _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
+
+
+def _sizes(x: tf.Tensor) -> list[Any]:
+    """Of each axis, as a number where it is known."""
+    return [known or size for known, size in zip(x.shape, tf.unstack(tf.shape(x)))]
 
 
 def run_to_fixed_point(
@@ -327,7 +352,7 @@ def run_to_fixed_point(
     num_rungs = 0 if climb is None else len(RUNGS)
     settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
     x = tf.stack(initial)
-    memory = tf.zeros_like(tf.stack([x] * _depth(x, reduction)))
+    memory = tf.zeros([_depth(x, reduction), *_sizes(x)], x.dtype)
     zero, no = tf.constant(0), tf.constant(False)
     own_steps = 1 + coupled
     start = _State(
@@ -351,9 +376,9 @@ def run_to_fixed_point(
         merit=tf.zeros([], x.dtype),
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
+        num_known=zero,
         dx=memory,
         dF=memory,
-        remembers=no,
     )
     num_phases = num_rungs + (len(FALLBACKS) if fall_back else 1)
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
@@ -368,14 +393,17 @@ def run_to_fixed_point(
         evaluation = evaluate(Sites(proposal[0], proposal[1]), ease)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
-        accepted = _accept(state, proposal, evaluation, settings)
-        refused = _refuse(state, evaluation)
-        state = _choose(evaluation.proper & (state.fresh | no_worse), accepted, refused)
+        state = tf.cond(
+            evaluation.proper & (state.fresh | no_worse),
+            lambda: _accept(state, proposal, evaluation, settings),
+            lambda: _refuse(state, evaluation),
+        )
         on_rung, last = state.phase < num_rungs, state.phase == num_phases - 1
         stuck = state.phase > num_rungs
         spent, settled = _spent(state, settings), _settled(state, settings)
         over = spent & ~settled & ~last & ~(stuck & _close(state))
-        return (_choose(over | (on_rung & (spent | settled)), _next_phase(state, settings), state),)
+        over |= on_rung & (spent | settled)
+        return (tf.cond(over, lambda: _next_phase(state, settings), lambda: state),)
 
     (end,) = tf.while_loop(
         unfinished,
@@ -394,7 +422,3 @@ def run_to_fixed_point(
     )
     sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)
-
-
-def _choose(condition: tf.Tensor, a: _State, b: _State) -> _State:
-    return tf.nest.map_structure(lambda one, other: tf.where(condition, one, other), a, b)
