@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
+from .anderson import Differences, accelerated_step
 from .posterior import Marginals, Sites, in_deviations
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
@@ -54,15 +55,15 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
+#: See :class:`Goal`. A run whose gap is _FAR had no sites to begin with, or those of other data.
+_OF_FIRST_GAP, _LARGEST_GAP, _FAR = 1e-3, 100.0, 0.1
 #: Above this gap a coupled step leaves precisions that want to be negative at 0: most do not later.
 _EARLY_GAP = 0.1
-#: Differences that it looks back on: many, as long as they are few numbers beside others.
-_DEPTH, _SMALL_DEPTH = 16, 4
-_DEEP_SITES = 200_000
 #: What a proposal's negative precisions and its step are multiplied by, at first and after each
 #: refusal. The last one stays where it is, except that no precision is negative: at the start of
 #: the loop that is no sites at all, which is always proper; later the cap is made small.
-_RETRIES = ((1.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 1.0), (0.0, 1.0), (0.0, 0.5), (0.0, 0.0))
+_NEGATIVE = (1.0, 1.0, 0.5, 0.1, 0.0, 0.0, 0.0)
+_FACTORS = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0)
 #: The step instead, the same for all sites, where the merit fell but nothing was improper.
 _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _RESTART_CAP = 0.1
@@ -89,7 +90,7 @@ class _State(NamedTuple):
     """Nothing was accepted since its start."""
     num_rejected: tf.Tensor
     retry: tf.Tensor
-    """Which of _RETRIES the next proposal uses."""
+    """Which of _FACTORS the next proposal uses."""
     improper: tf.Tensor
     """Whether a refused one was improper."""
     x: tf.Tensor
@@ -110,17 +111,15 @@ class _State(NamedTuple):
     """[], of the record; infinite until something was evaluated."""
     gap: tf.Tensor
     """[], see :class:`Goal`."""
+    first_gap: tf.Tensor
+    """[], of the first evaluation of the run; 0 where that was refused."""
     merit: tf.Tensor
     step: tf.Tensor
     """[1 or 2, N, L], step of each site, or of each of its numbers."""
     cap: tf.Tensor
     """[1 or 2, 1, 1], largest step of any."""
-    num_known: tf.Tensor
-    """[], how many differences were remembered since some were forgotten."""
-    dx: tf.Tensor
-    """[depth, 2, N, L], the last ones of x, in turn."""
-    dF: tf.Tensor
-    """[depth, 2, N, L], of F."""
+    differences: Differences
+    """Of x and F; none where they were forgotten."""
 
 
 def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
@@ -129,7 +128,9 @@ def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _met(state: _State, goal: Goal) -> tf.Tensor:
-    return (state.residual < goal.tolerance) | (state.gap < goal.gap)
+    relative = tf.where(state.first_gap < _FAR, _OF_FIRST_GAP * state.first_gap, 0.0)
+    gap = tf.clip_by_value(relative, goal.gap, _LARGEST_GAP * goal.gap)
+    return (state.residual < goal.tolerance) | (state.gap < gap)
 
 
 def _settled(state: _State, settings: _Settings) -> tf.Tensor:
@@ -150,54 +151,28 @@ def _close(state: _State) -> tf.Tensor:
     return ~state.fresh & (state.largest < _CLOSE)
 
 
-def _accelerated_step(state: _State, settings: _Settings, depth: int) -> tf.Tensor:
-    """Anderson's proposal less x, by the first differences that are remembered."""
-    dx, dF = state.dx[:depth], state.dF[:depth]
-    rows = tf.reshape(in_deviations(dF, state.marginals, settings.coupled), [depth, -1])
-    # Normal equations of rows of unit length; the ridge is far above their rounding error.
-    products, moment = _total(
-        settings.reduction,
-        tf.matmul(rows, rows, transpose_b=True),
-        tf.linalg.matvec(rows, tf.reshape(state.scaled, [-1])),
-    )
-    squares = tf.linalg.diag_part(products)
-    known = (tf.range(depth) < state.num_known) & (squares > 0.0)
-    unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
-    ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
-    diagonal = ridge + tf.ones_like(squares)
-    normal = tf.linalg.set_diag(unit[:, None] * products * unit, diagonal)
-    gamma = unit * tf.linalg.solve(normal, (unit * moment)[:, None])[:, 0]
-    return state.F - tf.tensordot(gamma, dx + dF, axes=1)
-
-
 def _accelerates(state: _State) -> tf.Tensor:
-    return (state.retry == 0) & (state.num_known > 0)
+    return (state.retry == 0) & (state.differences.count > 0)
 
 
 def _plain_step(state: _State) -> tf.Tensor:
-    """A step of each site towards where it wants to be."""
-    factors = tf.constant([*zip(*_RETRIES)][1], state.x.dtype), _MERIT_STEPS
-    damped = factors[0][state.retry] * tf.minimum(state.step, state.cap)
-    uniform = tf.constant(factors[1], state.x.dtype)[state.retry]
+    """Make a step of each site towards where it wants to be."""
+    factors, uniform = (
+        tf.constant(column, state.x.dtype)[state.retry] for column in (_FACTORS, _MERIT_STEPS)
+    )
+    damped = factors * tf.minimum(state.step, state.cap)
     return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
 
 def _propose(state: _State, settings: _Settings) -> tf.Tensor:
-    depth = state.dx.shape[0]
-    short = min(depth, _SMALL_DEPTH)
-
     def accelerated() -> tf.Tensor:
-        return tf.cond(
-            state.num_known <= short,
-            lambda: _accelerated_step(state, settings, short),
-            lambda: _accelerated_step(state, settings, depth),
-        )
+        past, moments = state.differences, state.marginals
+        return accelerated_step(past, state.F, moments, settings.coupled, settings.reduction)
 
     x = state.x + tf.cond(_accelerates(state), accelerated, lambda: _plain_step(state))
-    shrink = tf.constant([*zip(*_RETRIES)][0], x.dtype)[state.retry]
-    return tf.cond(
-        state.improper, lambda: tf.stack([x[0], tf.where(x[1] < 0.0, shrink * x[1], x[1])]), lambda: x
-    )
+    first, tau = x[0], x[1]
+    shrink = tf.constant(_NEGATIVE, x.dtype)[state.retry]
+    return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
 
 
 def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> tf.Tensor:
@@ -236,19 +211,14 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
         turned &= tf.constant([[[False]], [[True]]])
     step = state.step * _number(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
     cap = state.cap * _number((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
-    restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
+    restarted = (state.retry == len(_FACTORS) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
-    place = state.num_known % state.dx.shape[0]
-
-    def remembered(memory: tf.Tensor, difference: tf.Tensor) -> tf.Tensor:
-        return tf.tensor_scatter_nd_update(memory, place[None, None], difference[None])
-
-    dx, dF = tf.cond(
+    differences = tf.cond(
         remember,
-        lambda: (remembered(state.dx, x - state.x), remembered(state.dF, F - state.F)),
-        lambda: (state.dx, state.dF),
+        lambda: state.differences.and_another(x - state.x, F - state.F),
+        state.differences.forgotten,
     )
     damped = min(settings.damping, _DAMPED_CAP)
     largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
@@ -265,12 +235,11 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
         largest=largest,
         residual=residual,
         gap=gap,
+        first_gap=tf.where(state.sweep == 1, gap, state.first_gap),
         merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
-        num_known=tf.where(remember, state.num_known + 1, 0),
-        dx=dx,
-        dF=dF,
+        differences=differences,
     )
 
 
@@ -278,12 +247,12 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
     """Make the state after a proposal that was not accepted."""
     return state._replace(
         num_rejected=state.num_rejected + 1,
-        retry=tf.minimum(state.retry + 1, len(_RETRIES) - 1),
+        retry=tf.minimum(state.retry + 1, len(_FACTORS) - 1),
         improper=state.improper | ~evaluation.proper,
         cap=tf.where(
             _accelerates(state), state.cap, tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
         ),
-        num_known=tf.zeros_like(state.num_known),
+        differences=state.differences.forgotten(),
     )
 
 
@@ -304,18 +273,8 @@ def _next_phase(state: _State, settings: _Settings) -> _State:
         gap=tf.where(restart, infinity, state.gap),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
-        num_known=tf.zeros_like(state.num_known),
+        differences=state.differences.forgotten(),
     )
-
-
-def _depth(x: tf.Tensor, reduction: Reduction) -> int:
-    size = reduction.known_total(x.shape.num_elements())
-    return _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
-
-
-def _sizes(x: tf.Tensor) -> list[Any]:
-    """Of each axis, as a number where it is known."""
-    return [known or size for known, size in zip(x.shape, tf.unstack(tf.shape(x)))]
 
 
 def run_to_fixed_point(
@@ -352,7 +311,6 @@ def run_to_fixed_point(
     num_rungs = 0 if climb is None else len(RUNGS)
     settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
     x = tf.stack(initial)
-    memory = tf.zeros([_depth(x, reduction), *_sizes(x)], x.dtype)
     zero, no = tf.constant(0), tf.constant(False)
     own_steps = 1 + coupled
     start = _State(
@@ -373,12 +331,11 @@ def run_to_fixed_point(
         largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
         gap=tf.constant(np.inf, x.dtype),
+        first_gap=tf.zeros([], x.dtype),
         merit=tf.zeros([], x.dtype),
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
-        num_known=zero,
-        dx=memory,
-        dF=memory,
+        differences=Differences.none_of(x, reduction),
     )
     num_phases = num_rungs + (len(FALLBACKS) if fall_back else 1)
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
@@ -410,8 +367,8 @@ def run_to_fixed_point(
         body,
         (start,),
         parallel_iterations=1,
-        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_RETRIES))
-        + (num_phases - num_rungs) * (max_sweeps + len(_RETRIES)),
+        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_FACTORS))
+        + (num_phases - num_rungs) * (max_sweeps + len(_FACTORS)),
     )
     info = SiteUpdateInfo(
         end.sweep,

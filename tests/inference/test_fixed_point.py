@@ -356,6 +356,32 @@ def test_a_goal_of_the_mean_is_met_sooner() -> None:
     assert run.info.num_sweeps < _run(REACHED["contraction"]).info.num_sweeps
 
 
+def _gap(sites: Sites) -> float:
+    wanted = Sites(*map(tf.constant, REACHED["contraction"].target(*sites)))
+    error = scaled_error(sites, wanted, Marginals(tf.constant(MEAN), tf.constant(VARIANCE)))
+    return 0.5 * float(np.sum(np.square(error))) / N
+
+
+def test_after_a_long_step_a_goal_of_the_mean_is_relative() -> None:
+    def ends(distance: float, gap: float) -> float:
+        start = Sites(NU + distance, TAU + distance)
+        run = _run(REACHED["contraction"], start, gap=gap)
+        assert run.info.converged
+        return _gap(run.sites) / _gap(start)
+
+    long, goal = 0.05, 1e-9
+    first = _gap(Sites(NU + long, TAU + long))
+    assert 1e-3 * first > goal  # so that it decides
+    assert ends(long, goal) < max(1e-3, 1e2 * goal / first)
+    assert _gap(Sites(NU + 2.0, TAU + 2.0)) > 0.1  # far: the goal itself
+    assert ends(2.0, goal) * _gap(Sites(NU + 2.0, TAU + 2.0)) < goal
+    sweeps = [
+        _run(REACHED["contraction"], Sites(NU + long, TAU + long), **goals).info.num_sweeps
+        for goals in ({"gap": goal}, {"tolerance": (2.0 * goal) ** 0.5})
+    ]
+    assert sweeps[0] < sweeps[1]
+
+
 @pytest.mark.parametrize("name", REACHED)
 def test_numbers_that_move_apart(name: str) -> None:
     run = _run(REACHED[name], coupled=True)
