@@ -5,9 +5,9 @@
     python examples/benchmarks/regression.py --grow           # time and memory up to N = 1 000 000
 
 All models of a table take turns in one process, so that a change of the machine's speed meets all
-of them; read the ratios, which are of the shortest times. The floor is 8 M²N floating-point operations at the best rate of
-TensorFlow's own float64 matrix product, measured in the same run. ``--grow`` runs each N in a
-process of its own and prints that process's peak memory.
+of them; read the ratios, which are of the shortest times. The floor is 8 M²N floating-point
+operations at the best rate of TensorFlow's own float64 matrix product, measured in the same run.
+``--grow`` runs each N in a process of its own and prints that process's peak memory.
 """
 
 import argparse
