@@ -116,7 +116,7 @@ def inducing_inputs(X: np.ndarray) -> dict[str, np.ndarray]:
 
 def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) -> int:
     """From how many random sites the inner loop converges; their scale is that of the prior."""
-    variance = float(model.kernel.variance)
+    variance = float(model.kernel.variance.numpy())
     nu, tau = model.sites.nu, model.sites.tau
     found = 0
     for seed in range(number):
