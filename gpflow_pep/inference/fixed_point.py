@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
+from .anderson import Differences, accelerated_step
 from .posterior import Marginals, Sites, in_deviations
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
@@ -54,15 +55,15 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
+#: See :class:`Goal`. A run whose gap is _FAR had no sites to begin with, or those of other data.
+_OF_FIRST_GAP, _LARGEST_GAP, _FAR = 1e-3, 100.0, 0.1
 #: Above this gap a coupled step leaves precisions that want to be negative at 0: most do not later.
 _EARLY_GAP = 0.1
-#: Differences that it looks back on: many, as long as they are few numbers beside others.
-_DEPTH, _SMALL_DEPTH = 16, 4
-_DEEP_SITES = 200_000
 #: What a proposal's negative precisions and its step are multiplied by, at first and after each
 #: refusal. The last one stays where it is, except that no precision is negative: at the start of
 #: the loop that is no sites at all, which is always proper; later the cap is made small.
-_RETRIES = ((1.0, 1.0), (1.0, 1.0), (0.5, 1.0), (0.1, 1.0), (0.0, 1.0), (0.0, 0.5), (0.0, 0.0))
+_NEGATIVE = (1.0, 1.0, 0.5, 0.1, 0.0, 0.0, 0.0)
+_FACTORS = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0)
 #: The step instead, the same for all sites, where the merit fell but nothing was improper.
 _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _RESTART_CAP = 0.1
@@ -89,7 +90,7 @@ class _State(NamedTuple):
     """Nothing was accepted since its start."""
     num_rejected: tf.Tensor
     retry: tf.Tensor
-    """Which of _RETRIES the next proposal uses."""
+    """Which of _FACTORS the next proposal uses."""
     improper: tf.Tensor
     """Whether a refused one was improper."""
     x: tf.Tensor
@@ -110,17 +111,15 @@ class _State(NamedTuple):
     """[], of the record; infinite until something was evaluated."""
     gap: tf.Tensor
     """[], see :class:`Goal`."""
+    first_gap: tf.Tensor
+    """[], of the first evaluation of the run; 0 where that was refused."""
     merit: tf.Tensor
     step: tf.Tensor
     """[1 or 2, N, L], step of each site, or of each of its numbers."""
     cap: tf.Tensor
     """[1 or 2, 1, 1], largest step of any."""
-    dx: tf.Tensor
-    """[depth, 2, N, L], last differences of x, the newest first; zero where forgotten."""
-    dF: tf.Tensor
-    """[depth, 2, N, L], of F."""
-    remembers: tf.Tensor
-    """Whether these are differences."""
+    differences: Differences
+    """Of x and F; none where they were forgotten."""
 
 
 def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
@@ -129,7 +128,9 @@ def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _met(state: _State, goal: Goal) -> tf.Tensor:
-    return (state.residual < goal.tolerance) | (state.gap < goal.gap)
+    relative = tf.where(state.first_gap < _FAR, _OF_FIRST_GAP * state.first_gap, 0.0)
+    gap = tf.clip_by_value(relative, goal.gap, _LARGEST_GAP * goal.gap)
+    return (state.residual < goal.tolerance) | (state.gap < gap)
 
 
 def _settled(state: _State, settings: _Settings) -> tf.Tensor:
@@ -150,38 +151,27 @@ def _close(state: _State) -> tf.Tensor:
     return ~state.fresh & (state.largest < _CLOSE)
 
 
-def _accelerated_step(state: _State, settings: _Settings) -> tf.Tensor:
-    """Anderson's proposal less x; F itself where nothing is remembered."""
-    dF = in_deviations(state.dF, state.marginals, settings.coupled)
-    rows = tf.reshape(dF, [tf.shape(dF)[0], -1])
-    (squares,) = _total(settings.reduction, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
-    length = tf.sqrt(squares)
-    known = tf.cast(length > 0.0, rows.dtype)
-    rows /= tf.where(length > 0.0, length, tf.ones_like(length))
-    products, moment = _total(
-        settings.reduction,
-        tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
-    )
-    # Normal equations of rows of unit length; the ridge is far above their rounding error.
-    ridge = tf.constant(np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2, rows.dtype)
-    normal = products + tf.linalg.diag(ridge + 1.0 - known[:, 0])
-    gamma = tf.linalg.solve(normal, moment) / tf.where(known > 0.0, length, tf.ones_like(length))
-    return state.F - tf.tensordot(gamma[:, 0], state.dx + state.dF, axes=1)
-
-
 def _accelerates(state: _State) -> tf.Tensor:
-    return (state.retry == 0) & state.remembers
+    return (state.retry == 0) & (state.differences.count > 0)
+
+
+def _plain_step(state: _State) -> tf.Tensor:
+    """Make a step of each site towards where it wants to be."""
+    factors, uniform = (
+        tf.constant(column, state.x.dtype)[state.retry] for column in (_FACTORS, _MERIT_STEPS)
+    )
+    damped = factors * tf.minimum(state.step, state.cap)
+    return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
 
 def _propose(state: _State, settings: _Settings) -> tf.Tensor:
-    columns = (*zip(*_RETRIES), _MERIT_STEPS)
-    shrink, factor, uniform = (tf.constant(part, state.x.dtype)[state.retry] for part in columns)
-    damped = factor * tf.minimum(state.step, state.cap)
-    damped = tf.where(state.improper | (state.retry < 2), damped, uniform)
-    accelerated = _accelerated_step(state, settings)
-    x = state.x + tf.where(_accelerates(state), accelerated, damped * state.F)
+    def accelerated() -> tf.Tensor:
+        past, moments = state.differences, state.marginals
+        return accelerated_step(past, state.F, moments, settings.coupled, settings.reduction)
+
+    x = state.x + tf.cond(_accelerates(state), accelerated, lambda: _plain_step(state))
     first, tau = x[0], x[1]
+    shrink = tf.constant(_NEGATIVE, x.dtype)[state.retry]
     return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
 
 
@@ -221,11 +211,15 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
         turned &= tf.constant([[[False]], [[True]]])
     step = state.step * _number(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
     cap = state.cap * _number((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
-    restarted = (state.retry == len(_RETRIES) - 1) & ~state.fresh
+    restarted = (state.retry == len(_FACTORS) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
-    memory = tf.cast(remember, x.dtype)
+    differences = tf.cond(
+        remember,
+        lambda: state.differences.and_another(x - state.x, F - state.F),
+        state.differences.forgotten,
+    )
     damped = min(settings.damping, _DAMPED_CAP)
     largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
     return state._replace(
@@ -241,12 +235,11 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
         largest=largest,
         residual=residual,
         gap=gap,
+        first_gap=tf.where(state.sweep == 1, gap, state.first_gap),
         merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
-        dx=memory * tf.concat([(x - state.x)[None], state.dx[:-1]], axis=0),
-        dF=memory * tf.concat([(F - state.F)[None], state.dF[:-1]], axis=0),
-        remembers=remember,
+        differences=differences,
     )
 
 
@@ -254,14 +247,12 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
     """Make the state after a proposal that was not accepted."""
     return state._replace(
         num_rejected=state.num_rejected + 1,
-        retry=tf.minimum(state.retry + 1, len(_RETRIES) - 1),
+        retry=tf.minimum(state.retry + 1, len(_FACTORS) - 1),
         improper=state.improper | ~evaluation.proper,
         cap=tf.where(
             _accelerates(state), state.cap, tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
         ),
-        dx=tf.zeros_like(state.dx),
-        dF=tf.zeros_like(state.dF),
-        remembers=tf.zeros_like(state.remembers),
+        differences=state.differences.forgotten(),
     )
 
 
@@ -282,15 +273,8 @@ def _next_phase(state: _State, settings: _Settings) -> _State:
         gap=tf.where(restart, infinity, state.gap),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
-        dx=tf.zeros_like(state.dx),
-        dF=tf.zeros_like(state.dF),
-        remembers=tf.zeros_like(state.remembers),
+        differences=state.differences.forgotten(),
     )
-
-
-def _depth(x: tf.Tensor, reduction: Reduction) -> int:
-    size = reduction.known_total(x.shape.num_elements())
-    return _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
 
 
 def run_to_fixed_point(
@@ -327,7 +311,6 @@ def run_to_fixed_point(
     num_rungs = 0 if climb is None else len(RUNGS)
     settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
     x = tf.stack(initial)
-    memory = tf.zeros_like(tf.stack([x] * _depth(x, reduction)))
     zero, no = tf.constant(0), tf.constant(False)
     own_steps = 1 + coupled
     start = _State(
@@ -348,12 +331,11 @@ def run_to_fixed_point(
         largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
         gap=tf.constant(np.inf, x.dtype),
+        first_gap=tf.zeros([], x.dtype),
         merit=tf.zeros([], x.dtype),
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
-        dx=memory,
-        dF=memory,
-        remembers=no,
+        differences=Differences.none_of(x, reduction),
     )
     num_phases = num_rungs + (len(FALLBACKS) if fall_back else 1)
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
@@ -368,22 +350,25 @@ def run_to_fixed_point(
         evaluation = evaluate(Sites(proposal[0], proposal[1]), ease)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
-        accepted = _accept(state, proposal, evaluation, settings)
-        refused = _refuse(state, evaluation)
-        state = _choose(evaluation.proper & (state.fresh | no_worse), accepted, refused)
+        state = tf.cond(
+            evaluation.proper & (state.fresh | no_worse),
+            lambda: _accept(state, proposal, evaluation, settings),
+            lambda: _refuse(state, evaluation),
+        )
         on_rung, last = state.phase < num_rungs, state.phase == num_phases - 1
         stuck = state.phase > num_rungs
         spent, settled = _spent(state, settings), _settled(state, settings)
         over = spent & ~settled & ~last & ~(stuck & _close(state))
-        return (_choose(over | (on_rung & (spent | settled)), _next_phase(state, settings), state),)
+        over |= on_rung & (spent | settled)
+        return (tf.cond(over, lambda: _next_phase(state, settings), lambda: state),)
 
     (end,) = tf.while_loop(
         unfinished,
         body,
         (start,),
         parallel_iterations=1,
-        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_RETRIES))
-        + (num_phases - num_rungs) * (max_sweeps + len(_RETRIES)),
+        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_FACTORS))
+        + (num_phases - num_rungs) * (max_sweeps + len(_FACTORS)),
     )
     info = SiteUpdateInfo(
         end.sweep,
@@ -394,7 +379,3 @@ def run_to_fixed_point(
     )
     sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)
-
-
-def _choose(condition: tf.Tensor, a: _State, b: _State) -> _State:
-    return tf.nest.map_structure(lambda one, other: tf.where(condition, one, other), a, b)

@@ -47,7 +47,8 @@ class Goal(NamedTuple):
     gap: float = 0.0
     """The gap is below it: half the sum of squares of a row's errors, on average over rows, in
     nats. The energy's error was seen to be up to some thirty times as much, so that this is enough
-    to optimise it."""
+    to optimise it. After a long step of an optimiser, across which the energy changes by far more,
+    a hundred times this is, where it is a thousandth of what the run began with."""
 
 
 class SiteUpdateInfo(NamedTuple):

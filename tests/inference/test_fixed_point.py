@@ -358,6 +358,26 @@ def test_a_goal_of_the_mean_is_met_sooner() -> None:
     assert run.info.num_sweeps < _run(REACHED["contraction"]).info.num_sweeps
 
 
+def _gap(sites: Sites) -> float:
+    wanted = Sites(*map(tf.constant, REACHED["contraction"].target(*sites)))
+    error = scaled_error(sites, wanted, Marginals(tf.constant(MEAN), tf.constant(VARIANCE)))
+    return 0.5 * float(np.sum(np.square(error))) / N
+
+
+def test_after_a_long_step_a_goal_of_the_mean_is_relative() -> None:
+    goal = 1e-9
+
+    def ends(distance: float) -> float:
+        start = Sites(NU + distance, TAU + distance)
+        assert (_gap(start) > 0.1) == (distance > 0.15)
+        run = _run(REACHED["contraction"], start, gap=goal)
+        assert run.info.converged
+        return _gap(run.sites)
+
+    assert goal < ends(0.1) < 1e2 * goal  # a long step
+    assert ends(0.2) < goal  # too far away to be one
+
+
 @pytest.mark.parametrize("name", REACHED)
 def test_numbers_that_move_apart(name: str) -> None:
     run = _run(REACHED[name], coupled=True)
