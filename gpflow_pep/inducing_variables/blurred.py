@@ -110,7 +110,7 @@ def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> A
     _refuse_negative(eigenvalues + rounding[:, None])
     # C = B Bᵀ with B = V λ^½; Bᵀ = Q R makes C = Rᵀ R. A Cholesky factor needs C > 0.
     roots = np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :] * vectors
-    R = np.linalg.qr(roots.transpose(0, 2, 1), mode="r")
+    _, R = np.linalg.qr(roots.transpose(0, 2, 1))
     signs = np.where(np.diagonal(R, axis1=1, axis2=2) < 0.0, -1.0, 1.0)
     return np.asarray(np.tril((R * signs[:, :, None]).transpose(0, 2, 1)), dtype=value.dtype)
 
