@@ -136,9 +136,10 @@ def maximise(
     :param seconds: The most seconds, of all starts together and without the compilation; positive.
         The evaluation under way is waited for, and each start that was begun has one.
     :param starts: How many, at least 1: the first is the parameters as they are, the others are
-        those with random perturbations, of standard deviation :data:`~.starts.PERTURBATION` in
-        GPflow's unconstrained parameters. Or functions: each gets the model with the parameters as
-        they were and assigns others, for one more start after the first. The best end counts.
+        those with random perturbations, of standard deviation
+        :data:`~gpflow_pep.training.starts.PERTURBATION` in GPflow's unconstrained parameters. Or
+        functions: each gets the model with the parameters as they were and assigns others, for one
+        more start after the first. The best end counts.
     :param seed: The same seed gives the same perturbations.
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
