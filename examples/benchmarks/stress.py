@@ -118,11 +118,13 @@ def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) ->
     """From how many random sites the inner loop converges; their scale is that of the prior."""
     variance = float(model.kernel.variance.numpy())
     nu, tau = model.sites.nu, model.sites.tau
+    size = nu.numpy().shape
     found = 0
     for seed in range(number):
         rng = np.random.default_rng(seed)
-        tau.assign(rng.lognormal(0.0, 3.0, tau.shape) / variance)
-        nu.assign(tau * np.sqrt(variance) * rng.standard_normal(nu.shape))
+        precision = rng.lognormal(0.0, 3.0, size) / variance
+        tau.assign(precision)
+        nu.assign(precision * np.sqrt(variance) * rng.standard_normal(size))
         with contextlib.suppress(tf.errors.InvalidArgumentError):
             evaluate()
             found += bool(model.last_inference.converged)
