@@ -101,14 +101,20 @@ def _num_graphs() -> int:
     return sum(isinstance(one, tf.Graph) for one in gc.get_objects())
 
 
-def _steady(trial: Trial, name: str, call: Callable[[], Any], count: int) -> None:
+def _steady(
+    trial: Trial, name: str, call: Callable[[], Any], count: int, *, compiles: bool = False
+) -> None:
     """Memory after some calls, and after many more."""
     with trial.case(name):
         for _ in range(max(count // 5, 2)):
             call()
+            if compiles:
+                gc.collect()  # graphs are cycles, of which several may wait for Python
         before, graphs = _megabytes(), _num_graphs()
         for _ in range(count):
             call()
+            if compiles:
+                gc.collect()
         growth, graphs = _megabytes() - before, _num_graphs() - graphs
         trial.note(f"{name}, {count} times: {growth:+.1f} MB, {graphs:+d} graphs")
         assert growth < GROWTH, f"the process grew by {growth:.0f} MB"
@@ -138,8 +144,9 @@ def test_memory(trial: Trial, size: Size) -> None:
 
     _steady(trial, "posteriors", model.posterior, builds)
     _steady(trial, "selections", choose, builds)
-    _steady(trial, "models trained by maximise", train, builds // 4)
-    _steady(trial, "models trained by fit", worker.TRAINED["fit"], max(builds // 10, 1))
+    _steady(trial, "models trained by maximise", train, builds // 4, compiles=True)
+    fit = worker.TRAINED["fit"]
+    _steady(trial, "models trained by fit", fit, max(builds // 10, 1), compiles=True)
 
 
 def test_traces(trial: Trial) -> None:
