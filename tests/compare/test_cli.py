@@ -106,6 +106,7 @@ def test_predictions_of_a_table_in_another_order(from_csv: FromCsv, tmp_path: Pa
     assert_array_equal(predictions["load"], table["load"][::-1])
 
 
+@pytest.mark.slow
 def test_predictions_of_classes() -> None:
     from gpflow_pep.compare.held_out import predict_table
 

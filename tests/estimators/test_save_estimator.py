@@ -103,6 +103,7 @@ def test_other_regressions(
 
 
 @pytest.mark.parametrize("likelihood", ["auto", pytest.param("softmax", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_classes(tmp_path: Path, likelihood: str) -> None:
     before = PEPClassifier(likelihood=likelihood, **SMALL).fit(X, CLASSES)
     before.model_.max_sweeps = 150

@@ -62,6 +62,7 @@ def test_a_loop_that_adds_what_it_looked_at(name: str) -> None:
 
 
 @each_tied
+@pytest.mark.slow
 def test_a_natural_gradient_step_reaches_the_collapsed_bound(model_class: Any) -> None:
     regression = pep.PEPRegression(
         PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=NOISE, alpha=0.0

@@ -93,6 +93,7 @@ class TestBlocks:
             for one, other in zip(actual, exact.predict_f(XNEW, full_cov)):
                 assert_close(one, other)
 
+    @pytest.mark.slow
     def test_many_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then the loop over them is compiled; by default from more blocks on."""
         model = BLOCK_CASES["everything"].model()

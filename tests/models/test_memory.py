@@ -344,6 +344,7 @@ def test_gradients(create: Any) -> None:
     _check_gradients(model, (0.0, 0.5, 1.0))
 
 
+@pytest.mark.slow
 def test_gradients_where_nothing_has_moved() -> None:
     """There the residual covariances of the memory are zero."""
     before = _regression(BATCHES[0], FIRST, Z)

@@ -276,7 +276,7 @@ def test_highest_bound_first(num_outputs: int, rounds: int) -> None:
     targets = regression_problem(num_data=N, num_outputs=num_outputs).Y
     Z = _points(
         pep.selection.greedy_variational(
-            (X, targets), 6, kernel=kernel, noise_variance=NOISE, seed=0, rounds=rounds
+            (X, targets), 4, kernel=kernel, noise_variance=NOISE, seed=0, rounds=rounds
         )
     )
     reached = -np.inf
