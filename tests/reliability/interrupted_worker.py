@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -74,6 +75,8 @@ def interrupted_fit(output: str) -> None:
 
 
 def main(kind: str, argument: str, output: str = "") -> None:
+    # Where the campaign runs in the background of a shell, processes begin by ignoring interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if kind == "maximise":
         interrupted_maximise(argument)
     elif kind == "fit":
