@@ -172,6 +172,7 @@ def test_neighbours() -> None:
             PEPRegressor(neighbours=5, **{**SMALL, **other}).fit(X, y)
 
 
+@pytest.mark.slow
 def test_minibatches() -> None:
     X, y = table()
     fitted = PEPRegressor(batch_size=20, **SMALL).fit(X, y)
@@ -180,6 +181,7 @@ def test_minibatches() -> None:
     assert np.all(np.isfinite(fitted.predict(X)))
 
 
+@pytest.mark.slow
 def test_warm_start_goes_on() -> None:
     X, y = table()
     fitted = PEPRegressor(warm_start=True, num_inducing=6, random_state=0).fit(X, y)

@@ -16,6 +16,7 @@ def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(prior) <= float(proved) <= float(scaled)
 
 
+@pytest.mark.slow
 def test_regression() -> None:
     bounds = load_example("benchmarks/bounds.py")
     X = np.linspace(-2.0, 2.0, 30)[:, None]

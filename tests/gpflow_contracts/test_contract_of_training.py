@@ -101,6 +101,7 @@ def test_scipy_ends_where_it_does_without_compilation() -> None:
     "alpha",
     [0.5, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(1.0, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
     """Where inducing points are at all rows, whatever alpha: GPR, SGPR, FITC, VGP and ours."""
     X, Y = PROBLEM.data

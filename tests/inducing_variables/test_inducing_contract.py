@@ -113,7 +113,7 @@ def test_float32(create: Any, variable: Any) -> None:
 
 
 @pytest.mark.parametrize("create", [_pep, _sgpr, pytest.param(_svgp, marks=pytest.mark.slow)])
-@pytest.mark.near_copies
+@pytest.mark.slow
 def test_trained(create: Any) -> None:
     model = _create(create, _noisy_blurred)
     loss = model.training_loss

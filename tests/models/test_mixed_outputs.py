@@ -78,7 +78,7 @@ def test_gaussian_noise(case: str, alpha: float) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.0, 1.0])
-@pytest.mark.near_copies
+@pytest.mark.slow
 def test_gradients(alpha: float) -> None:
     model = pep.models.RPAPEP(
         likelihood=gpflow.likelihoods.Gaussian(NOISE), num_data=N, alpha=alpha, **_coregionalised()

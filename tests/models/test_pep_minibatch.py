@@ -79,6 +79,7 @@ def test_the_seed_decides() -> None:
     assert not np.allclose(losses(2, compile=False), first)
 
 
+@pytest.mark.slow
 def test_totals_are_those_of_the_parameters_after_an_epoch() -> None:
     """With stale totals the loss is another one; a refresh mends it."""
     model = _converged("probit", "alpha 0.5")

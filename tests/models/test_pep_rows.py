@@ -30,6 +30,7 @@ def test_rows_are_matched_in_the_order_of_their_copies() -> None:
     np.testing.assert_array_equal(match_rows(old, new), [3, 0, -1, 2, -1])
 
 
+@pytest.mark.slow
 def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
     model, expected = _model(slice(0, 12)), _model(slice(None))
     model.update_sites()

@@ -53,6 +53,7 @@ def test_training_after_set_trainable_leaves_alpha() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The sites did not converge")
+@pytest.mark.slow
 def test_updates_one_at_a_time_go_on_from_the_last() -> None:
     model = _model()
     records = [model.update_sites(max_sweeps=1) for _ in range(30)]
@@ -94,7 +95,7 @@ def test_fresh_sites_make_log_z_a_function_of_the_parameters() -> None:
         pytest.param("another loss", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.near_copies
+@pytest.mark.slow
 def test_minibatch_totals_follow_sites_that_something_else_replaced(disturb: str) -> None:
     model = _model()
     loss = model.minibatch_training_loss_closure(10, seed=0, refresh_every=10**6)

@@ -66,6 +66,7 @@ def log_exact(problem: RegressionProblem) -> float:
 
 @pytest.mark.parametrize("jitter", [1e-6, 1e-10])
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.near_copies("0-*", "1-*")
 def test_bounds_in_their_order(seed: int, jitter: float) -> None:
     """Titsias (2009), Titsias (2025), its blocks, one block, exact, upper bound."""
     gpflow.config.set_default_jitter(jitter)
@@ -86,6 +87,7 @@ def test_bounds_in_their_order(seed: int, jitter: float) -> None:
 
 @pytest.mark.parametrize("blocks", [None, TEN_BLOCKS], ids=["rows", "blocks"])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.near_copies("0-*")
 def test_log_z_grows_with_alpha(seed: int, blocks: Any | None) -> None:
     problem = random_problem(seed)
     values = [log_z(problem, alpha, blocks) for alpha in np.linspace(0.0, 1.0, 6)]

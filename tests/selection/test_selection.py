@@ -293,6 +293,7 @@ def test_bound_never_falls_among_few_candidates() -> None:
     assert np.all(np.diff(bounds) >= -1e-9)
 
 
+@pytest.mark.slow
 def test_hyperparameters_are_trained_between_rounds() -> None:
     kernel = gpflow.kernels.SquaredExponential(lengthscales=[2.0, 2.0])
     noise = gpflow.Parameter(0.5, transform=gpflow.utilities.positive())

@@ -255,6 +255,7 @@ def test_nothing_is_lost_if_the_first_evaluation_fails() -> None:
             assert_close(now, then)
 
 
+@pytest.mark.slow
 def test_one_optimizer_compiles_once() -> None:
     """The second run traces nothing, and other data in the variables give their own optimum."""
     problem = regression_problem(num_data=14)

@@ -36,6 +36,7 @@ def events(directory: Path) -> dict[str, dict[int, AnyNDArray]]:
     }
 
 
+@pytest.mark.slow
 def test_training_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = classifier()
     directory = str(tmp_path)

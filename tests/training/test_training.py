@@ -81,6 +81,7 @@ def test_loss_falls() -> None:
     assert record.best_step is None and not record.stopped_early
 
 
+@pytest.mark.slow
 def test_a_step_is_the_optimisers() -> None:
     """The same as GPflow's users write by hand, on the same batches."""
     model, by_hand = svgp(), svgp()
@@ -140,6 +141,7 @@ def test_natural_gradients_and_optimiser(create: Callable[[], Any], way: Any) ->
         assert_close(model.training_loss(data), -exact.elbo(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
     model, by_hand = arpep(), arpep()
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.3, 0.05])
