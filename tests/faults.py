@@ -43,8 +43,8 @@ FAULTS = [
     Fault(
         "point: a factor",
         "energies/point.py",
-        "- 2.0 * nu * m) / e",
-        "- nu * m) / e",
+        "alpha * s * tf.square(slope) / e",
+        "s * tf.square(slope) / e",
         POINT,
     ),
     Fault(

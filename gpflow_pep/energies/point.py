@@ -11,7 +11,16 @@ direction :math:`h_n` that the site of row n sees:
         - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{nl}
 
 with :math:`B = I + A \,\mathrm{diag}(\tau) Aᵀ`, :math:`b = A \nu`, and :math:`\ell_n` the tilted
-integral at the cavity. Nothing in it divides by :math:`\alpha` or by s.
+integral at the cavity. Nothing in it divides by :math:`\alpha` or by s. Where sites are precise,
+its quadratic terms are huge and cancel. As :math:`m = Aᵀ w` with the mean :math:`w = B^{-1} b` of
+q(v), their sum is
+
+.. math::
+
+    -\tfrac12 \sum_l |w_l|^2 + \sum_{nl} \frac{\alpha s (\nu - \tau m)^2}{2 e},
+
+which is what is computed. At :math:`\alpha = 0` the energy is then minus the divergence of q(v)
+from the prior, and the mean of the log likelihood.
 
 At a fixed point it is stationary in the sites, and in the marginals (m, s) too: the derivative of
 the second and third sum in the natural parameters of a marginal is 1 / alpha times the difference
@@ -25,7 +34,7 @@ with which the first sum has the derivative
 
 .. math::
 
-    \frac{\partial}{\partial A_{nl}} = \nu_{nl} w_l - \tau_{nl} (B_l^{-1} + w_l w_lᵀ) A_{nl} .
+    \frac{\partial}{\partial A_{nl}} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl} .
 
 With a scaled conditional (:mod:`gpflow_pep.inference.conditional`) the energy is stationary in the
 scales as well, or they are 1: they are held fixed too.
@@ -39,7 +48,7 @@ from check_shapes import check_shapes
 from .. import checks
 from ..covariances import Projection, evaluate
 from ..inference.conditional import conditional_scale
-from ..inference.posterior import Marginals, PosteriorFactor, Sites, cavity
+from ..inference.posterior import PosteriorFactor, cavity
 from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
 from ..ops import chunks
@@ -62,22 +71,23 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
     """
     q, (ell, delta1, delta2) = found.extra
     w = q.w
-    H = tf.matmul(q.W, q.W, transpose_a=True) + tf.matmul(w, w, transpose_b=True)
+    covariance = tf.matmul(q.W, q.W, transpose_a=True)
     power = problem.alpha[:, None]
     by_variance = 0.5 * (delta2 + power * tf.square(delta1))
     left = cavity(found.marginals, found.sites, power)
+    slope = found.sites.nu - found.sites.tau * found.marginals.m
     # A likelihood without parameters to train need not be asked again.
     trained = bool(getattr(problem.likelihood, "trainable_variables", ()))
 
     def of_chunk(piece: Any, W: tf.Tensor, *kept: tf.Tensor) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
-        X, (sites, delta1, by_variance, m, s, Y, alpha) = piece
+        X, (slope, tau, delta1, by_variance, m, s, Y, alpha) = piece
         A, D = Projection(*kept) if kept else problem.project(W, X)
         d, mean = tf.transpose(D), evaluate.mean(problem.mean_function, X)
         if problem.scaled:
-            d *= tf.stop_gradient(conditional_scale(d, sites.tau, alpha[:, None]))
-        nu, tau = (tf.transpose(part)[:, None, :] for part in sites)
-        by_A = tf.stop_gradient(nu * w - tau * tf.matmul(H, A))
+            d *= tf.stop_gradient(conditional_scale(d, tau, alpha[:, None]))
+        first, second = (tf.transpose(part)[:, None, :] for part in (slope, tau))
+        by_A = tf.stop_gradient(first * w - second * tf.matmul(covariance, A))
         change = tf.reduce_sum(by_A * A) + tf.reduce_sum(delta1 * mean + by_variance * d)
         if trained:
             moments = (tf.stop_gradient(m + mean), tf.stop_gradient(s + d))
@@ -86,7 +96,7 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
             )
         return change
 
-    rows = found.sites, delta1, by_variance, left.m, left.s, problem.Y, problem.alpha
+    rows = (slope, found.sites.tau, delta1, by_variance, left.m, left.s, problem.Y, problem.alpha)
     chunk_size, keep = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
         of_chunk,
@@ -95,13 +105,17 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         keep=keep,
         reduction=problem.reduction,
     )
-    terms = tf.reduce_sum(ell) + site_terms(found.marginals, found.sites, left.e, power)
+    terms = tf.reduce_sum(ell) + site_terms(
+        found.marginals.s, slope, found.sites.tau, left.e, power
+    )
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
-    value = prior_terms(q) + scale * (terms + _zero(change))
+    value = scale * (terms + _zero(change)) - 0.5 * tf.reduce_sum(tf.square(w)) - log_root(q)
     if problem.memory is None:
         return value
     (G, b), log_scale = problem.memory
-    return value + log_scale + _zero(tf.reduce_sum(w * b) - 0.5 * tf.reduce_sum(H * G))
+    of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
+    by_mean = tf.reduce_sum(w * (b - 0.5 * tf.matmul(G, w)))
+    return value + log_scale + by_mean - 0.5 * _zero(tf.reduce_sum(of_all * G))
 
 
 def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
@@ -146,28 +160,42 @@ def prior_terms(q: PosteriorFactor) -> tf.Tensor:
 
     :param q: q(v).
     """
-    logdets = q.half_logdet + tf.zeros_like(q.c[:, 0, 0])
-    return 0.5 * tf.reduce_sum(tf.square(q.c)) - tf.reduce_sum(logdets)
+    return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)
 
 
 @check_shapes(
-    "q.m: [N, L]",
-    "q.s: [N, L]",
-    "sites.nu: [N, L]",
-    "sites.tau: [N, L]",
+    "q.c: [L, M, 1]",
+    "q.half_logdet: [broadcast L]",
+    "return: []",
+)
+def log_root(q: PosteriorFactor) -> tf.Tensor:
+    r"""
+    Compute :math:`\sum_l \tfrac12 \log|B_l|`.
+
+    :param q: q(v).
+    """
+    return tf.reduce_sum(q.half_logdet + tf.zeros_like(q.c[:, 0, 0]))
+
+
+@check_shapes(
+    "s: [N, L]",
+    "slope: [N, L]",
+    "tau: [N, L]",
     "e: [N, L]",
     "alpha: [broadcast N, 1]",
     "return: []",
 )
-def site_terms(q: Marginals, sites: Sites, e: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-    """
-    Compute the third sum of the energy, see this module.
+def site_terms(
+    s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
+    r"""
+    Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
+    - \log(1 - \alpha \tau s) / \alpha]`.
 
-    :param q: Moments of h under q.
-    :param sites: The sites in q.
+    :param s: Variances of h under q.
+    :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
+    :param tau: The precisions of sites.
     :param e: Of their cavities, positive.
     :param alpha: The power of each row.
     """
-    (m, s), (nu, tau) = q, sites
-    quadratic = (alpha * tf.square(nu) * s + tau * tf.square(m) - 2.0 * nu * m) / e
-    return 0.5 * tf.reduce_sum(quadratic - log1p_ratio(-tau * s, alpha))
+    return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_ratio(-tau * s, alpha))

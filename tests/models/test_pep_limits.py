@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pep_reference
 import pytest
+import scipy.stats
 import tensorflow as tf
 from helpers import assert_close, golden_problem, gradients
 from pep_cases import ALPHAS, CASES, TIGHT, N, compiled, plain_probit_link
@@ -87,6 +88,24 @@ def test_gaussian_likelihood_is_regression(power: str) -> None:
         regression.predict_f(case.problem.Xnew, full_cov=True),
     ):
         assert_close(actual, expected)
+
+
+def test_log_z_does_not_lose_its_digits_to_precise_sites() -> None:
+    """Rows that know nothing of each other: log Z is that of each, where sites say 1e18 times what
+    the prior does, and the paper's terms are 1e18 times their sum."""
+    variance, noise = 2.0**40, 1e-6  # its root is a float, so that Kuu loses nothing
+    X = np.linspace(0.0, 1e6, 7)[:, None]
+    Y = 1e6 * np.sin(X)
+    model = pep.models.PEP(
+        (X, Y),
+        gpflow.kernels.SquaredExponential(variance=variance),
+        gpflow.likelihoods.Gaussian(variance=noise, variance_lower_bound=0.1 * noise),
+        X,
+    )
+    expected = np.sum(scipy.stats.norm.logpdf(Y, scale=np.sqrt(variance + noise)))
+    for alpha in (0.0, 1e-6, 0.3, 0.5):
+        model.alpha.assign(alpha)
+        assert_close(model.pep_log_marginal_likelihood(), expected)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, pytest.param(1.0, marks=pytest.mark.slow)])
