@@ -48,7 +48,7 @@ from check_shapes import check_shapes
 from .. import checks
 from ..covariances import Projection, evaluate
 from ..inference.conditional import conditional_scale
-from ..inference.posterior import PosteriorFactor, cavity
+from ..inference.posterior import PosteriorFactor, cavity, log_root, terms_of_mean
 from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
 from ..ops import chunks
@@ -109,13 +109,16 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         found.marginals.s, slope, found.sites.tau, left.e, power
     )
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
-    value = scale * (terms + _zero(change)) - 0.5 * tf.reduce_sum(tf.square(w)) - log_root(q)
+    known = [] if problem.memory is None else [problem.memory.natural]
+    value = scale * (terms + _zero(change)) + terms_of_mean(w, known) - log_root(q)
     if problem.memory is None:
         return value
-    (G, b), log_scale = problem.memory
     of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
-    by_mean = tf.reduce_sum(w * (b - 0.5 * tf.matmul(G, w)))
-    return value + log_scale + by_mean - 0.5 * _zero(tf.reduce_sum(of_all * G))
+    return (
+        value
+        + problem.memory.log_scale
+        - 0.5 * _zero(tf.reduce_sum(of_all * problem.memory.natural.G))
+    )
 
 
 def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
@@ -161,20 +164,6 @@ def prior_terms(q: PosteriorFactor) -> tf.Tensor:
     :param q: q(v).
     """
     return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)
-
-
-@check_shapes(
-    "q.c: [L, M, 1]",
-    "q.half_logdet: [broadcast L]",
-    "return: []",
-)
-def log_root(q: PosteriorFactor) -> tf.Tensor:
-    r"""
-    Compute :math:`\sum_l \tfrac12 \log|B_l|`.
-
-    :param q: q(v).
-    """
-    return tf.reduce_sum(q.half_logdet + tf.zeros_like(q.c[:, 0, 0]))
 
 
 @check_shapes(

@@ -36,7 +36,7 @@ import tensorflow as tf
 from gpflow.likelihoods import MultiClass, Softmax
 
 from ..ops import chunks
-from ..ops.linalg import gram, lower_matmul
+from ..ops.linalg import gram, lower_matmul, on_columns
 from .posterior import PosteriorFactor
 
 #: Likelihoods that stay the same when all latent functions move together.
@@ -103,7 +103,7 @@ def on_rows(problem: Any, w: tf.Tensor) -> tf.Tensor:
     def of_chunk(piece: Any) -> tf.Tensor:
         (X, _), kept = piece
         A = problem.project(problem.W, X, kept).A
-        return tf.transpose(tf.matmul(A, w, transpose_a=True)[..., 0])
+        return tf.transpose(on_columns(A, w))
 
     return chunks.map_over_chunks(of_chunk, problem.pieces(()))
 
@@ -154,7 +154,7 @@ def _iterated(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFact
 
     def times(v: tf.Tensor) -> tf.Tensor:
         def term(A: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-            change = tf.transpose(tf.matmul(A, v, transpose_a=True)[..., 0])
+            change = tf.transpose(on_columns(A, v))
             return _project(A, Curvature(t).times(change))
 
         return v + _sum(problem, term, curvature.t)

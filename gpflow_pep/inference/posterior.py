@@ -12,12 +12,13 @@ All sites together add :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A
 parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with :math:`B = I + G`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..ops.linalg import factorise, lower_matmul
+from ..ops.linalg import factorise, identity_like, lower_matmul, on_columns
 
 
 class Sites(NamedTuple):
@@ -114,9 +115,37 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     :param natural: What all rows add to the prior.
     """
     G, b = natural
-    R, W = factorise(G + tf.eye(tf.shape(G)[-1], dtype=G.dtype))
+    R, W = factorise(G + identity_like(G))
     logs = tf.math.log(tf.linalg.diag_part(R))
     return PosteriorFactor(W, lower_matmul(W, b), tf.reduce_sum(logs, axis=-1))
+
+
+@check_shapes(
+    "q.c: [L, M, 1]",
+    "q.half_logdet: [broadcast L]",
+    "return: []",
+)
+def log_root(q: PosteriorFactor) -> tf.Tensor:
+    r"""
+    Compute :math:`\sum_l \tfrac12 \log|B_l|`.
+
+    :param q: q(v).
+    """
+    return tf.reduce_sum(q.half_logdet + tf.zeros_like(q.c[:, 0, 0]))
+
+
+def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
+    r"""
+    Compute :math:`\sum_l -\tfrac12 |w_l|^2`, what the mean of v has in the energy, [].
+
+    :param w: The mean, [L, M, 1].
+    :param known: What is known of v beside the rows, each of which adds
+        :math:`bᵀ w - \tfrac12 wᵀ G w`.
+    """
+    total = -0.5 * tf.reduce_sum(tf.square(w))
+    for G, b in known:
+        total += tf.reduce_sum(w * (b - 0.5 * tf.matmul(G, w)))
+    return total
 
 
 @check_shapes(
@@ -133,7 +162,7 @@ def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
     :param A: The rows projected on the whitened inducing variables.
     :param q: q(v).
     """
-    m = tf.matmul(A, q.w, transpose_a=True)[..., 0]
+    m = on_columns(A, q.w)
     s = tf.reduce_sum(tf.square(lower_matmul(q.W, A)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
 

@@ -19,6 +19,7 @@ from gpflow.posteriors import (
 
 from .. import checks
 from ..covariances import well_conditioned
+from ..ops.linalg import on_columns
 from .posterior import Marginals, Natural, posterior_factor
 
 
@@ -87,7 +88,7 @@ def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
     :param q: q(v).
     :param A: The rows, projected on the whitened inducing variables.
     """
-    m = tf.matmul(A, tf.transpose(q.q_mu)[:, :, None], transpose_a=True)[..., 0]
+    m = on_columns(A, tf.transpose(q.q_mu)[:, :, None])
     s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
 

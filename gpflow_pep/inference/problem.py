@@ -3,6 +3,7 @@ r"""Power EP with a site for each row: the problem, one sweep over its rows, and
 Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpflow.mean_functions import MeanFunction
 
 from .. import tilted
 from ..covariances import Projection, evaluate, project
+from ..covariances.evaluate import by_latent
 from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
@@ -22,7 +24,7 @@ from . import coupling
 from .conditional import conditional_scale, scale_terms
 from .coupling import Curvature, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
-from .memory import MemoryTerms, and_memory
+from .memory import MemoryTerms
 from .posterior import (
     Cavity,
     Marginals,
@@ -30,9 +32,11 @@ from .posterior import (
     PosteriorFactor,
     Sites,
     cavity,
+    log_root,
     marginals,
     posterior_factor,
     scaled_error,
+    terms_of_mean,
 )
 from .record import Evaluation, FixedPoint, Goal
 
@@ -133,6 +137,28 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
     return Natural(*map(tf.stop_gradient, sums))
 
 
+class RowPrior(NamedTuple):
+    """Moments of f at rows under the prior, [N, L]."""
+
+    mean: tf.Tensor
+
+    variance: tf.Tensor
+
+
+def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
+    """
+    Compute the prior's moments of f at the rows.
+
+    :param problem: The rows.
+    :param sites: Some sites of them.
+    """
+    zeros = tf.zeros_like(sites.nu)
+    variance = by_latent(evaluate.variance(problem.kernel, problem.X), 2)
+    return RowPrior(
+        zeros + evaluate.mean(problem.mean_function, problem.X), zeros + tf.transpose(variance)
+    )
+
+
 class AtFixedPoint(NamedTuple):
     """What the last sweep has found beside the marginals."""
 
@@ -160,7 +186,7 @@ class _Matched(NamedTuple):
 
 
 def match_moments(
-    problem: SiteProblem, projection: Projection, q: Marginals, mean: tf.Tensor, sites: Sites
+    problem: SiteProblem, projection: Projection, q: Marginals, prior: RowPrior, sites: Sites
 ) -> _Matched:
     r"""
     Compute the sites that match the tilted moments,
@@ -173,14 +199,13 @@ def match_moments(
     :param problem: The rows.
     :param projection: Of the rows.
     :param q: Moments of h under q.
-    :param mean: The mean function at the rows, [N, L].
+    :param prior: Of the rows.
     :param sites: The sites in q.
     """
     power = problem.alpha[:, None]
     left = cavity(q, sites, power)
     d = tf.transpose(projection.D)
-    prior = tf.transpose(tf.reduce_sum(tf.square(projection.A), axis=-2)) + d
-    proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior)
+    proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior.variance)
     v = conditional_scale(d, sites.tau, power) if problem.scaled else None
     residual = d if v is None else v * d
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
@@ -188,7 +213,7 @@ def match_moments(
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
     moments = tilted.tilted_derivatives(
-        problem.likelihood, problem.X, m + mean, s + residual, problem.Y, problem.alpha
+        problem.likelihood, problem.X, m + prior.mean, s + residual, problem.Y, problem.alpha
     )
     if v is not None:
         moments = moments._replace(ell=moments.ell + scale_terms(v))
@@ -204,7 +229,7 @@ def match_moments(
 
 def sweep(
     problem: SiteProblem,
-    mean: tf.Tensor,
+    prior: RowPrior,
     sites: Sites,
     others: Natural | None = None,
     *,
@@ -217,7 +242,7 @@ def sweep(
     a scaled conditional the tighter one.
 
     :param problem: The rows.
-    :param mean: The mean function there, [N, L].
+    :param prior: Of the rows.
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param coupled: See :mod:`gpflow_pep.inference.coupling`.
@@ -225,22 +250,23 @@ def sweep(
     natural = natural_sums(problem, sites)
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
-    natural = and_memory(natural, problem.memory)
-    if others is not None:
-        natural = tf.nest.map_structure(tf.add, natural, others)
+    known = [] if problem.memory is None else [problem.memory.natural]
+    known += [] if others is None else [others]
+    for one in known:
+        natural = tf.nest.map_structure(tf.add, natural, one)
     q = posterior_factor(natural)
 
     def of_chunk(piece: Any) -> tuple[Sites, Marginals, _Matched]:
-        (X, (mean, Y, alpha, sites)), kept = piece
+        (X, (prior, Y, alpha, sites)), kept = piece
         projection = problem.project(problem.W, X, kept)
         moments = marginals(projection.A, q)
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         some = problem._replace(X=X, Y=Y, alpha=alpha)
-        matched = match_moments(some, projection, moments, mean, sites)
+        matched = match_moments(some, projection, moments, prior, sites)
         return sites, moments, matched
 
-    rows = mean, problem.Y, problem.alpha, sites
+    rows = prior, problem.Y, problem.alpha, sites
     own, moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
     target, limited = matched.sites, matched.limited
@@ -254,7 +280,7 @@ def sweep(
         limited,
         scaled_error(own, matched.sites, moments),
         proper,
-        _merit(problem, q, own, moments, matched.tilted.ell),
+        _merit(problem, matched.tilted.ell, own.tau * moments.s, q, known),
         AtFixedPoint(q, matched.tilted),
     )
 
@@ -275,14 +301,17 @@ def _coupled_target(
 
 
 def _merit(
-    problem: SiteProblem, q: PosteriorFactor, sites: Sites, moments: Marginals, ell: tf.Tensor
+    problem: SiteProblem,
+    ell: tf.Tensor,
+    tau_s: tf.Tensor,
+    q: PosteriorFactor,
+    known: Sequence[Natural],
 ) -> tf.Tensor:
-    """Compute the energy where no step should make it smaller, else 0."""
-    (nu, tau), (m, s) = sites, moments
-    rows = tf.reduce_sum(ell) + tf.reduce_sum(0.5 * tau * (tf.square(m) + s) - nu * m)
+    """Compute the energy where no step should make it smaller, at power 0, else 0."""
+    rows = tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s)
     parts = problem.reduction.total([rows, tf.reduce_sum(problem.alpha)])
     rows, alpha = map(tf.stop_gradient, parts)
-    energy = rows + tf.reduce_sum(0.5 * tf.reduce_sum(tf.square(q.c), [1, 2]) - q.half_logdet)
+    energy = rows + terms_of_mean(q.w, known) - log_root(q)
     return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
 
 
@@ -315,8 +344,7 @@ def infer(
     :param others: What other rows add to q, whose sites stay as they are.
     """
     problem = problem.keep_projections()
-    zeros = tf.zeros_like(initial.nu)
-    mean = zeros + evaluate.mean(problem.mean_function, problem.X)
+    zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
     alone = others is None and problem.memory is None
     coupled = alone and isinstance(problem.likelihood, coupling.WITHOUT_LEVEL)
@@ -329,7 +357,7 @@ def infer(
 
     def of_sites(sites: Sites, ease: tf.Tensor) -> Evaluation:
         easier = problem._replace(alpha=tf.maximum(problem.alpha, ease))
-        return sweep(easier, mean, sites, others, coupled=coupled)
+        return sweep(easier, prior, sites, others, coupled=coupled)
 
     found = run_to_fixed_point(
         of_sites,

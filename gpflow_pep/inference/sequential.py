@@ -17,10 +17,10 @@ after another; :mod:`gpflow_pep.inference.fixed_point` is what trains.
 import numpy as np
 import tensorflow as tf
 
-from ..covariances import Projection, evaluate
+from ..covariances import Projection
 from .memory import and_memory
 from .posterior import Marginals, Natural, Sites, posterior_factor
-from .problem import SiteProblem, match_moments, sites_of_rows, sweep
+from .problem import SiteProblem, match_moments, row_prior, sites_of_rows, sweep
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
 
@@ -58,8 +58,7 @@ def sequential_pass(
         s = tf.matmul(row.A, Va, transpose_a=True)[..., 0]
         moments = Marginals(tf.transpose(m), tf.transpose(s))
         own = Sites(*(tf.gather(part, [n]) for part in sites))
-        mean = evaluate.mean(one.mean_function, one.X) + tf.zeros_like(own.nu)
-        matched = match_moments(one, row, moments, mean, own)
+        matched = match_moments(one, row, moments, row_prior(one, own), own)
         d_nu, d_tau = (damping * (new - old) for new, old in zip(matched.sites, own, strict=True))
         shrink = 1.0 + d_tau * moments.s
         proper = matched.proper[0] & tf.reduce_all(shrink > 0.0)
@@ -110,8 +109,8 @@ def infer_sequentially(
     """
     projection = problem.project(problem.W, problem.X)
     problem = problem._replace(kept=projection)
-    mean = tf.zeros_like(initial.nu) + evaluate.mean(problem.mean_function, problem.X)
-    before = sweep(problem, mean, initial)
+    prior = row_prior(problem, initial)
+    before = sweep(problem, prior, initial)
     start = Sites(*(tf.where(before.proper, part, tf.zeros_like(part)) for part in initial))
     infinity = tf.constant(np.inf, start.nu.dtype)
 
@@ -119,7 +118,7 @@ def infer_sequentially(
         passes: tf.Tensor, refused: tf.Tensor, error: tf.Tensor, sites: Sites, _: Evaluation
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Sites, Evaluation]:
         sites, more = sequential_pass(problem, projection, sites, damping)
-        evaluation = sweep(problem, mean, sites)
+        evaluation = sweep(problem, prior, sites)
         # Beside an improper cavity there is no target to be near to.
         error = tf.where(evaluation.proper, tf.reduce_max(tf.abs(evaluation.error)), infinity)
         return passes + 1, refused + more, error, sites, evaluation

@@ -138,6 +138,8 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     first = total - (count - 1) * chunk_size
 
     def take(k: Any) -> Tensors:
+        if isinstance(count, int) and count == 1:
+            return rows if columns is None else (rows, columns)
         # Chunk 0 takes the remainder. The others have a size that the compiler knows, for XLA.
         is_first = isinstance(k, int) and k == 0
         start, size = (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)

@@ -90,15 +90,33 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        blocks = [tf.matmul(W[:, a:b, :b], B[:, :b]) for a, b in _row_blocks(_num_rows(W))]
-
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             by_W, by_B = _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
             return _sum_like(by_W, W), _sum_like(by_B, B)
 
-        return tf.concat(blocks, axis=-2), gradient
+        blocks = _row_blocks(_num_rows(W))
+        if len(blocks) == 1:
+            return tf.matmul(W, B), gradient
+        products = [tf.matmul(W[:, start:stop, :stop], B[:, :stop]) for start, stop in blocks]
+        return tf.concat(products, axis=-2), gradient
 
     return product(W, B)
+
+
+@check_shapes(
+    "A: [broadcast L, M, N]",
+    "w: [broadcast L, M, 1]",
+    "return: [L, N]",
+)
+def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+    """
+    Compute :math:`Aᵀ w`.
+
+    :param A: Any matrices; one, or one for each latent function.
+    :param w: A vector for each.
+    """
+    # TensorFlow transposes A itself on its way to a product that says so.
+    return tf.matmul(w[:, None, :, 0], A)[:, 0, :]
 
 
 @check_shapes(
@@ -116,9 +134,13 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def product(A: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        lower = _lower_of_product(A * weights[:, None, :], A)
-        full = lower + tf.linalg.matrix_transpose(lower)
-        full = tf.linalg.set_diag(full, tf.linalg.diag_part(lower))
+        left = A * weights[:, None, :]
+        if len(_row_blocks(_num_rows(A))) > 1:
+            lower = _lower_of_product(left, A)
+            full = lower + tf.linalg.matrix_transpose(lower)
+            full = tf.linalg.set_diag(full, tf.linalg.diag_part(lower))
+        else:  # symmetric but for rounding
+            full = tf.matmul(left, A, transpose_b=True)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # One product instead of the two that automatic differentiation would need.
@@ -186,6 +208,15 @@ def row_products(A: tf.Tensor) -> tf.Tensor:
         return tf.matmul(A, A, transpose_b=True), gradient
 
     return product(A)
+
+
+def identity_like(K: tf.Tensor) -> tf.Tensor:
+    """
+    Make an identity matrix, a constant of the graph where its size is known.
+
+    :param K: [..., M, M].
+    """
+    return tf.eye(K.shape[-1] or tf.shape(K)[-1], dtype=K.dtype)
 
 
 @check_shapes(
@@ -283,6 +314,5 @@ def factorise(K: tf.Tensor) -> Factor:
         :class:`~gpflow_pep.covariances.WellConditioned` inducing variables, which is made so.
     """
     L = tf.linalg.cholesky(K)
-    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
-    W = tf.linalg.triangular_solve(L, tf.broadcast_to(eye, tf.shape(K)))
+    W = tf.linalg.triangular_solve(L, identity_like(K) + tf.zeros_like(K))
     return Factor(L, W)

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.special
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Bernoulli
 from gpflow.likelihoods.utils import inv_probit
 
@@ -35,7 +36,9 @@ _NUM_NODES = 48
 _NARROW = 0.7
 #: With one bump for all rows: where it is computed, the standard deviation below which these places
 #: are too far apart, and the nodes that are used then. Errors are below 3e-10 in all.
-_NUM_PLACES, _NARROW_BESIDE_PLACES, _NUM_HERMITE = 96, 0.2, 12
+_NUM_PLACES, _NARROW_BESIDE_PLACES, _NUM_HERMITE = 80, 0.2, 12
+#: Means beyond this are taken to be there: no place is near.
+_FARTHEST = 1e15
 #: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of its height.
 _BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
 
@@ -96,26 +99,35 @@ def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf
     dtype = mean.dtype
     low = g(tf.zeros([1, 1], dtype))
     b = g(tf.constant(2.0, dtype, [1, 1])) - low
-    start = float(scipy.special.ndtri(_SQUEEZE)) - _BELOW_FLOOR
-    places = np.linspace(start, _ABOVE_ZERO, _NUM_PLACES)
-    erfc = tf.constant(scipy.special.erfc(places * -np.sqrt(0.5))[:, None], dtype)  # 2 Phi
-    bump = (g(erfc) - (low + 0.5 * b * erfc)) * (places[1] - places[0])
-    narrow = tf.stop_gradient(variance) < _NARROW_BESIDE_PLACES**2
+    by_both_ends = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))
+    bent = alpha < 1.0  # else that is all
+    narrow = bent & (tf.stop_gradient(variance) < _NARROW_BESIDE_PLACES**2)
     wide = tf.where(narrow, tf.ones_like(variance), variance)
-    by_places = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))
-    by_places += _sum_over_places(tf.constant(places[:, None], dtype), bump, mean, wide)
+    start = float(scipy.special.ndtri(_SQUEEZE)) - _BELOW_FLOOR
+    places = np.linspace(start, _ABOVE_ZERO, _NUM_PLACES)[:, None]
+    erfc = tf.constant(scipy.special.erfc(places * -np.sqrt(0.5)), dtype)  # 2 Phi
+    bump = (g(erfc) - (low + 0.5 * b * erfc)) * (places[1] - places[0])
+    by_places = by_both_ends + _sum_over_places(places, bump, mean, wide, tf.reduce_any(bent))
 
     nodes, own_weights = np.polynomial.hermite_e.hermegauss(_NUM_HERMITE)
     own_weights = tf.constant((own_weights / np.sum(own_weights))[:, None, None], dtype)
     deviation = tf.sqrt(tf.where(narrow, variance, tf.zeros_like(variance)))
     offset = tf.stop_gradient(deviation * tf.constant(nodes[:, None, None], dtype))
-    values = g(tf.math.erfc((tf.stop_gradient(mean) + offset) * -np.sqrt(0.5)))
-    at_nodes = _sum(own_weights * values, offset, mean, variance)
+    weighted = tf.cond(
+        tf.reduce_any(narrow),
+        lambda: own_weights * g(tf.math.erfc((tf.stop_gradient(mean) + offset) * -np.sqrt(0.5))),
+        lambda: tf.zeros_like(offset),
+    )
+    at_nodes = _sum(weighted, offset, mean, variance)
     return log1p_ratio(tf.where(narrow, at_nodes, by_places), alpha)
 
 
 def _sum_over_places(
-    places: tf.Tensor, values: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
+    places: AnyNDArray,
+    values: tf.Tensor,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    needed: tf.Tensor,
 ) -> tf.Tensor:
     """
     Sum values at places that all rows share under the Gaussian of each row: a matrix product.
@@ -124,28 +136,58 @@ def _sum_over_places(
     :param values: At the places, [Q, 1]; constants.
     :param mean: m [N, L].
     :param variance: v [N, L].
+    :param needed: Whether they are not all 0.
     """
     m, v = (tf.reshape(tf.stop_gradient(part), [-1, 1]) for part in (mean, variance))
-    offset = tf.transpose(places) - m
-    density = tf.math.rsqrt(2.0 * np.pi * v) * tf.exp(offset * (offset * (-0.5 / v)))
+    m = tf.clip_by_value(m, -_FARTHEST, _FARTHEST)  # its square is finite
+    x = tf.constant(places, m.dtype)
+
+    def density() -> tf.Tensor:
+        """Of each row at the places, [NL, Q]: a matrix product makes the squares of differences."""
+        of_rows = [-0.5 / v, m / v, -0.5 * (tf.square(m) / v + tf.math.log(2.0 * np.pi * v))]
+        of_places = np.concatenate([places**2, places, np.ones_like(places)], axis=1).T
+        return tf.exp(tf.matmul(tf.concat(of_rows, axis=1), tf.constant(of_places, m.dtype)))
 
     @tf.custom_gradient
     def sums(
         values: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
     ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[Any, ...]]]":
         def gradient(upstream: tf.Tensor) -> "tuple[Any, ...]":
-            powers = tf.concat([values, values * places, values * tf.square(places)], axis=1)
-            zeroth, first, second = tf.split(sums(powers, mean, variance), 3, axis=1)
-            by_mean = (first - mean * zeroth) / variance
-            square = second - mean * (2.0 * first - mean * zeroth)
-            by_variance = 0.5 * (square / variance - zeroth) / variance
+            by_mean, by_variance = slopes(three(values, mean, variance), mean, variance)
             by_both = (tf.reduce_sum(upstream * by, 1, True) for by in (by_mean, by_variance))
             return None, *by_both
 
-        return tf.matmul(density, values), gradient
+        nothing = tf.zeros_like(m * values[:1])
+        return tf.cond(needed, lambda: tf.matmul(density(), values), lambda: nothing), gradient
 
-    columns = (tf.reshape(part, [-1, 1]) for part in (mean, variance))
-    return tf.reshape(sums(tf.stop_gradient(values), *columns), tf.shape(mean))
+    def three(values: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
+        """With the powers 0, 1 and 2 of the places."""
+        powers = tf.concat([values, values * x, values * tf.square(x)], axis=1)
+        return tf.split(sums(powers, mean, variance), 3, axis=1)
+
+    def slopes(
+        moments: list[tf.Tensor], mean: tf.Tensor, variance: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        zeroth, first, second = moments
+        by_mean = (first - mean * zeroth) / variance
+        square = second - mean * (2.0 * first - mean * zeroth)
+        return by_mean, 0.5 * (square / variance - zeroth) / variance
+
+    shape = tf.shape(mean)
+    mean, variance = (tf.reshape(part, [-1, 1]) for part in (mean, variance))
+    moments = three(tf.stop_gradient(values), mean, variance)
+
+    @tf.custom_gradient
+    def zeroth(
+        mean: tf.Tensor, variance: tf.Tensor
+    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[Any, ...]]]":
+        # The product that gives the value has given the derivatives too.
+        def gradient(upstream: tf.Tensor) -> "tuple[Any, ...]":
+            return tuple(upstream * by for by in slopes(moments, mean, variance))
+
+        return tf.identity(moments[0]), gradient
+
+    return tf.reshape(zeroth(mean, variance), shape)
 
 
 @check_shapes(
