@@ -155,7 +155,8 @@ def by_latent(covariances: tf.Tensor, rank: int) -> tf.Tensor:
     :param covariances: With or without that axis.
     :param rank: How many axes there are with it.
     """
-    return covariances[None] if covariances.shape.rank < rank else covariances
+    # A new axis by indexing would be a copy on the way back.
+    return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
 
 
 @check_shapes(

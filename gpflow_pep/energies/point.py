@@ -40,6 +40,7 @@ With a scaled conditional (:mod:`gpflow_pep.inference.conditional`) the energy i
 scales as well, or they are 1: they are held fixed too.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -47,11 +48,13 @@ from check_shapes import check_shapes
 
 from .. import checks
 from ..covariances import Projection, evaluate
+from ..covariances.evaluate import by_latent
 from ..inference.conditional import conditional_scale
 from ..inference.posterior import PosteriorFactor, cavity, log_root, terms_of_mean
 from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
 from ..ops import chunks
+from ..ops.linalg import sum_like
 from ..ops.power import log1p_ratio
 from ..tilted import log_power_expectation
 
@@ -83,14 +86,16 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         """Compute something that has the derivatives of what the rows contribute."""
         X, (slope, tau, delta1, by_variance, m, s, Y, alpha) = piece
         A, D = Projection(*kept) if kept else problem.project(W, X)
-        d, mean = tf.transpose(D), evaluate.mean(problem.mean_function, X)
+        d, mean = tf.stop_gradient(tf.transpose(D)), evaluate.mean(problem.mean_function, X)
+        prior = tf.transpose(by_latent(evaluate.variance(problem.kernel, X), 2))
+        by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         if problem.scaled:
-            d *= tf.stop_gradient(conditional_scale(d, tau, alpha[:, None]))
-        first, second = (tf.transpose(part)[:, None, :] for part in (slope, tau))
-        by_A = tf.stop_gradient(first * w - second * tf.matmul(covariance, A))
-        change = tf.reduce_sum(by_A * A) + tf.reduce_sum(delta1 * mean + by_variance * d)
+            v = conditional_scale(d, tau, alpha[:, None])
+            d, by_d = v * d, v * by_d
+        change = tf.reduce_sum(delta1 * mean + by_d * prior)
+        change += _by_projection(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
         if trained:
-            moments = (tf.stop_gradient(m + mean), tf.stop_gradient(s + d))
+            moments = (tf.stop_gradient(m + mean), s + d)
             change += tf.reduce_sum(
                 log_power_expectation(problem.likelihood, X, *moments, Y, alpha)
             )
@@ -119,6 +124,37 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         + problem.memory.log_scale
         - 0.5 * _zero(tf.reduce_sum(of_all * problem.memory.natural.G))
     )
+
+
+def _by_projection(
+    A: tf.Tensor,
+    covariance: tf.Tensor,
+    w: tf.Tensor,
+    slope: tf.Tensor,
+    tau: tf.Tensor,
+    by_d: tf.Tensor,
+) -> tf.Tensor:
+    r"""
+    0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2` among them.
+
+    :param A: The rows projected, [K, M, N].
+    :param covariance: Of v, [broadcast L, M, M].
+    :param w: The mean of v, [L, M, 1].
+    :param slope: :math:`\nu - \tau m`, [L, N]; constant, as are the others.
+    :param tau: [L, N].
+    :param by_d: Derivatives in the residual variances, [L, N].
+    """
+
+    @tf.custom_gradient
+    def nothing(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            first, second, third = (upstream * part[:, None, :] for part in (slope, tau, by_d))
+            by_A = first * w - second * tf.matmul(covariance, A) - (2.0 * third) * A
+            return sum_like(by_A, A)
+
+        return tf.zeros([], A.dtype), gradient
+
+    return nothing(A)
 
 
 def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:

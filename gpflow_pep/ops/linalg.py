@@ -66,8 +66,13 @@ def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return tf.concat(blocks, axis=-2)
 
 
-def _sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
-    """Add up what reaches a matrix that all latent functions share."""
+def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
+    """
+    Add up what reaches a matrix that all latent functions may share.
+
+    :param gradient: [L, M, N], for each latent function.
+    :param shared: [broadcast L, M, N], the matrix.
+    """
     if shared.shape[0] == gradient.shape[0]:
         return gradient
     return tf.reduce_sum(gradient, axis=0, keepdims=True)
@@ -92,7 +97,7 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             by_W, by_B = _lower_of_product(upstream, B), _adjoint_lower_matmul(W, upstream)
-            return _sum_like(by_W, W), _sum_like(by_B, B)
+            return sum_like(by_W, W), sum_like(by_B, B)
 
         blocks = _row_blocks(_num_rows(W))
         if len(blocks) == 1:
@@ -126,7 +131,7 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute the symmetric products :math:`A \,\mathrm{diag}(w) Aᵀ`.
+    Compute the products :math:`A \,\mathrm{diag}(w) Aᵀ`, symmetric but for rounding.
 
     :param A: Any matrices; one, or one for each latent function.
     :param weights: w, of either sign: one number, or one for each column.
@@ -139,14 +144,14 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
             lower = _lower_of_product(left, A)
             full = lower + tf.linalg.matrix_transpose(lower)
             full = tf.linalg.set_diag(full, tf.linalg.diag_part(lower))
-        else:  # symmetric but for rounding
+        else:
             full = tf.matmul(left, A, transpose_b=True)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # One product instead of the two that automatic differentiation would need.
             HA = tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), A)
             by_weights = 0.5 * tf.reduce_sum(A * HA, axis=-2)
-            return _sum_like(HA * weights[:, None, :], A), _sum_like(by_weights, weights)
+            return sum_like(HA * weights[:, None, :], A), sum_like(by_weights, weights)
 
         return full, gradient
 
