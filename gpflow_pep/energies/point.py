@@ -72,7 +72,7 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         rows have sites in q too, these stand for a part of all.
     :param scale: How many rows each of these stands for.
     """
-    q, (ell, delta1, delta2) = found.extra
+    q, (ell, delta1, delta2) = found.extra.q, found.extra.tilted
     w = q.w
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
     power = problem.alpha[:, None]

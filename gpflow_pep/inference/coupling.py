@@ -36,7 +36,7 @@ import tensorflow as tf
 from gpflow.likelihoods import MultiClass, Softmax
 
 from ..ops import chunks
-from ..ops.linalg import gram, lower_matmul, on_columns
+from ..ops.linalg import gram, identity_like, lower_matmul, on_columns
 from .posterior import PosteriorFactor
 
 #: Likelihoods that stay the same when all latent functions move together.
@@ -47,6 +47,8 @@ WITHOUT_LEVEL = (MultiClass, Softmax)
 MOST_FACTORISED = 1500
 #: Where these stop: less accurate steps were measured to cycle at long lengthscales.
 _CG_TOLERANCE, _CG_ITERATIONS = 1e-5, 200
+#: A factor is used again as long as the curvature has changed by less than this part of it.
+_CLOSE = 0.1
 #: No mean moves by more of its standard deviations in one step: 1 took up to 80% more sweeps, 10
 #: no fewer.
 _TRUST = 3.0
@@ -77,7 +79,39 @@ class Curvature(NamedTuple):
         return tx - self.t * (tf.reduce_sum(tx, axis=1, keepdims=True) / self.total)
 
 
-def mean_step(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:
+class Factor(NamedTuple):
+    """What the steps of the means are solved by, for one curvature."""
+
+    t: tf.Tensor
+    """[N, L], the curvature."""
+
+    cholesky: tf.Tensor
+    """[1, M L, M L], of the matrix."""
+
+    @classmethod
+    def none_of(cls, problem: Any, zeros: tf.Tensor) -> "Factor":
+        """Make one that is near to no curvature, of a problem whose sites are [N, L]."""
+        size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
+        return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
+
+    def or_new(self, problem: Any, curvature: Curvature) -> "Factor":
+        """Take this one as long as its curvature is close: that changes the path, not its end."""
+        parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
+        change, size = map(tf.stop_gradient, problem.reduction.total(parts))
+        return tf.cond(
+            change < _CLOSE * size,
+            lambda: self,
+            lambda: Factor(curvature.t, tf.linalg.cholesky(_matrix(problem, curvature.t))),
+        )
+
+
+def mean_step(
+    problem: Any,
+    curvature: Curvature,
+    g: tf.Tensor,
+    q: PosteriorFactor,
+    factor: Factor | tuple[()] = (),
+) -> tf.Tensor:
     r"""
     Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
@@ -85,11 +119,14 @@ def mean_step(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFact
     :param curvature: Of the rows.
     :param g: [N, L], see this module.
     :param q: q(v) of the sites as they are.
+    :param factor: Of the curvature; without one: by conjugate gradients.
     """
-    num_latent, size, _ = q.c.shape
-    direct = num_latent * size <= MOST_FACTORISED
-    step = _factorised(problem, curvature, g) if direct else _iterated(problem, curvature, g, q)
-    return on_rows(problem, step)
+    if not isinstance(factor, Factor):
+        return on_rows(problem, _iterated(problem, curvature, g, q))
+    right = _sum(problem, _project, g)
+    flat = tf.reshape(right, [1, -1, 1])
+    step = tf.linalg.cholesky_solve(factor.cholesky, flat)
+    return on_rows(problem, tf.reshape(step, tf.shape(right)))
 
 
 def on_rows(problem: Any, w: tf.Tensor) -> tf.Tensor:
@@ -126,22 +163,19 @@ def _project(A: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(A, tf.transpose(x)[..., None])
 
 
-def _factorised(problem: Any, curvature: Curvature, g: tf.Tensor) -> tf.Tensor:
-    """Solve for the step of w by the Cholesky factor of the whole matrix."""
+def _matrix(problem: Any, t: tf.Tensor) -> tf.Tensor:
+    """Compute the whole matrix of the steps of the means, [1, M L, M L]."""
 
-    def terms(A: tf.Tensor, g: tf.Tensor, t: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def terms(A: tf.Tensor, t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         own = gram(A, tf.transpose(t))
         among = A * tf.transpose(t * tf.math.rsqrt(Curvature(t).total))[:, None, :]
         flat = tf.reshape(among, [1, among.shape[0] * among.shape[1], -1])
-        return own, gram(flat, tf.ones([1, 1], A.dtype)), _project(A, g)
+        return own, gram(flat, tf.ones([1, 1], A.dtype))
 
-    own, among, right = _sum(problem, terms, g, curvature.t)
-    num_latent, size, _ = right.shape
-    own = tf.linalg.diag(tf.transpose(own + tf.eye(size, dtype=own.dtype), [1, 2, 0]))
-    flat = num_latent * size
-    matrix = tf.reshape(tf.transpose(own, [2, 0, 3, 1]), [1, flat, flat]) - among
-    step = tf.linalg.cholesky_solve(tf.linalg.cholesky(matrix), tf.reshape(right, [1, flat, 1]))
-    return tf.reshape(step, right.shape)
+    own, among = _sum(problem, terms, t)
+    own += identity_like(own)
+    blocks = own[:, :, None, :] * tf.eye(own.shape[0], dtype=own.dtype)[:, None, :, None]
+    return tf.reshape(blocks, tf.shape(among)) - among
 
 
 def _iterated(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:

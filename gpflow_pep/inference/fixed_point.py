@@ -278,7 +278,7 @@ def _next_phase(state: _State, settings: _Settings) -> _State:
 
 
 def run_to_fixed_point(
-    evaluate: Callable[[Sites, tf.Tensor], Evaluation],
+    evaluate: Callable[[Sites, tf.Tensor, Any], Evaluation],
     initial: Sites,
     *,
     max_sweeps: int,
@@ -297,7 +297,8 @@ def run_to_fixed_point(
     are proper even where they did not converge; the record tells.
 
     :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
-        is as much easier than the one that is meant as its second argument says, from 0 to 1.
+        is as much easier than the one that is meant as its second argument says, from 0 to 1. The
+        third one is ``extra`` of the last evaluation that was accepted.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback.
     :param goal: Where the run has converged.
@@ -306,7 +307,7 @@ def run_to_fixed_point(
     :param coupled: What the numbers of a site are, see :class:`Evaluation`.
     :param climb: Whether to begin with the easier problems of :data:`RUNGS`; None: never.
     :param reduction: Over processes that hold a shard of the sites each.
-    :param extra: What an evaluation has of that name, with any numbers.
+    :param extra: What an evaluation has of that name, before the first.
     """
     num_rungs = 0 if climb is None else len(RUNGS)
     settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
@@ -347,7 +348,7 @@ def run_to_fixed_point(
     def body(state: _State) -> tuple[_State]:
         proposal = _propose(state, settings)
         ease = tf.constant((*RUNGS[:num_rungs], *[0.0] * len(FALLBACKS)), x.dtype)[state.phase]
-        evaluation = evaluate(Sites(proposal[0], proposal[1]), ease)
+        evaluation = evaluate(Sites(proposal[0], proposal[1]), ease, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         state = tf.cond(

@@ -3,7 +3,8 @@ r"""Power EP with a site for each row: the problem, one sweep over its rows, and
 Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..ops.linalg import gram
 from ..tilted import TiltedDerivatives
 from . import coupling
 from .conditional import conditional_scale, scale_terms
-from .coupling import Curvature, gradually, mean_step, on_rows, within_trust
+from .coupling import Curvature, Factor, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .memory import MemoryTerms
 from .posterior import (
@@ -166,6 +167,9 @@ class AtFixedPoint(NamedTuple):
 
     tilted: TiltedDerivatives
 
+    factor: Factor | tuple[()] = ()
+    """By which the means of several classes moved."""
+
 
 class _Matched(NamedTuple):
     """What some rows want, and what was found on the way."""
@@ -234,6 +238,7 @@ def sweep(
     others: Natural | None = None,
     *,
     coupled: bool = False,
+    factor: Factor | tuple[()] = (),
 ) -> Evaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
@@ -246,6 +251,7 @@ def sweep(
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param coupled: See :mod:`gpflow_pep.inference.coupling`.
+    :param factor: One of the sweep before, if its steps are solved for by a factor.
     """
     natural = natural_sums(problem, sites)
     if coupled:  # A nu = (I + G) A lambda
@@ -271,7 +277,12 @@ def sweep(
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
     target, limited = matched.sites, matched.limited
     if coupled:
-        first = _coupled_target(problem, sites.nu, moments, matched, q)
+        curvature = Curvature.of(matched.sites.tau)
+        if isinstance(factor, Factor):
+            factor = factor.or_new(problem, curvature)
+            curvature = Curvature(factor.t)
+        step = partial(mean_step, problem, curvature, q=q, factor=factor)
+        first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
         target = Sites(first, gradually(target.tau, sites.tau, moments.s))
         limited = Sites(first, limited.tau)
     return Evaluation(
@@ -281,7 +292,7 @@ def sweep(
         scaled_error(own, matched.sites, moments),
         proper,
         _merit(problem, matched.tilted.ell, own.tau * moments.s, q, known),
-        AtFixedPoint(q, matched.tilted),
+        AtFixedPoint(q, matched.tilted, factor),
     )
 
 
@@ -290,13 +301,13 @@ def _coupled_target(
     first: tf.Tensor,
     moments: Marginals,
     matched: _Matched,
-    q: PosteriorFactor,
+    curvature: Curvature,
+    step: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
     r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.inference.coupling`."""
-    curvature, delta1 = Curvature.of(matched.sites.tau), matched.tilted.delta1
-    gap = first - delta1
+    gap = first - matched.tilted.delta1
     g = -gap - curvature.times(problem.alpha[:, None] * matched.cavity.s * gap)
-    change = mean_step(problem, curvature, g, q)
+    change = step(g)
     return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
 
 
@@ -354,10 +365,11 @@ def infer(
         climb = _from_nothing(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
+    direct = coupled and size <= coupling.MOST_FACTORISED
 
-    def of_sites(sites: Sites, ease: tf.Tensor) -> Evaluation:
+    def of_sites(sites: Sites, ease: tf.Tensor, before: AtFixedPoint) -> Evaluation:
         easier = problem._replace(alpha=tf.maximum(problem.alpha, ease))
-        return sweep(easier, prior, sites, others, coupled=coupled)
+        return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
 
     found = run_to_fixed_point(
         of_sites,
@@ -370,7 +382,9 @@ def infer(
         climb=climb,
         reduction=problem.reduction,
         extra=AtFixedPoint(
-            _no_factor(problem, initial), TiltedDerivatives(zeros[:, 0], zeros, zeros)
+            _no_factor(problem, initial),
+            TiltedDerivatives(zeros[:, 0], zeros, zeros),
+            Factor.none_of(problem, zeros) if direct else (),
         ),
     )
     if not coupled:

@@ -15,7 +15,7 @@ from helpers import assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.inference import coupling
-from gpflow_pep.inference.coupling import Curvature, mean_step
+from gpflow_pep.inference.coupling import Curvature, Factor, mean_step
 from gpflow_pep.inference.posterior import Natural, Sites, posterior_factor
 from gpflow_pep.inference.problem import natural_sums
 from gpflow_pep.models.parameters import ConvergenceWarning
@@ -126,9 +126,7 @@ def test_a_few_sweeps_are_a_few() -> None:
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_conjugate_gradients_are_the_direct_solve(
-    separate: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     model = classes(separate=separate)
     problem = model.site_problem().keep_projections()
     assert problem.kept is not None
@@ -137,8 +135,9 @@ def test_conjugate_gradients_are_the_direct_solve(
     sums = natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
     q = posterior_factor(Natural(*sums))
     curvature = Curvature.of(tf.constant(tau))
-    direct = mean_step(problem, curvature, tf.constant(g), q)
-    monkeypatch.setattr(coupling, "MOST_FACTORISED", 0)
+    nothing = Factor.none_of(problem, tf.zeros([N, C], tf.float64))
+    factor = nothing.or_new(problem, curvature)
+    direct = mean_step(problem, curvature, tf.constant(g), q, factor)
     iterated = mean_step(problem, curvature, tf.constant(g), q)
     np.testing.assert_allclose(iterated, direct, atol=1e-4 * np.max(np.abs(direct)))
     # Both solve (I + A W A') dw = A g, of which the rows see A' dw.
@@ -150,6 +149,11 @@ def test_conjugate_gradients_are_the_direct_solve(
     K = np.eye(C * M) + np.einsum("nkp,nkl,nlq->pq", big, W, big)
     expected = big @ np.linalg.solve(K, np.einsum("nkp,nk->p", big, g))
     assert_close(direct, expected, rtol=1e-8)
+
+    # A curvature that is close takes the same factor, one that is not gets its own.
+    near, far = (Curvature.of(tf.constant(part * tau)) for part in (1.05, 1.2))
+    assert_close(factor.or_new(problem, near).t, tau, rtol=1e-11)
+    assert_close(factor.or_new(problem, far).t, 1.2 * tau, rtol=1e-11)
 
 
 @pytest.mark.slow

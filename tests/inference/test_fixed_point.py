@@ -50,7 +50,7 @@ class Map:
         self.asked: list[Array] = []
         self.eases: list[float] = []
 
-    def __call__(self, sites: Sites, ease: tf.Tensor) -> Evaluation:
+    def __call__(self, sites: Sites, ease: tf.Tensor, _: Any = ()) -> Evaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
             self.eases.append(float(ease))
@@ -421,7 +421,7 @@ def test_easier_problems_come_first_if_wanted() -> None:
 def test_a_rung_that_has_no_fixed_point_is_left() -> None:
     function = Map(_contraction)
 
-    def evaluate(sites: Sites, ease: tf.Tensor) -> Evaluation:
+    def evaluate(sites: Sites, ease: tf.Tensor, _: Any) -> Evaluation:
         return (function if float(ease) == 0.0 else UNREACHABLE["drift"])(sites, ease)
 
     zeros = Sites(*map(tf.constant, ZEROS))
@@ -436,7 +436,7 @@ def test_a_rung_that_has_no_fixed_point_is_left() -> None:
 def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
 
-    def evaluate(sites: Sites, ease: Any) -> Evaluation:
+    def evaluate(sites: Sites, ease: Any, _: Any) -> Evaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
         marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
         error = scaled_error(sites, target, marginals)
