@@ -91,7 +91,7 @@ FAULTS = [
     ),
     Fault(
         "sweep: a sign in the sites' second moment",
-        "inference/problem.py",
+        "inference/sweep.py",
         "tau = -delta2 / (1.0 + power * delta2 * s)",
         "tau = -delta2 / (1.0 - power * delta2 * s)",
         POINT,

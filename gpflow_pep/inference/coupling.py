@@ -25,8 +25,8 @@ the sites want. With :math:`g = \delta_1 - \lambda - W [\alpha s^{-} (\lambda - 
     \Big(I + \sum_n A_n W_n A_nᵀ\Big) \Delta w = A g, \qquad
     \Delta\lambda = g - W Aᵀ \Delta w .
 
-With W diagonal this is the sweep of :mod:`gpflow_pep.inference.problem`, in these coordinates. The
-fixed point, the energy and the residual do not know how it was found.
+With W diagonal this is the plain one of :mod:`gpflow_pep.inference.sweep`, in these coordinates.
+The fixed point, the energy and the residual do not know how it was found.
 """
 
 from collections.abc import Callable
@@ -38,6 +38,7 @@ from gpflow.likelihoods import MultiClass, Softmax
 from ..ops import chunks
 from ..ops.linalg import gram, identity_like, lower_matmul, on_columns
 from .posterior import PosteriorFactor
+from .problem import SiteProblem
 
 #: Likelihoods that stay the same when all latent functions move together.
 WITHOUT_LEVEL = (MultiClass, Softmax)
@@ -89,12 +90,12 @@ class Factor(NamedTuple):
     """[1, M L, M L], of the matrix."""
 
     @classmethod
-    def none_of(cls, problem: Any, zeros: tf.Tensor) -> "Factor":
+    def none_of(cls, problem: SiteProblem, zeros: tf.Tensor) -> "Factor":
         """Make one that is near to no curvature, of a problem whose sites are [N, L]."""
         size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
         return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
 
-    def or_new(self, problem: Any, curvature: Curvature) -> "Factor":
+    def or_new(self, problem: SiteProblem, curvature: Curvature) -> "Factor":
         """Take this one as long as its curvature is close: that changes the path, not its end."""
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, problem.reduction.total(parts))
@@ -106,7 +107,7 @@ class Factor(NamedTuple):
 
 
 def mean_step(
-    problem: Any,
+    problem: SiteProblem,
     curvature: Curvature,
     g: tf.Tensor,
     q: PosteriorFactor,
@@ -115,7 +116,7 @@ def mean_step(
     r"""
     Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
-    :param problem: The rows, a :class:`~gpflow_pep.inference.problem.SiteProblem`.
+    :param problem: The rows.
     :param curvature: Of the rows.
     :param g: [N, L], see this module.
     :param q: q(v) of the sites as they are.
@@ -129,11 +130,11 @@ def mean_step(
     return on_rows(problem, tf.reshape(step, tf.shape(right)))
 
 
-def on_rows(problem: Any, w: tf.Tensor) -> tf.Tensor:
+def on_rows(problem: SiteProblem, w: tf.Tensor) -> tf.Tensor:
     """
     Compute :math:`Aᵀ w` of all rows, [N, L].
 
-    :param problem: The rows, a :class:`~gpflow_pep.inference.problem.SiteProblem`.
+    :param problem: The rows.
     :param w: [L, M, 1].
     """
 
@@ -145,7 +146,7 @@ def on_rows(problem: Any, w: tf.Tensor) -> tf.Tensor:
     return chunks.map_over_chunks(of_chunk, problem.pieces(()))
 
 
-def _sum(problem: Any, function: Callable[..., Any], *rows: tf.Tensor) -> Any:
+def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -> Any:
     """Sum over all rows what a function makes of A, and of [n, L] of the same rows."""
 
     def of_chunk(piece: Any) -> Any:
@@ -163,7 +164,7 @@ def _project(A: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(A, tf.transpose(x)[..., None])
 
 
-def _matrix(problem: Any, t: tf.Tensor) -> tf.Tensor:
+def _matrix(problem: SiteProblem, t: tf.Tensor) -> tf.Tensor:
     """Compute the whole matrix of the steps of the means, [1, M L, M L]."""
 
     def terms(A: tf.Tensor, t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -178,7 +179,9 @@ def _matrix(problem: Any, t: tf.Tensor) -> tf.Tensor:
     return tf.reshape(blocks, tf.shape(among)) - among
 
 
-def _iterated(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:
+def _iterated(
+    problem: SiteProblem, curvature: Curvature, g: tf.Tensor, q: PosteriorFactor
+) -> tf.Tensor:
     r"""
     Solve for the step of w by conjugate gradients.
 
@@ -224,11 +227,11 @@ def _iterated(problem: Any, curvature: Curvature, g: tf.Tensor, q: PosteriorFact
     return step
 
 
-def within_trust(problem: Any, change: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
+def within_trust(problem: SiteProblem, change: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
     """
     Compute which part of a step of the means may be taken, [].
 
-    :param problem: The rows, a :class:`~gpflow_pep.inference.problem.SiteProblem`.
+    :param problem: The rows.
     :param change: [N, L], the step.
     :param s: [N, L], variances of h.
     """

@@ -20,8 +20,9 @@ import tensorflow as tf
 from ..covariances import Projection
 from .memory import and_memory
 from .posterior import Marginals, Natural, Sites, posterior_factor
-from .problem import SiteProblem, match_moments, row_prior, sites_of_rows, sweep
+from .problem import SiteProblem, row_prior, sites_of_rows
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
+from .sweep import match_moments, sweep
 
 
 def sequential_pass(

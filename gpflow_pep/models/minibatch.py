@@ -22,8 +22,9 @@ import tensorflow as tf
 from .. import checks
 from ..energies import point
 from ..inference.posterior import Natural, Sites
-from ..inference.problem import SiteProblem, infer, natural_sums
+from ..inference.problem import SiteProblem, natural_sums
 from ..inference.record import FixedPoint, Goal
+from ..inference.sweep import infer
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
 from ..tilted import require_resolved

@@ -16,9 +16,10 @@ from ..energies import certificate, point
 from ..inference.fixed_point import FALLBACKS
 from ..inference.memory import Memory, and_memory
 from ..inference.posterior import Natural, Sites, no_sites
-from ..inference.problem import SiteProblem, infer, natural_sums
+from ..inference.problem import SiteProblem, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
+from ..inference.sweep import infer
 from ..ops import chunks
 from ..tilted import check_num_latent, check_support, require_resolved
 from .base import ADVICE, InternalDataModel

@@ -1,0 +1,292 @@
+r"""One sweep over the rows, and the run of sweeps to the fixed point of Power EP.
+
+Bui, Yan & Turner (2017), section 3.3 and appendix F, for all rows at once.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Exponential, Gamma, Poisson
+
+from .. import tilted
+from ..covariances import Projection
+from ..ops import chunks
+from ..tilted import TiltedDerivatives
+from . import coupling
+from .conditional import conditional_scale, scale_terms
+from .coupling import Curvature, Factor, gradually, mean_step, on_rows, within_trust
+from .fixed_point import run_to_fixed_point
+from .posterior import (
+    Cavity,
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    Sites,
+    cavity,
+    log_root,
+    marginals,
+    posterior_factor,
+    scaled_error,
+    terms_of_mean,
+)
+from .problem import RowPrior, SiteProblem, natural_sums, row_prior
+from .record import Evaluation, FixedPoint, Goal
+
+#: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
+_LARGEST_CAVITY = 10.0
+#: Powers below which several classes were seen to have several fixed points.
+_SEVERAL_BELOW = 0.5
+#: There the expected log density of a rate falls exponentially with the variance of its logarithm:
+#: under a vague prior the first sites are too precise to be added to 1. So larger powers come first
+#: for these too.
+_RATES = Exponential, Gamma, Poisson
+
+
+class AtFixedPoint(NamedTuple):
+    """What the last sweep has found beside the marginals."""
+
+    q: PosteriorFactor
+
+    tilted: TiltedDerivatives
+
+    factor: Factor | tuple[()] = ()
+    """By which the means of several classes moved."""
+
+
+class _Matched(NamedTuple):
+    """What some rows want, and what was found on the way."""
+
+    sites: Sites
+    """The sites that match the moments of the tilted distributions."""
+
+    limited: Sites
+    """Those of non-negative precision that do, or match the mean alone."""
+
+    proper: tf.Tensor
+    """[N], bool: the cavities are proper and all numbers finite."""
+
+    cavity: Cavity
+
+    tilted: TiltedDerivatives
+    """With what a scaled conditional adds to the energy in its integral."""
+
+
+def match_moments(
+    problem: SiteProblem, projection: Projection, q: Marginals, prior: RowPrior, sites: Sites
+) -> _Matched:
+    r"""
+    Compute the sites that match the tilted moments,
+
+    .. math::
+
+        \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
+        \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
+
+    :param problem: The rows.
+    :param projection: Of the rows.
+    :param q: Moments of h under q.
+    :param prior: Of the rows.
+    :param sites: The sites in q.
+    """
+    power = problem.alpha[:, None]
+    left = cavity(q, sites, power)
+    d = tf.transpose(projection.D)
+    proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior.variance)
+    v = conditional_scale(d, sites.tau, power) if problem.scaled else None
+    residual = d if v is None else v * d
+    proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
+    # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
+    zeros = tf.zeros_like(q.m)
+    m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
+    moments = tilted.tilted_derivatives(
+        problem.likelihood, problem.X, m + prior.mean, s + residual, problem.Y, problem.alpha
+    )
+    if v is not None:
+        moments = moments._replace(ell=moments.ell + scale_terms(v))
+    _, delta1, delta2 = moments
+    tau = -delta2 / (1.0 + power * delta2 * s)
+    target, limited = (
+        Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
+    )
+    proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
+    proper &= tf.math.is_finite(moments.ell)[:, None]
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
+
+
+def sweep(
+    problem: SiteProblem,
+    prior: RowPrior,
+    sites: Sites,
+    others: Natural | None = None,
+    *,
+    coupled: bool = False,
+    factor: Factor | tuple[()] = (),
+) -> Evaluation:
+    r"""
+    Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
+
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites, or with
+    a scaled conditional the tighter one.
+
+    :param problem: The rows.
+    :param prior: Of the rows.
+    :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
+    :param others: What other rows add to q, whose sites stay as they are.
+    :param coupled: See :mod:`gpflow_pep.inference.coupling`.
+    :param factor: One of the sweep before, if its steps are solved for by a factor.
+    """
+    natural = natural_sums(problem, sites)
+    if coupled:  # A nu = (I + G) A lambda
+        natural = Natural(natural.G, natural.b + tf.matmul(*natural))
+    known = [] if problem.memory is None else [problem.memory.natural]
+    known += [] if others is None else [others]
+    for one in known:
+        natural = tf.nest.map_structure(tf.add, natural, one)
+    q = posterior_factor(natural)
+
+    def of_chunk(piece: Any) -> tuple[Sites, Marginals, _Matched]:
+        (X, (prior, Y, alpha, sites)), kept = piece
+        projection = problem.project(problem.W, X, kept)
+        moments = marginals(projection.A, q)
+        if coupled:
+            sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
+        some = problem._replace(X=X, Y=Y, alpha=alpha)
+        matched = match_moments(some, projection, moments, prior, sites)
+        return sites, moments, matched
+
+    rows = prior, problem.Y, problem.alpha, sites
+    own, moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    proper = problem.reduction.all(tf.reduce_all(matched.proper))
+    target, limited = matched.sites, matched.limited
+    if coupled:
+        curvature = Curvature.of(matched.sites.tau)
+        if isinstance(factor, Factor):
+            factor = factor.or_new(problem, curvature)
+            curvature = Curvature(factor.t)
+        step = partial(mean_step, problem, curvature, q=q, factor=factor)
+        first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
+        target = Sites(first, gradually(target.tau, sites.tau, moments.s))
+        limited = Sites(first, limited.tau)
+    return Evaluation(
+        moments,
+        target,
+        limited,
+        scaled_error(own, matched.sites, moments),
+        proper,
+        _merit(problem, matched.tilted.ell, own.tau * moments.s, q, known),
+        AtFixedPoint(q, matched.tilted, factor),
+    )
+
+
+def _coupled_target(
+    problem: SiteProblem,
+    first: tf.Tensor,
+    moments: Marginals,
+    matched: _Matched,
+    curvature: Curvature,
+    step: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:
+    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.inference.coupling`."""
+    gap = first - matched.tilted.delta1
+    g = -gap - curvature.times(problem.alpha[:, None] * matched.cavity.s * gap)
+    change = step(g)
+    return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+
+
+def _merit(
+    problem: SiteProblem,
+    ell: tf.Tensor,
+    tau_s: tf.Tensor,
+    q: PosteriorFactor,
+    known: Sequence[Natural],
+) -> tf.Tensor:
+    """Compute the energy where no step should make it smaller, at power 0, else 0."""
+    rows = tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s)
+    parts = problem.reduction.total([rows, tf.reduce_sum(problem.alpha)])
+    rows, alpha = map(tf.stop_gradient, parts)
+    energy = rows + terms_of_mean(q.w, known) - log_root(q)
+    return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
+
+
+def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
+    r""":math:`\lambda` of some sites; 0 where B is not positive definite."""
+    w = posterior_factor(natural_sums(problem, sites)).w
+    first = sites.nu - sites.tau * on_rows(problem, w)
+    return tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
+
+
+def infer(
+    problem: SiteProblem,
+    initial: Sites,
+    *,
+    max_sweeps: int,
+    goal: Goal,
+    damping: float = 1.0,
+    fall_back: bool = True,
+    others: Natural | None = None,
+) -> FixedPoint:
+    """
+    Bring the sites of all rows to their fixed point; see :mod:`gpflow_pep.inference.fixed_point`.
+
+    :param problem: The rows.
+    :param initial: Where to start.
+    :param max_sweeps: The most sweeps, and as many again for each fallback.
+    :param goal: Where it has converged.
+    :param damping: The largest step, in (0, 1].
+    :param fall_back: Whether to try the fallbacks.
+    :param others: What other rows add to q, whose sites stay as they are.
+    """
+    problem = problem.keep_projections()
+    zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
+    size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
+    alone = others is None and problem.memory is None
+    coupled = alone and isinstance(problem.likelihood, coupling.WITHOUT_LEVEL)
+    coupled &= problem.kept is not None or size <= coupling.MOST_FACTORISED
+    climb = None
+    if fall_back and (coupled or isinstance(problem.likelihood, _RATES)):
+        climb = _from_nothing(problem, initial)
+    if coupled:
+        initial = Sites(_first_numbers(problem, initial), initial.tau)
+    direct = coupled and size <= coupling.MOST_FACTORISED
+
+    def of_sites(sites: Sites, ease: tf.Tensor, before: AtFixedPoint) -> Evaluation:
+        easier = problem._replace(alpha=tf.maximum(problem.alpha, ease))
+        return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
+
+    found = run_to_fixed_point(
+        of_sites,
+        initial,
+        max_sweeps=max_sweeps,
+        goal=goal,
+        damping=damping,
+        fall_back=fall_back,
+        coupled=coupled,
+        climb=climb,
+        reduction=problem.reduction,
+        extra=AtFixedPoint(
+            _no_factor(problem, initial),
+            TiltedDerivatives(zeros[:, 0], zeros, zeros),
+            Factor.none_of(problem, zeros) if direct else (),
+        ),
+    )
+    if not coupled:
+        return found
+    (first, tau), m = found.sites, found.marginals.m
+    return found._replace(sites=Sites(first + tau * m, tau))
+
+
+def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
+    """NaN, as where B is not positive definite."""
+    nothing = tf.constant(np.nan, problem.W.dtype)
+    W = tf.zeros_like(problem.W[:1]) + tf.fill([sites.nu.shape[1], 1, 1], nothing)
+    return PosteriorFactor(W, W[..., :1], W[:, 0, 0])
+
+
+def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
+    """Whether there are no sites yet, and powers at which it is better not to begin."""
+    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.alpha)]
+    size, power = problem.reduction.largest(sizes)
+    return (size == 0.0) & (-power < _SEVERAL_BELOW)
