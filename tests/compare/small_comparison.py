@@ -24,7 +24,7 @@ def small_table() -> pd.DataFrame:
 
 
 def run(*arguments: Any) -> Result:
-    """The command line, in this process; its stderr apart, which click before 8.2 has to be told."""
+    """The command line, in this process; with stderr apart, as click does from 8.2."""
     mixing = "mix_stderr" in inspect.signature(CliRunner).parameters
     runner = CliRunner(**({"mix_stderr": False} if mixing else {}))
     return runner.invoke(cli.main, [str(argument) for argument in arguments])

@@ -60,7 +60,7 @@ def test_laplace_is_that_of_scikit_learn(baselines: ModuleType) -> None:
 
 
 def latent_moments(fitted: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Lines 4 and 6 of GPML's Algorithm 3.2, at scikit-learn's mode; it has them itself from 1.7."""
+    """Lines 4 and 6 of GPML's Algorithm 3.2, at scikit-learn's mode; its own are of 1.7."""
     K = fitted.kernel_(fitted.X_train_, Xnew)
     v = np.linalg.solve(fitted.L_, fitted.W_sr_[:, None] * K)
     return K.T @ (fitted.y_train_ - fitted.pi_), fitted.kernel_.diag(Xnew) - np.sum(v**2, axis=0)
