@@ -272,9 +272,8 @@ def try_cell(cell: Cell, folder: Path, tree: Path, wheel: Path, needed: str, job
         inside = make_environment(folder, cell.python, cell.end, wheel, needed)
         frozen = uv("pip", "freeze", "--python", inside)
         cell.versions = dict(re.findall(r"^([\w.-]+)==(\S+)$", frozen, re.MULTILINE))
-        cell.versions["python"] = run(
-            inside, "-c", "import platform as p; print(p.python_version())"
-        )
+        said = run(inside, "-c", "import platform as p; print(p.python_version())")
+        cell.versions["python"] = said.strip()
         said = uv("pip", "check", "--python", inside, may_fail=True)
         cell.pip_check = "ok" if "All installed packages are compatible" in said else said
         cell.imports = measure_imports(inside, folder)
