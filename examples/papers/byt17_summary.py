@@ -202,7 +202,7 @@ def scores_table(rows: pd.DataFrame) -> str:
         lines.append(f"  {'':12}" + "".join(f"{head:>{_width(head)}}" for head in heads))
         names = [label(m, a) for m, a in zip(group["method"], group["alpha"].astype(float))]
         means = group.assign(label=names).groupby("label")[[*shown, "objective", "seconds"]].mean()
-        means = means.sort_values("nlpd")
+        means = means.sort_values("nlpd", kind="stable")  # some methods tie: PEP 0 and SGPR
         worse = nlpd.sub(nlpd[means.index[0]], axis=0)
         for name, values in means.iterrows():
             cells = "".join(f"{value:11.3f}" for value in values[shown])
