@@ -199,7 +199,7 @@ class PEPRegression(HeldRowsModel):
         W = whiten(self.inducing_variable, self.kernel).W
         chunk_size, keep = self._plan()
         pieces = chunks.row_chunks(rows, chunk_size)
-        options: dict[str, Any] = {"keep": keep, "reduction": self.reduction}
+        options: dict[str, Any] = {"keep": keep, "parts": prior, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(slack_sums, pieces, (W, trace), **options)
@@ -320,6 +320,7 @@ class PEPRegression(HeldRowsModel):
             self._pieces(chunk_size),
             (W,),
             keep=keep,
+            parts=prior,
             reduction=self.reduction,
         )
         return collapsed.sums_and_memory(sums, self._memory_terms(W))

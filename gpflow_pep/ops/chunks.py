@@ -266,6 +266,7 @@ def sum_over_chunks(
     shared: Sequence[tf.Tensor],
     *,
     keep: bool,
+    parts: Sequence[Any] = (),
     reduction: Reduction = LOCAL,
 ) -> Tensors:
     r"""
@@ -282,15 +283,34 @@ def sum_over_chunks(
     :param chunks: The rows, cut.
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
+    :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
+        those that are not trainable too, which may become it after a graph is made, or be watched.
+        Other variables are found if they are trainable.
     :param reduction: Over processes that hold a shard of the rows each.
     """
-    return reduction.total(_sum_own_chunks(function, chunks, shared, keep))
+    fixed = () if keep else _not_trainable(parts)
+    return reduction.total(_sum_own_chunks(function, chunks, shared, keep, fixed))
+
+
+def _not_trainable(parts: Sequence[Any]) -> list[tf.Variable]:
+    """Find the variables that ``tf.custom_gradient`` overlooks."""
+    variables = [v for part in parts for v in getattr(part, "variables", ())]
+    once = {id(v): v for v in variables if v.dtype.is_floating and not v.trainable}
+    return list(once.values())
 
 
 def _sum_own_chunks(
-    function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor], keep: bool
+    function: Callable[..., Tensors],
+    chunks: Chunks,
+    shared: Sequence[tf.Tensor],
+    keep: bool,
+    fixed: Sequence[tf.Variable],
 ) -> Tensors:
-    """Sum over the rows of this process."""
+    """
+    Sum over the rows of this process.
+
+    :param fixed: Variables that ``function`` may read and that are not trainable.
+    """
 
     def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
         return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
@@ -300,31 +320,38 @@ def _sum_own_chunks(
     structure = list[Tensors]()
 
     @tf.custom_gradient
-    def recomputed(*shared: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+    def recomputed(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        shared = inputs[: len(inputs) - len(fixed)]
+
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            # What was not trainable when the sum was made may be trainable here, and known twice.
+            found = [v for v in variables if not any(v is other for other in fixed)]
+            watched = [*fixed, *found]
+
             def of_chunk(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
                 shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(shared)
-                    tape.watch(variables)
+                    tape.watch(watched)
                     value = tf.nest.flatten(on_chunk(rows, *shared))
                 by_all = tape.gradient(
                     value,
-                    [*shared, *variables],
+                    [*shared, *watched],
                     output_gradients=list(upstream),
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
                 return list(map(tf.convert_to_tensor, by_all))
 
-            gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False)
-            return gradients[: len(shared)], list(gradients[len(shared) :])
+            gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False, fixed)
+            by_found = {id(v): by for v, by in zip(found, gradients[len(inputs) :], strict=True)}
+            return gradients[: len(inputs)], [by_found.get(id(v)) for v in variables]
 
         sums = _loop(on_chunk, chunks, shared)
         structure[:] = [sums]
         num_sums = len(tf.nest.flatten(sums))
         return tf.nest.flatten(sums), gradient
 
-    values = recomputed(*shared)
+    values = recomputed(*shared, *fixed)
     return tf.nest.pack_sequence_as(structure[0], values)
 
 
