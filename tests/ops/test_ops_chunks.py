@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from helpers import assert_close
 
-from gpflow_pep.ops import chunks
+from gpflow_pep.ops import blocks, chunks
 
 CASES = [(1, 1), (1, 9), (2, 1), (10, 2), (10, 3), (10, 7), (10, 9), (10, 10), (10, 11), (23, 5)]
 
@@ -48,14 +48,14 @@ def test_block_chunks_hold_every_row_once(
 ) -> None:
     names = rng.permutation(100)[: len(sizes)] - 50
     labels = rng.permutation(np.repeat(names, sizes))
-    plan = chunks.plan_blocks(labels, chunk_size)
-    pieces = chunks.block_chunks(plan)
+    plan = blocks.plan_blocks(labels, chunk_size)
+    pieces = blocks.block_chunks(plan)
     np.testing.assert_array_equal(plan.names, np.sort(names))
     seen = []
     for k in range(pieces.count):
-        blocks, rows = (value.numpy() for value in pieces.take(tf.constant(k)))
+        some, rows = (value.numpy() for value in pieces.take(tf.constant(k)))
         assert rows.shape[0] == 1 or rows.size <= chunk_size
-        for block, members in zip(blocks, rows):
+        for block, members in zip(some, rows):
             members = members[members >= 0]
             assert set(labels[members]) == {plan.names[block]}
             seen.extend(members)
