@@ -324,7 +324,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
 
     def _powers(self) -> tf.Tensor:
         """Check the power, and take it."""
-        alpha = tf.convert_to_tensor(self.alpha)
+        alpha = checks.read_powers(self.alpha)
         if alpha.shape.rank != 0:
             raise ValueError(
                 f"alpha: got shape {tuple(alpha.shape)}, expected one number: the sites are"
