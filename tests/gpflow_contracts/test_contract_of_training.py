@@ -153,7 +153,7 @@ def test_batches_of_any_size_from_a_compiled_loss(model_class: Any) -> None:
     assert loss.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
+@pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
 def test_inducing_inputs_that_were_fixed_when_the_loss_was_compiled(name: str) -> None:
     """Their gradient was wrong where chunks are computed anew for it; GPflow's SGPR is right."""
     create: Any = partial(pep.PEPRegression, noise_variance=NOISE)
