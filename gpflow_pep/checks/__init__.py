@@ -17,6 +17,7 @@ from .arguments import (
     check_num_outputs,
     check_same_float,
     check_single_output,
+    read_powers,
 )
 from .graph import reason, require, require_finite, require_same_rows
 from .numbers import (
@@ -55,6 +56,7 @@ __all__ = [
     "check_seed",
     "check_single_output",
     "is_number",
+    "read_powers",
     "reason",
     "require",
     "require_finite",

@@ -221,6 +221,20 @@ def check_likelihood(likelihood: Any) -> None:
         )
 
 
+def read_powers(alpha: Parameter) -> tf.Tensor:
+    """
+    Read powers that may have been assigned past the check of the model.
+
+    :param alpha: The power(s).
+    :raises ValueError: If one is outside [0, 1] or NaN; see :func:`require`.
+    """
+    value = tf.convert_to_tensor(alpha)
+    inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
+    message = "alpha: got a value outside [0, 1], expected none. Assign others: model.alpha = 0.5."
+    with tf.control_dependencies(require(inside, f"{message} Got:", value)):
+        return tf.identity(value)
+
+
 def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     """
     Check that there is one power, or one for each factor.
@@ -229,9 +243,10 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     :param num_factors: How many factors there are; a tensor where a graph will know.
     :param factor: What a factor is, "row" or "block".
     :return: The power of each factor, or of all [1], once they are found to be as many.
-    :raises ValueError: If there is another number of them; see :func:`require`.
+    :raises ValueError: If there is another number of them, or one is outside [0, 1]; see
+        :func:`require`.
     """
-    value = tf.convert_to_tensor(alpha)
+    value = read_powers(alpha)
     if value.shape.rank == 0:
         return value[None]
     known = tf.get_static_value(num_factors)

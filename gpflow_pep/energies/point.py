@@ -102,12 +102,14 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         return change
 
     rows = (slope, found.sites.tau, delta1, by_variance, left.m, left.s, problem.Y, problem.alpha)
+    read = [problem.kernel, problem.inducing_variable, problem.mean_function]
     chunk_size, keep = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
         of_chunk,
         chunks.row_chunks((problem.X, rows), problem.X.shape[0] if problem.kept else chunk_size),
         (problem.W, *(problem.kept or ())),
         keep=keep,
+        parts=[*read, problem.likelihood] if trained else read,
         reduction=problem.reduction,
     )
     terms = tf.reduce_sum(ell) + site_terms(

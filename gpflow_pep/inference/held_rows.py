@@ -31,7 +31,8 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
 from ..covariances import Projection, project_blocks
-from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, BlockPlan, map_over_chunks, row_chunks
+from ..ops.blocks import BlockPlan
+from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
 
 #: From so many pieces on it takes less time to compile a loop than to run it in Python.
 _MANY_PIECES = 50

@@ -13,7 +13,7 @@ from ..covariances.evaluate import lean
 from ..energies.collapsed import RegressionPrior
 from ..inference.held_posterior import HeldRowsPosterior, check_neighbours
 from ..inference.held_rows import HeldRows, SharedPosterior, rows_of_blocks
-from ..ops.chunks import BlockPlan
+from ..ops.blocks import BlockPlan
 from .base import InternalDataModel
 
 

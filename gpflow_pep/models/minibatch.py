@@ -27,6 +27,7 @@ from ..inference.record import FixedPoint, Goal
 from ..inference.sweep import infer
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
+from ..ops.graphs import PassingGraphs
 from ..tilted import require_resolved
 
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
@@ -68,7 +69,11 @@ class MinibatchLoss:
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
         self.epoch = shuffled_rows(num_rows, batch_size, seed)
         self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self.epoch))
-        self._next = tf.function(self._of_next, autograph=False) if compile else self._of_next
+        self._next = self._of_next
+        if compile:
+            graphs = PassingGraphs()
+            self._next = tf.function(graphs.noted(self._of_next), autograph=False)
+            graphs.release_with(self)
         L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
         self._totals = Natural(
             *(

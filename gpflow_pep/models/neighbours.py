@@ -137,9 +137,10 @@ def check_single_power(alpha: Parameter) -> tf.Tensor:
     Check that there is one power for all rows, [1].
 
     :param alpha: The power(s).
-    :raises ValueError: If there is one for each row.
+    :raises ValueError: If there is one for each row, or it is outside [0, 1]; see
+        :func:`gpflow_pep.checks.require`.
     """
-    value = tf.convert_to_tensor(alpha)
+    value = checks.read_powers(alpha)
     if value.shape.rank != 0:
         raise ValueError(
             f"alpha: got shape {tuple(value.shape)} with neighbours, expected a number: a row"

@@ -9,6 +9,7 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
+from .. import checks
 from ..inference.posterior import Sites, no_sites
 from ..inference.record import SiteUpdateInfo
 from ..ops.linalg import report_once
@@ -96,6 +97,45 @@ def _check_power(value: TensorData) -> None:
             f"alpha: got {wrong.flat[0]}, expected values in [0, 1]."
             " Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
         )
+
+
+class _Held:
+    """A number and a variable of it, where ``tf.Module`` looks for neither."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.variable = tf.Variable(number, trainable=False, dtype=tf.int64)
+
+
+class NumData:
+    """
+    An attribute of a model: N, the number of rows of the whole data set, which compiled functions
+    see when it is assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
+    """
+
+    def __get__(self, model: Any, _: type | None = None) -> int:
+        held: _Held | None = vars(model).get("_num_data")
+        if held is None:  # what is assigned is compared with what is there
+            raise AttributeError("num_data")
+        return held.number
+
+    def __set__(self, model: Any, value: Any) -> None:
+        number = checks.check_num_data(value)
+        if "_num_data" in vars(model):
+            held = vars(model)["_num_data"]
+            held.number = number
+            held.variable.assign(number)
+        else:
+            vars(model)["_num_data"] = _Held(number)
+
+    @staticmethod
+    def read(model: Any) -> tf.Tensor:
+        """
+        Read it in a function that may be compiled, [].
+
+        :param model: The model.
+        """
+        return tf.convert_to_tensor(vars(model)["_num_data"].variable)
 
 
 def keep(model: tf.Module, **attributes: Any) -> None:

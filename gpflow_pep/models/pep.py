@@ -21,6 +21,7 @@ from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
 from ..inference.sequential import infer_sequentially
 from ..inference.sweep import infer
 from ..ops import chunks
+from ..ops.graphs import PassingGraphs
 from ..tilted import check_num_latent, check_support, require_resolved
 from .base import ADVICE, InternalDataModel
 from .conditional import check_powers, require_bound
@@ -212,7 +213,8 @@ class PEP(InternalDataModel):
             checks.check_not_sharded(
                 self.reduction.count, "update_sites(sequential=True)", "Leave out sequential."
             )
-            tf.function(run, autograph=False)()
+            with PassingGraphs() as graphs:
+                tf.function(graphs.noted(run), autograph=False)()
             warn_unless_converged(self.last_inference, self.tolerance, ADVICE)
         else:
             run()

@@ -19,6 +19,7 @@ from ..energies.neighbours import rows_with_neighbours
 from ..inference.memory import Memory
 from ..inference.posterior import Natural, posterior_factor
 from ..ops import chunks
+from ..ops.blocks import block_chunks, plan_blocks
 from .base import ADVICE
 from .conditional import require_bound
 from .held_rows import HeldRowsModel
@@ -129,7 +130,7 @@ class PEPRegression(HeldRowsModel):
         self.neighbour_plan: NeighbourPlan | None = None
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
-            self._blocks = chunks.plan_blocks(labels, self._plan().chunk_size)
+            self._blocks = plan_blocks(labels, self._plan().chunk_size)
         if check_neighbours(neighbours, X, self.has_blocks):
             self.neighbour_plan = NeighbourPlan(X, self._of_one_output()[0], neighbours)
         self._powers()
@@ -199,7 +200,7 @@ class PEPRegression(HeldRowsModel):
         W = whiten(self.inducing_variable, self.kernel).W
         chunk_size, keep = self._plan()
         pieces = chunks.row_chunks(rows, chunk_size)
-        options: dict[str, Any] = {"keep": keep, "reduction": self.reduction}
+        options: dict[str, Any] = {"keep": keep, "parts": prior, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(slack_sums, pieces, (W, trace), **options)
@@ -320,6 +321,7 @@ class PEPRegression(HeldRowsModel):
             self._pieces(chunk_size),
             (W,),
             keep=keep,
+            parts=prior,
             reduction=self.reduction,
         )
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
@@ -332,7 +334,7 @@ class PEPRegression(HeldRowsModel):
             return self.neighbour_plan.chunks((X, Y), alpha, chunk_size)
         if self._blocks is None:
             return chunks.row_chunks((X, Y, alpha), chunk_size)
-        of_blocks = chunks.block_chunks(self._blocks)
+        of_blocks = block_chunks(self._blocks)
         alpha = tf.broadcast_to(alpha, [len(self._blocks.names)])
 
         def take(k: Any) -> tuple[tf.Tensor, ...]:

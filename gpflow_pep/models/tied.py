@@ -53,7 +53,7 @@ from ..tilted import (
 from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE, CheckedPredictions
 from .conditional import check_powers, require_bound
-from .parameters import Power, assign_power, never_trained
+from .parameters import NumData, Power, assign_power, never_trained
 from .rows import check_batch
 from .start import check_q, size_of_u
 
@@ -75,7 +75,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
         for the kernel.
     :param alpha: The power, a number in [0, 1]: 0 is variational inference. An assignable,
         non-trainable parameter.
-    :param num_data: N, the number of rows of the whole data set, whatever the size of a batch.
+    :param num_data: N, the number of rows of the whole data set, not of a batch; assignable.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; that of ``q_mu`` or ``q_sqrt`` where they are given.
     :param q_diag: Whether the covariances of q are diagonal, as in ``gpflow.models.SVGP``: fewer
@@ -103,6 +103,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
     q_mu: Parameter
     q_sqrt: Parameter
 
+    num_data = NumData()
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
     """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""
 
@@ -146,7 +147,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
         self._powers()
         if conditional == "scaled":
             check_independent(kernel, inducing_variable, self.num_latent_gps)
-        self.num_data = checks.check_num_data(num_data)
+        self.num_data = num_data
         self.whiten, self.q_diag = whiten, q_diag
         self.q_mu = Parameter(mean)
         self.q_sqrt = Parameter(root, transform=positive() if q_diag else triangular())
@@ -208,7 +209,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
         check_columns(self.inducing_variable, X)
         with tf.control_dependencies(self._enough_rows(X)):
             X = tf.identity(X)
-        num_data = tf.cast(self.num_data, X.dtype)
+        num_data = tf.cast(NumData.read(self), X.dtype)
         alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
@@ -217,11 +218,10 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
 
     def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
         """Refuse a batch of more rows than the whole data set has."""
-        size = chunks.num_rows(X)
         return checks.require(
-            tf.cast(size, tf.float64) <= tf.cast(self.num_data, tf.float64),
-            f"data: got a batch of more rows than num_data={self.num_data}, expected at most as"
-            " many. Pass num_data=len(X), of all rows and not of a batch.",
+            tf.cast(chunks.num_rows(X), tf.int64) <= NumData.read(self),
+            "data: got a batch of more rows than num_data, expected at most as many."
+            " Pass num_data=len(X), of all rows and not of a batch.",
         )
 
     def _tilted(
@@ -324,7 +324,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
 
     def _powers(self) -> tf.Tensor:
         """Check the power, and take it."""
-        alpha = tf.convert_to_tensor(self.alpha)
+        alpha = checks.read_powers(self.alpha)
         if alpha.shape.rank != 0:
             raise ValueError(
                 f"alpha: got shape {tuple(alpha.shape)}, expected one number: the sites are"

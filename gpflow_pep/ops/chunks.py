@@ -5,13 +5,9 @@ over processes that hold a shard of the rows each.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes
-from gpflow.base import AnyNDArray
 
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
 #: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
@@ -163,83 +159,6 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     return Chunks(count, take)
 
 
-@dataclass(frozen=True, eq=False)
-class BlockPlan:
-    """Which blocks and rows each chunk has, for chunks of whole blocks."""
-
-    names: AnyNDArray
-    """[B], the label of each block, ascending."""
-
-    order: AnyNDArray
-    """[B], places in ``names``: the blocks chunk after chunk."""
-
-    rows: AnyNDArray
-    """Rows of the blocks in that order, all blocks of a chunk filled up with -1 to one width."""
-
-    block_start: AnyNDArray
-    """[number of chunks + 1], where each chunk starts in ``order``."""
-
-    row_start: AnyNDArray
-    """[number of chunks + 1], where each chunk starts in ``rows``."""
-
-    width: AnyNDArray
-    """[number of chunks], rows in each block of the chunk, fillings included."""
-
-
-@check_shapes(
-    "labels: [N]",
-)
-def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
-    """
-    Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
-
-    :param labels: An integer for each row: the block that it belongs to.
-    :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
-    """
-    names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    members = np.split(np.argsort(block_of_row, kind="stable"), np.cumsum(sizes)[:-1])
-    largest_first = np.argsort(-sizes, kind="stable")
-    num_blocks: list[int] = []
-    width: list[int] = []
-    for size in sizes[largest_first]:
-        if width and (num_blocks[-1] + 1) * width[-1] <= chunk_size:
-            num_blocks[-1] += 1
-        else:
-            num_blocks.append(1)
-            width.append(size)
-    rows = [
-        np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
-        for block, filled in zip(largest_first, np.repeat(width, num_blocks))
-    ]
-    return BlockPlan(
-        names=names,
-        order=largest_first,
-        rows=np.concatenate(rows),
-        block_start=np.cumsum([0, *num_blocks]),
-        row_start=np.cumsum([0, *np.multiply(num_blocks, width)]),
-        width=np.asarray(width),
-    )
-
-
-def block_chunks(plan: BlockPlan) -> Chunks:
-    """
-    Cut rows into chunks of whole blocks.
-
-    :return: Chunks whose ``take(k)`` gives the blocks [B] as places in ``plan.names``, and their
-        rows [B, S], with -1 where a block has no more rows.
-    """
-    order, rows = tf.constant(plan.order, tf.int32), tf.constant(plan.rows, tf.int32)
-    block_start = tf.constant(plan.block_start, tf.int32)
-    row_start = tf.constant(plan.row_start, tf.int32)
-    width = tf.constant(plan.width, tf.int32)
-
-    def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
-        return order[block_start[k] : block_start[k + 1]], block_rows
-
-    return Chunks(len(plan.width), take)
-
-
 def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Tensors:
     total = function(chunks.take(0), *shared)
     if isinstance(chunks.count, int) and chunks.count == 1:
@@ -268,6 +187,7 @@ def sum_over_chunks(
     shared: Sequence[tf.Tensor],
     *,
     keep: bool,
+    parts: Sequence[Any] = (),
     reduction: Reduction = LOCAL,
 ) -> Tensors:
     r"""
@@ -284,15 +204,34 @@ def sum_over_chunks(
     :param chunks: The rows, cut.
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
+    :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
+        those that are not trainable too, which may become it after a graph is made, or be watched.
+        Other variables are found if they are trainable.
     :param reduction: Over processes that hold a shard of the rows each.
     """
-    return reduction.total(_sum_own_chunks(function, chunks, shared, keep))
+    fixed = () if keep else _not_trainable(parts)
+    return reduction.total(_sum_own_chunks(function, chunks, shared, keep, fixed))
+
+
+def _not_trainable(parts: Sequence[Any]) -> list[tf.Variable]:
+    """Find the variables that ``tf.custom_gradient`` overlooks."""
+    variables = [v for part in parts for v in getattr(part, "variables", ())]
+    once = {id(v): v for v in variables if v.dtype.is_floating and not v.trainable}
+    return list(once.values())
 
 
 def _sum_own_chunks(
-    function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor], keep: bool
+    function: Callable[..., Tensors],
+    chunks: Chunks,
+    shared: Sequence[tf.Tensor],
+    keep: bool,
+    fixed: Sequence[tf.Variable],
 ) -> Tensors:
-    """Sum over the rows of this process."""
+    """
+    Sum over the rows of this process.
+
+    :param fixed: Variables that ``function`` may read and that are not trainable.
+    """
 
     def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
         return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
@@ -302,31 +241,38 @@ def _sum_own_chunks(
     structure = list[Tensors]()
 
     @tf.custom_gradient
-    def recomputed(*shared: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+    def recomputed(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+        shared = inputs[: len(inputs) - len(fixed)]
+
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            # What was not trainable when the sum was made may be trainable here, and known twice.
+            found = [v for v in variables if not any(v is other for other in fixed)]
+            watched = [*fixed, *found]
+
             def of_chunk(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
                 shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(shared)
-                    tape.watch(variables)
+                    tape.watch(watched)
                     value = tf.nest.flatten(on_chunk(rows, *shared))
                 by_all = tape.gradient(
                     value,
-                    [*shared, *variables],
+                    [*shared, *watched],
                     output_gradients=list(upstream),
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
                 return list(map(tf.convert_to_tensor, by_all))
 
-            gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False)
-            return gradients[: len(shared)], list(gradients[len(shared) :])
+            gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False, fixed)
+            by_found = {id(v): by for v, by in zip(found, gradients[len(inputs) :], strict=True)}
+            return gradients[: len(inputs)], [by_found.get(id(v)) for v in variables]
 
         sums = _loop(on_chunk, chunks, shared)
         structure[:] = [sums]
         num_sums = len(tf.nest.flatten(sums))
         return tf.nest.flatten(sums), gradient
 
-    values = recomputed(*shared)
+    values = recomputed(*shared, *fixed)
     return tf.nest.pack_sequence_as(structure[0], values)
 
 

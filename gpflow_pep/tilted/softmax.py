@@ -80,7 +80,7 @@ def gumbel_plus_gaussian(x: tf.Tensor, variance: tf.Tensor) -> _Rise:
     :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to :math:`\min(1, E[e^{x - z}])`.
 
     First derivatives are in closed form too, by the heat equation :math:`\partial_v F = F'' / 2`.
-    Second ones, which the package never asks for, are not: they would come out wrong.
+    Those of higher order are by automatic differentiation of these.
 
     :param x: Where [C, Q, N]; at most a few standard deviations, and the variance, below 0.
     :param variance: The Gaussian's [C, 1, N], not negative.

@@ -152,3 +152,27 @@ def test_tied_models() -> None:
         model.alpha = [0.1, 0.2]
     with pytest.raises(ValueError, match=r"data: got an assignment to .*, which holds none"):
         model.data = OLD.data
+
+
+def _tied() -> pep.ARPEP:
+    return pep.ARPEP(OLD.kernel(), gpflow.likelihoods.Gaussian(0.1), OLD.Z, num_data=12)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, np.nan])
+@pytest.mark.parametrize("create", [_regression, _point, _tied])
+@pytest.mark.near_copies("_regression-1.5", "_point-nan", "_tied--0.1")
+def test_a_power_that_is_assigned_past_the_check(create: Any, value: float) -> None:
+    """As in a graph, where there is nothing to look at yet: it gave numbers."""
+    model = create()
+    rows = [OLD.data] if create is _tied else []
+    compiled = tf.function(lambda: model.training_loss(*rows))
+    compiled()
+    variable = model.alpha.unconstrained_variable
+    tf.function(lambda: variable.assign(tf.constant(value, tf.float64)))()
+    with pytest.raises(ValueError, match=r"outside \[0, 1\].*Got: (-0.1|1.5|nan)"):
+        model.training_loss(*rows)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"outside \[0, 1\]"):
+        compiled()
+    if not rows:
+        with pytest.raises(ValueError, match=r"outside \[0, 1\]"):
+            model.predict_f(OLD.Xnew)

@@ -1,5 +1,6 @@
 """Training as of GPflow's models: loops that add data, natural gradients, other methods."""
 
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -9,7 +10,7 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Gaussian
 from gpflow.optimizers import NaturalGradient, Scipy
-from helpers import assert_close, regression_problem
+from helpers import assert_close, gradients, regression_problem
 
 import gpflow_pep as pep
 
@@ -150,3 +151,27 @@ def test_batches_of_any_size_from_a_compiled_loss(model_class: Any) -> None:
     assert_close(np.mean([closure() for _ in range(3)]), loss(X, Y), rtol=1e-10)
     assert_close(np.mean([loss(X[k : k + 1], Y[k : k + 1]) for k in range(12)]), loss(X, Y))
     assert loss.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
+def test_inducing_inputs_that_were_fixed_when_the_loss_was_compiled(name: str) -> None:
+    """Their gradient was wrong where chunks are computed anew for it; GPflow's SGPR is right."""
+    create: Any = partial(pep.PEPRegression, noise_variance=NOISE)
+    if name == "PEP":
+        create = partial(pep.PEP, likelihood=Gaussian(NOISE))
+    Z = PROBLEM.Z[:2]
+    model = create(PROBLEM.data, PROBLEM.kernel(), inducing_variable=Z, chunk_size=5)
+    gpflow.set_trainable(model.inducing_variable, False)
+    loss = model.training_loss_closure(compile=True)
+    loss()
+    gpflow.set_trainable(model.inducing_variable, True)
+    variable = model.inducing_variable.Z.unconstrained_variable
+    (actual,) = gradients(loss, [variable])
+    for place in np.ndindex(*Z.shape):
+        ends = []
+        for step in (1e-5, -1e-5):
+            moved = Z.copy()
+            moved[place] += step
+            variable.assign(moved)
+            ends.append(float(loss()))
+        assert_close(actual[place], (ends[0] - ends[1]) / 2e-5, rtol=1e-6, scale=1.0)

@@ -237,3 +237,24 @@ def test_natural_of_reference() -> None:
     assert_close(covariance, np.linalg.inv([[2.0, 0.3], [0.3, 1.0]]), rtol=1e-14)
     G = np.log(2 * np.pi) + 0.5 * np.linalg.slogdet(covariance)[1] + 0.5 * mean @ [1.0, 2.0]
     assert_close(float(one.log_normaliser()), G, rtol=1e-14)
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_compiled_functions_see_another_num_data(model_name: str) -> None:
+    start, rows = random_start("Gaussian"), data_of("Gaussian", ROWS)
+    model = create(model_name, "Gaussian", start, alpha=0.3, num_data=10)
+    before = len(model.variables)
+    compiled = tf.function(model.pep_log_marginal_likelihood)
+    for num_data in (10, 5, 10**6):
+        model.num_data = num_data
+        assert model.num_data == num_data
+        assert_close(compiled(rows), start.log_z(model_name, 0.3, num_data, ROWS), rtol=1e-8)
+    model.num_data = 2
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="more rows than num_da"):
+        compiled(rows)
+    assert compiled.experimental_get_tracing_count() == 1
+    for wrong in (None, 0, 2.5):
+        with pytest.raises(ValueError, match="number of rows of the whole data set"):
+            model.num_data = wrong
+    assert model.num_data == 2 and len(model.variables) == before
+    assert gpflow.utilities.deepcopy(model).num_data == 2

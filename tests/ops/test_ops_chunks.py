@@ -2,12 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import assert_close
 
-from gpflow_pep.ops import chunks
+from gpflow_pep.ops import blocks, chunks
 
 CASES = [(1, 1), (1, 9), (2, 1), (10, 2), (10, 3), (10, 7), (10, 9), (10, 10), (10, 11), (23, 5)]
 
@@ -47,14 +48,14 @@ def test_block_chunks_hold_every_row_once(
 ) -> None:
     names = rng.permutation(100)[: len(sizes)] - 50
     labels = rng.permutation(np.repeat(names, sizes))
-    plan = chunks.plan_blocks(labels, chunk_size)
-    pieces = chunks.block_chunks(plan)
+    plan = blocks.plan_blocks(labels, chunk_size)
+    pieces = blocks.block_chunks(plan)
     np.testing.assert_array_equal(plan.names, np.sort(names))
     seen = []
     for k in range(pieces.count):
-        blocks, rows = (value.numpy() for value in pieces.take(tf.constant(k)))
+        some, rows = (value.numpy() for value in pieces.take(tf.constant(k)))
         assert rows.shape[0] == 1 or rows.size <= chunk_size
-        for block, members in zip(blocks, rows):
+        for block, members in zip(some, rows):
             members = members[members >= 0]
             assert set(labels[members]) == {plan.names[block]}
             seen.extend(members)
@@ -74,9 +75,9 @@ class Terms:
         f = tf.sin(rows[0] * self.weight + shared)
         return tf.reduce_sum(f), tf.matmul(f, tf.exp(f), transpose_a=True)
 
-    def total(self, chunk_size: int, keep: bool) -> tf.Tensor:
-        pieces = chunks.row_chunks([self.X], chunk_size)
-        a, b = chunks.sum_over_chunks(self.of_rows, pieces, (self.shared,), keep=keep)
+    def total(self, chunk_size: int, keep: bool, parts: Any = ()) -> tf.Tensor:
+        pieces, options = chunks.row_chunks([self.X], chunk_size), {"keep": keep, "parts": parts}
+        a, b = chunks.sum_over_chunks(self.of_rows, pieces, (self.shared,), **options)
         return tf.square(a) + tf.reduce_sum(tf.sin(b))
 
     def derivatives(self, chunk_size: int, keep: bool) -> list[tf.Tensor]:
@@ -102,6 +103,30 @@ def test_derivatives_do_not_depend_on_chunks(
     function = terms.derivatives if mode == "eager" else tf.function(terms.derivatives)
     for actual, wanted in zip(function(chunk_size, keep), expected):
         assert_close(actual, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["watched", "made trainable later"])
+def test_variables_that_are_not_trainable(late: bool, rng: np.random.Generator) -> None:
+    """A custom gradient overlooks them, and a graph keeps what it found."""
+    terms = Terms(rng, 10)
+    expected = terms.derivatives(10, True)
+    part = gpflow.Parameter(terms.weight, trainable=False)
+    terms.weight = part.unconstrained_variable
+
+    @tf.function
+    def second() -> Any:
+        with tf.GradientTape() as outer:
+            outer.watch(terms.weight)
+            with tf.GradientTape() as tape:
+                tape.watch(terms.weight)
+                value = terms.total(3, False, [part, part])
+                gpflow.set_trainable(part, late)
+            gradient = tape.gradient(value, terms.weight)
+        return gradient, outer.jacobian(gradient, terms.weight, experimental_use_pfor=False)
+
+    by_chunks = second()
+    assert_close(by_chunks[0], expected[1], rtol=1e-12)
+    assert_close(by_chunks[1], tf.stack(expected[3:]), rtol=1e-12)
 
 
 def test_gradient_by_differences(rng: np.random.Generator) -> None:

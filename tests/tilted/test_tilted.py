@@ -93,6 +93,35 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
         assert _relative_error(_ell(name, rows), expected) <= tolerance
 
 
+@each_name
+def test_second_derivatives_equal_finite_differences(name: str) -> None:
+    """In means and variances, by tapes in tapes."""
+    case = CASES[name]
+    likelihood, L = case.create(), case.num_latent
+    rows = grid(case, means=(-1.2, 0.3, 2.0), variances=(0.4, 1.5), alphas=(0.0, 0.4, 1.0))
+    X, mean, variance, Y, alpha = rows.arguments()
+    weights = np.cos(np.arange(2.0 * L * len(rows.X))).reshape(-1, 2 * L)
+
+    def gradient(moments: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(moments)
+            m, v = moments[:, :L], moments[:, L:]
+            ell = pep.tilted.log_power_expectation(likelihood, X, m, v, Y, alpha)
+        return tf.reduce_sum(weights * tape.gradient(ell, moments), axis=1)
+
+    moments = tf.concat([mean, variance], axis=1)
+    with tf.GradientTape() as tape:
+        tape.watch(moments)
+        first = gradient(moments)
+    actual = tape.gradient(first, moments)
+    step = 1e-4
+    for k in range(2 * L):
+        one = step * np.eye(2 * L)[k]
+        difference = (gradient(moments + one) - gradient(moments - one)) / (2.0 * step)
+        size = float(np.max(np.abs(first))) + 1.0
+        assert_close(actual[:, k], difference, rtol=1e-5, scale=size)
+
+
 @pytest.mark.parametrize(
     "name",
     [
