@@ -124,7 +124,7 @@ BEYOND: dict[str, dict[str, tuple[Any, list[str]]]] = {
         },
         "batch of more rows than there are": (
             _of(batch_of_arpep, data=(X, LABELS), num_data=3),
-            ["batch", "num_data=3", "Pass"],
+            ["batch", "num_data is: 3", "Pass"],
         ),
         "damping that is text": (_of(update_sites, damping="a"), ["damping", "'a'", "(0, 1]"]),
     },

@@ -218,11 +218,10 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
 
     def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
         """Refuse a batch of more rows than the whole data set has."""
-        return checks.require(
-            tf.cast(chunks.num_rows(X), tf.int64) <= NumData.read(self),
-            "data: got a batch of more rows than num_data, expected at most as many."
-            " Pass num_data=len(X), of all rows and not of a batch.",
-        )
+        num_rows, num_data = tf.cast(chunks.num_rows(X), tf.int64), NumData.read(self)
+        message = "data: got a batch of more rows than num_data, expected at most as many."
+        message += " Pass num_data=len(X), of all rows. Here num_data is:"
+        return checks.require(num_rows <= num_data, message, num_data)
 
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
