@@ -26,11 +26,10 @@ from check_shapes import check_shapes
 
 from ..covariances import Projection
 from ..inference.memory import Memory, MemoryTerms
-from ..inference.posterior import Natural, posterior_factor
+from ..inference.posterior import Natural, PosteriorFactor, log_root, posterior_factor
 from ..inference.surrogate import informed_directions
 from ..ops.linalg import gram
 from ..ops.power import log1p_ratio
-from .point import prior_terms
 
 
 @check_shapes(
@@ -58,7 +57,7 @@ def memory_of(
     values, vectors = informed_directions(natural.G, "remember")
     root = tf.sqrt(tf.nn.relu(values))[..., None] * tf.linalg.matrix_transpose(vectors)
     first = tf.matmul(W, natural.b, transpose_a=True)[..., 0]
-    constant = log_z - prior_terms(posterior_factor(natural))
+    constant = log_z - _prior_terms(posterior_factor(natural))
     parts = Z, tf.matmul(root, W), first, mean + tf.zeros_like(first), constant
     return Memory(*map(tf.stop_gradient, parts))
 
@@ -110,3 +109,12 @@ def memory_terms(
         - 0.5 * tf.reduce_sum(logdet + tf.zeros_like(g[:, 0, 0]))
     )
     return MemoryTerms(Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale)
+
+
+def _prior_terms(q: PosteriorFactor) -> tf.Tensor:
+    r"""
+    Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`.
+
+    :param q: q(v).
+    """
+    return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)

@@ -50,7 +50,7 @@ from .. import checks
 from ..covariances import Projection, evaluate
 from ..covariances.evaluate import by_latent
 from ..inference.conditional import conditional_scale
-from ..inference.posterior import PosteriorFactor, cavity, log_root, terms_of_mean
+from ..inference.posterior import cavity, log_root, terms_of_mean
 from ..inference.problem import SiteProblem
 from ..inference.record import FixedPoint
 from ..ops import chunks
@@ -188,20 +188,6 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
 def _zero(value: tf.Tensor) -> tf.Tensor:
     """0 with the derivatives of the value."""
     return value - tf.stop_gradient(value)
-
-
-@check_shapes(
-    "q.c: [L, M, 1]",
-    "q.half_logdet: [broadcast L]",
-    "return: []",
-)
-def prior_terms(q: PosteriorFactor) -> tf.Tensor:
-    r"""
-    Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`.
-
-    :param q: q(v).
-    """
-    return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)
 
 
 @check_shapes(
