@@ -49,6 +49,9 @@ _CLOSE = 0.05
 _MIN_STEP = 0.01
 _SHRINK_STEP, _GROW_STEP = 0.5, 1.2
 _SHRINK_CAP, _GROW_CAP = 0.7, 1.05  # 1.15 was seen to cycle, RobustMax at alpha 1
+#: The largest cap of a coupled run that began far away: means and precisions turn around each
+#: other, and longer steps took hundreds of sweeps at long lengthscales.
+_CAP_FROM_FAR = 0.4
 _REFUSED_CAP = 0.5
 _MIN_CAP = 1e-3
 #: Anderson's acceleration starts where the residual is below the first number, and forgets where
@@ -56,7 +59,7 @@ _MIN_CAP = 1e-3
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
 #: See :class:`Goal`. A run whose gap is _FAR had no sites to begin with, or those of other data.
-_OF_FIRST_GAP, _LARGEST_GAP, _FAR = 1e-3, 100.0, 0.1
+_OF_FIRST_GAP, _LARGEST_GAP, _FAR = 1e-2, 10.0, 0.1
 #: Above this gap a coupled step leaves precisions that want to be negative at 0: most do not later.
 _EARLY_GAP = 0.1
 #: What a proposal's negative precisions and its step are multiplied by, at first and after each
@@ -214,14 +217,19 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
     restarted = (state.retry == len(_FACTORS) - 1) & ~state.fresh
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
+    if settings.coupled:  # where acceleration overshoots, so do the plain steps that follow it
+        cap = tf.where(jumped & _accelerates(state), _REFUSED_CAP * cap, cap)
     remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
     differences = tf.cond(
         remember,
         lambda: state.differences.and_another(x - state.x, F - state.F),
         state.differences.forgotten,
     )
-    damped = min(settings.damping, _DAMPED_CAP)
+    first_gap = tf.where(state.sweep == 1, gap, state.first_gap)
+    damped, from_far = (min(settings.damping, cap) for cap in (_DAMPED_CAP, _CAP_FROM_FAR))
     largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
+    if settings.coupled:
+        largest_step = tf.minimum(largest_step, _number(first_gap > _FAR, from_far, 1.0, x))
     return state._replace(
         fresh=tf.zeros_like(state.fresh),
         retry=tf.zeros_like(state.retry),
@@ -235,7 +243,7 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
         largest=largest,
         residual=residual,
         gap=gap,
-        first_gap=tf.where(state.sweep == 1, gap, state.first_gap),
+        first_gap=first_gap,
         merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),

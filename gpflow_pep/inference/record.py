@@ -48,7 +48,7 @@ class Goal(NamedTuple):
     """The gap is below it: half the sum of squares of a row's errors, on average over rows, in
     nats. The energy's error was seen to be up to some thirty times as much, so that this is enough
     to optimise it. After a long step of an optimiser, across which the energy changes by far more,
-    a hundred times this is, where it is a thousandth of what the run began with."""
+    ten times this is, where it is a hundredth of what the run began with."""
 
 
 class SiteUpdateInfo(NamedTuple):

@@ -164,7 +164,8 @@ def test_chunks_change_nothing(most_factorised: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(coupling, "MOST_FACTORISED", 1500)
     in_chunks, as_many = run(classes(alpha=0.5, tolerance=1e-9, chunk_size=17))
     assert_close(in_chunks, whole, rtol=1e-9)
-    assert abs(sweeps - as_many) <= 1
+    # Conjugate gradients solve for steps to five digits only.
+    assert abs(sweeps - as_many) <= (1 if most_factorised else 0.05 * sweeps)
 
 
 @pytest.mark.slow
