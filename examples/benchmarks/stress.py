@@ -3,13 +3,17 @@
     python examples/benchmarks/stress.py --data DIRECTORY               # minutes
     python examples/benchmarks/stress.py --data DIRECTORY probit Poisson
     python examples/benchmarks/stress.py --data DIRECTORY probit --search 20
+    python examples/benchmarks/stress.py --data DIRECTORY "Student's t" --follow
 
 Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100, as many as
 rows at the rows, and 20 of which half nearly repeat the others; from no sites, tolerance 1e-6, 200
 sweeps before a fallback. Classes and counts (round(exp(1 + sin(2 x1) + y))) are on 400 rows of the
 banana data, Student's t likelihood on a sine with outliers, RobustMax and softmax on three
 generated classes. ``--search`` starts the cells that did not converge again, from random sites, and
-prints from how many of them a proper fixed point was found.
+prints from how many of them a proper fixed point was found. ``--follow`` looks for one in another
+way: from power 0, where all of these converge, Newton's method follows the fixed point to the power
+of the cell, or as far as there is one; printed is also the largest real part of an eigenvalue of
+the update there. Above 1, no step is short enough for the update to be drawn to that point.
 """
 
 import argparse
@@ -24,8 +28,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
+import scipy.optimize
 import tensorflow as tf
 
+from gpflow_pep.inference.posterior import Sites
+from gpflow_pep.inference.problem import row_prior
+from gpflow_pep.inference.sweep import sweep
 from gpflow_pep.models import PEP
 
 VARIANCES = (0.1, 1.0, 10.0, 100.0, 1e4)
@@ -49,8 +57,8 @@ class Cell(NamedTuple):
     refused: int
     fallback: str
     finite: bool
-    found: int
-    """How many random starts came to a proper fixed point, where it was searched for."""
+    note: str
+    """What a search for a fixed point found."""
 
 
 def banana(directory: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +122,10 @@ def inducing_inputs(X: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) -> int:
+Search = Callable[[PEP, Callable[[], tf.Tensor]], str]
+
+
+def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) -> str:
     """From how many random sites the inner loop converges; their scale is that of the prior."""
     variance = float(model.kernel.variance.numpy())
     nu, tau = model.sites.nu, model.sites.tau
@@ -128,10 +139,43 @@ def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) ->
         with contextlib.suppress(tf.errors.InvalidArgumentError):
             evaluate()
             found += bool(model.last_inference.converged)
-    return found
+    return f"; from {found} of {number} random starts"
 
 
-def cells(problem: Problem, Z: np.ndarray, starts: int) -> dict[tuple[float, float, float], Cell]:
+def follow(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
+    """How far Newton's method follows the fixed point from power 0, and the update there."""
+    goal = float(model.alpha.numpy())
+    model.alpha.assign(0.0)
+    model.update_sites(fresh=True)
+    problem, start = model.site_problem(), tf.stack(model.read_sites())
+    s = model.posterior().predict_f(problem.X)[1].numpy()
+    units = np.stack([np.sqrt(1.0 / s), 1.0 / s]).ravel()
+
+    @tf.function(autograph=False)
+    def evaluated(x: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        sites = Sites(*tf.unstack(tf.reshape(x, [2, -1, 1])))
+        found = sweep(problem._replace(alpha=alpha), row_prior(problem, sites), sites)
+        return tf.reshape(tf.stack(found.target), [-1]) - x, found.proper
+
+    def residual(x: np.ndarray, alpha: float) -> np.ndarray:
+        change, proper = evaluated(tf.constant(x * units), tf.constant([alpha], tf.float64))
+        return change.numpy() / units if proper else np.full_like(x, 1e3)
+
+    x, reached = start.numpy().ravel() / units, 0.0
+    for alpha in goal * np.linspace(0.0, 1.0, 21)[1:]:
+        solved = scipy.optimize.root(residual, x, (alpha,), options={"xtol": 1e-10})
+        if np.max(np.abs(residual(solved.x, alpha))) > 1e-8:
+            break
+        x, reached = solved.x, alpha
+    jacobian = scipy.optimize.approx_fprime(x, residual, 1e-6, reached)
+    largest = 1.0 + np.max(np.linalg.eigvals(jacobian).real)
+    model.alpha.assign(goal)
+    return f"; followed to alpha {reached:.3g}, eigenvalue {largest:.2f}"
+
+
+def cells(
+    problem: Problem, Z: np.ndarray, search: Search
+) -> dict[tuple[float, float, float], Cell]:
     """Of all kernels and powers for these inducing inputs: one compilation."""
     kernel = gpflow.kernels.SquaredExponential()
     model = PEP((problem.X, problem.Y), kernel, problem.likelihood, Z)
@@ -150,21 +194,21 @@ def cells(problem: Problem, Z: np.ndarray, starts: int) -> dict[tuple[float, flo
                 except tf.errors.InvalidArgumentError:  # its message says what to do
                     finite = False
                 sweeps, _, converged, refused, fallback = model.last_inference
-                found = 0 if converged else random_starts(model, evaluate, starts)
+                note = "" if converged else search(model, evaluate)
                 results[alpha, variance, lengthscale] = Cell(
-                    bool(converged), int(sweeps), int(refused), str(fallback), finite, found
+                    bool(converged), int(sweeps), int(refused), str(fallback), finite, note
                 )
     return results
 
 
-def report(name: str, problem: Problem, only: str | None, starts: int) -> None:
+def report(name: str, problem: Problem, only: str | None, search: Search) -> None:
     """A line for each power, and the cells that did not converge."""
     start = time.perf_counter()
     results = {
         (label, *key): cell
         for label, Z in inducing_inputs(problem.X).items()
         if only in (None, label)
-        for key, cell in cells(problem, Z, starts).items()
+        for key, cell in cells(problem, Z, search).items()
     }
     for alpha in ALPHAS:
         part = {key: cell for key, cell in results.items() if key[1] == alpha}
@@ -183,10 +227,9 @@ def report(name: str, problem: Problem, only: str | None, starts: int) -> None:
         )
     failures = [(key, cell) for key, cell in results.items() if not cell.converged]
     for (label, alpha, variance, lengthscale), cell in failures:
-        search = f"; from {cell.found} of {starts} random starts" if starts else ""
         print(
             f"    not: {label}, alpha {alpha:g}, variance {variance:g}, scale {lengthscale:g}"
-            + search
+            + cell.note
         )
     print(f"    {time.perf_counter() - start:.0f} s", flush=True)
 
@@ -197,7 +240,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
     parser.add_argument("--inducing", help="one of the four choices only")
     parser.add_argument("--search", type=int, default=0, help="random starts of each that failed")
+    parser.add_argument("--follow", action="store_true", help="fixed points from power 0")
     options = parser.parse_args()
+
+    def search(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
+        by_chance = random_starts(model, evaluate, options.search) if options.search else ""
+        return by_chance + (follow(model, evaluate) if options.follow else "")
+
     heads = ("converged", "of", "median", "95%", "refused", "damped", "limited", "not finite")
     widths = (10, 6, 9, 7, 9, 8, 9, 11)
     print(
@@ -205,7 +254,7 @@ def main() -> None:
         + "".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
     )
     for name in options.names or PROBLEMS:
-        report(name, PROBLEMS[name](Path(options.data)), options.inducing, options.search)
+        report(name, PROBLEMS[name](Path(options.data)), options.inducing, search)
 
 
 if __name__ == "__main__":
