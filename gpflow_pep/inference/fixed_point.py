@@ -145,9 +145,9 @@ def _settled(state: _State, settings: _Settings) -> tf.Tensor:
 
 
 def _spent(state: _State, settings: _Settings) -> tf.Tensor:
-    """Whether the phase may not go on."""
+    """Whether the phase may not go on; where all was refused, the next proposal is the last one."""
     sweeps = tf.where(state.phase < settings.num_rungs, _RUNG_SWEEPS, settings.max_sweeps)
-    return ~state.fresh & (state.phase_sweep >= sweeps)
+    return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), sweeps)
 
 
 def _close(state: _State) -> tf.Tensor:

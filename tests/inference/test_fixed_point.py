@@ -275,6 +275,14 @@ def test_an_improper_start_is_left_for_what_is_proper() -> None:
     assert_close(run.sites.nu, NU, rtol=1e-6)
 
 
+def test_a_run_gives_up_soon_where_nothing_is_proper() -> None:
+    """Not even no sites, as with hyperparameters that ran off: more sweeps would find the same."""
+    run = _run(Map(_contraction, lambda nu, tau: False))
+    assert not run.info.converged
+    assert np.isinf(run.info.residual)
+    assert run.info.num_sweeps == run.info.num_rejected <= 7 * len(FALLBACKS)
+
+
 def test_negative_precisions_are_given_up_where_they_are_improper() -> None:
     """The targets are below the smallest proper precision: the loop stays on the proper side."""
     function = Map(
