@@ -145,7 +145,7 @@ def _settled(state: _State, settings: _Settings) -> tf.Tensor:
 
 
 def _spent(state: _State, settings: _Settings) -> tf.Tensor:
-    """Whether the phase may not go on; where all was refused, the next proposal is the last one."""
+    """Whether the phase may not go on, or has tried all there is and nothing was accepted."""
     sweeps = tf.where(state.phase < settings.num_rungs, _RUNG_SWEEPS, settings.max_sweeps)
     return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), sweeps)
 
