@@ -140,6 +140,8 @@ def _kind_of_type(column: "pd.Series[Any]") -> str:
 def _numbers(column: "pd.Series[Any]") -> "pd.Series[Any]":
     if pd.api.types.is_timedelta64_dtype(column):
         return column / pd.Timedelta(days=1)
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.astype(np.float64)
     values = column.astype(object) if column.dtype == object else column
     return pd.to_numeric(values.where(values.notna(), np.nan)).astype(np.float64)
 

@@ -102,8 +102,7 @@ class WholeSVGP(PEPClassifier):
     def _candidate(
         self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
     ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
-        start, _ = super()._candidate(X, Y, alpha, seed, None)
-        parts = start.kernel, start.likelihood, start.inducing_variable
-        model = gpflow.models.SVGP(*parts, num_latent_gps=start.num_latent_gps)
-        rows = _AllRows(model, (tf.constant(X), tf.constant(Y)))
-        return model, lambda: self._climb(rows)
+        kernel, likelihood, points = self._parts(X, seed)
+        num_latent = getattr(likelihood, "num_classes", 1)
+        model = gpflow.models.SVGP(kernel, likelihood, points, num_latent_gps=num_latent)
+        return model, self._climber(_AllRows(model, (tf.constant(X), tf.constant(Y))))

@@ -5,6 +5,8 @@ Options, the table and the folder are checked first. What needs TensorFlow is im
 so that help and mistakes are immediate.
 """
 
+import atexit
+import gc
 import os
 import shlex
 import sys
@@ -84,6 +86,28 @@ def _quiet_tensorflow() -> Iterator[None]:
 
 
 @contextmanager
+def _light_tensorflow() -> Iterator[None]:
+    """
+    Load TensorFlow and GPflow without what takes seconds, where the command is alone in its process.
+
+    GPflow's checks of shapes read a language of their own when it is loaded. They are for who writes
+    programs: what comes from a user, a table, is checked before. And Python looks for garbage among
+    all that was loaded, again and again, and once more at the end.
+    """
+    alone = "gpflow" not in sys.modules
+    if alone:
+        gc.disable()
+        import check_shapes
+
+        check_shapes.set_enable_check_shapes(False)
+    yield
+    if alone:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.freeze)
+
+
+@contextmanager
 def _warnings_as_lines(console: Console) -> Iterator[None]:
     """Print each warning as one line, not with the source line that gave it."""
 
@@ -157,7 +181,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
     errors = Console(stderr=True)
     if errors.is_terminal:
         errors.print("Loading TensorFlow ...", style="dim")
-    with _quiet_tensorflow():
+    with _quiet_tensorflow(), _light_tensorflow():
         from .. import plotting
         from .report import write_report, write_scores
         from .run import compare_table
@@ -372,7 +396,7 @@ def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> No
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
         if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
             raise ValueError(f"cannot write {out}: make its folder, or choose another --out.")
-    with _quiet_tensorflow():
+    with _quiet_tensorflow(), _light_tensorflow():
         from ..estimators import load_estimator
         from .held_out import predict_table
     with _warnings_as_lines(Console(stderr=True)), _bad_input():

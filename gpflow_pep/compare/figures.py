@@ -132,7 +132,7 @@ def fit_figure(comparison: Comparison) -> "Figure":
     low, high = X[name].min(), X[name].max()
     margin = 0.1 * (high - low)
     grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, GRID)})
-    found = predictions(pipeline, grid, False)
+    found = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
     figure = plotting.figure(8.0, 4.2)
     axes = figure.subplots()
     (inducing,) = plotting.inducing_points_of(pipeline[-1])

@@ -51,22 +51,21 @@ METRICS = {
 }
 
 
-def predictions(pipeline: Pipeline, X: pd.DataFrame, classes: bool) -> dict[str, AnyNDArray]:
+def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, AnyNDArray]:
     """
     Predict y at rows, as columns of a table.
 
     They are for a number "mean", "sd" and the central 90% interval ("lower_90", "upper_90"); for a
     class the most probable one ("predicted") and the probability of each ("p(name)").
 
-    :param pipeline: A trained one, whose last step is an estimator of this package or a baseline.
-    :param X: Inputs, a table.
+    :param estimator: A trained one of this package, or a baseline.
+    :param inputs: As it takes them, [N, D].
     :param classes: Whether the target is a class.
     """
     if classes:
-        probability, names = pipeline.predict_proba(X), pipeline.classes_
+        probability, names = estimator.predict_proba(inputs), estimator.classes_
         columns = {"predicted": names[np.argmax(probability, axis=1)]}
         return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
-    inputs, estimator = pipeline[:-1].transform(X), pipeline[-1]
     mean, sd = estimator.predict(inputs, return_std=True)
     ends = estimator.predict_quantiles(inputs, list(INTERVAL.values()))
     return {"mean": mean, "sd": sd, **dict(zip(INTERVAL, ends.T))}
@@ -78,14 +77,15 @@ def held_out(
     """
     Predict rows whose target is known, as a table with a row for each.
 
-    :param pipeline: See :func:`predictions`.
-    :param X: Inputs.
+    :param pipeline: A trained one, whose last step is an estimator of this package or a baseline.
+    :param X: Inputs, a table.
     :param y: Targets.
     :param classes: Whether these are classes.
     :return: The target ("true"), :func:`predictions`, and the "log_density" of the target.
     """
-    columns = predictions(pipeline, X, classes)
-    densities = pipeline[-1].log_densities(pipeline[:-1].transform(X), y.to_numpy())
+    estimator, inputs = pipeline[-1], pipeline[:-1].transform(X)
+    columns = predictions(estimator, inputs, classes)
+    densities = estimator.log_densities(inputs, y.to_numpy())
     return pd.DataFrame({"true": y.to_numpy(), **columns, "log_density": densities}, index=X.index)
 
 
@@ -137,5 +137,6 @@ def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
             f"the table has no column {', '.join(map(repr, missing))}, expected all of"
             f" {', '.join(expected)}, as the model was trained on. Add it, empty if it is unknown."
         )
-    columns = predictions(pipeline, table[expected], hasattr(pipeline, "classes_"))
+    inputs = pipeline[:-1].transform(table[expected])
+    columns = predictions(pipeline[-1], inputs, hasattr(pipeline, "classes_"))
     return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from sklearn.pipeline import Pipeline
 
 from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
+from ..training.shared import SharedLosses
 from .candidates import make_candidates, name_of
 from .cleaning import Cleaned, clean
 from .held_out import METRICS, Metric, held_out, scores
@@ -152,9 +154,12 @@ class _Clock:
         return max(left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
 
 
-def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock) -> dict[str, Any]:
+def _train(
+    name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock, losses: SharedLosses
+) -> dict[str, Any]:
     """Train in place within a share of the time; say how it went, as fields of a :class:`Fit`."""
     estimator = pipeline[-1]
+    estimator.losses = losses
     if "max_seconds" in estimator.get_params():
         estimator.set_params(max_seconds=clock.share(name))
     began = time.perf_counter()
@@ -177,6 +182,7 @@ def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock
     except (tf.errors.OpError, ValueError, ArithmeticError) as error:
         found |= {"converged": False, "message": reason(error) or type(error).__name__}
         found["failed"] = True
+    estimator.losses = None
     return found | {"seconds": time.perf_counter() - began}
 
 
@@ -288,6 +294,8 @@ def compare_table(
         data, settings, {name: power for name, (power, _) in candidates.items()}
     )
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in candidates}
+    # Estimators of one class differ here in nothing but their power, the value of a parameter.
+    losses: dict[type, SharedLosses] = defaultdict(SharedLosses)
     number = 0
     for part, (train, test) in enumerate(parts, start=1):
         for name, (_, estimator) in candidates.items():
@@ -295,7 +303,8 @@ def compare_table(
             label = f"{name}, {kind} {part} of {len(parts)}"
             tell(Progress(number, total, label))
             pipeline = _pipeline(data, estimator)
-            found = _train(name, pipeline, data.X.iloc[train], data.y.iloc[train], clock)
+            rows = data.X.iloc[train], data.y.iloc[train]
+            found = _train(name, pipeline, *rows, clock, losses[type(estimator)])
             fit, table = _scored(comparison, pipeline, name, part, test, found)
             comparison.fits.append(fit)
             tables[name].append(table)
@@ -310,7 +319,7 @@ def compare_table(
     if settings.select == "loo":
         estimator.set_params(alpha=[candidates[name][0] for name in _mean_scores(comparison)])
     pipeline = _pipeline(data, estimator)
-    found = _train(best, pipeline, data.X, data.y, clock)
+    found = _train(best, pipeline, data.X, data.y, clock, losses[type(estimator)])
     failed = found.pop("failed", False)
     if settings.select == "loo" and not failed:
         best = name_of(pipeline[-1].alpha_)

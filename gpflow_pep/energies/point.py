@@ -106,7 +106,7 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
     chunk_size, keep = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
         of_chunk,
-        chunks.row_chunks((problem.X, rows), problem.X.shape[0] if problem.kept else chunk_size),
+        chunks.row_chunks((problem.X, rows), chunks.ALL_ROWS if problem.kept else chunk_size),
         (problem.W, *(problem.kept or ())),
         keep=keep,
         parts=[*read, problem.likelihood] if trained else read,

@@ -3,12 +3,14 @@
 import abc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import tf_keras
 from gpflow.base import AnyNDArray
+from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
@@ -23,6 +25,8 @@ from .. import checks
 from ..models import ARPEP
 from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
 from ..training.alphas import ALPHAS, check_alphas
+from ..training.shared import SharedLosses
+from ..training.whole_loss import WholeLoss
 from .parts import make_inducing_variable, make_kernel
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
@@ -49,6 +53,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     n_features_in_: int
     feature_names_in_: AnyNDArray
     record_: MaximiseRecord | None = None
+    losses: SharedLosses | None = None
+    """Those of other fits with the same settings; a comparison has them, to compile once."""
     _posterior: BasePosterior | None
 
     def __init__(
@@ -162,12 +168,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
     ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
         """Make a model, and what trains it and tells of it: a record, the number of steps."""
-        kernel = make_kernel(self.kernel, X.shape[1])
-        points = make_inducing_variable(self.inducing, X, self.num_inducing, kernel, seed)
-        parts = kernel, self._make_likelihood(), points
+        parts = self._parts(X, seed)
         if batch_size is None:
             model = self._make_model((X, Y), *parts, alpha=alpha)
-            return model, lambda: self._climb(model)
+            return model, self._climber(model)
         num_latent = getattr(parts[1], "num_classes", 1)
         model = ARPEP(*parts, alpha=alpha, num_data=len(X), num_latent_gps=num_latent)
         batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
@@ -181,9 +185,20 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
         return model, by_batches
 
-    def _climb(self, model: GPModel) -> tuple[MaximiseRecord, int]:
-        record = maximise(
-            model,
+    def _parts(self, X: AnyNDArray, seed: int) -> tuple[Kernel, Likelihood, InducingVariables]:
+        """Make what the parameters of a model are of, with the values that training starts from."""
+        kernel = make_kernel(self.kernel, X.shape[1])
+        points = make_inducing_variable(self.inducing, X, self.num_inducing, kernel, seed)
+        return kernel, self._make_likelihood(), points
+
+    def _climber(self, model: GPModel) -> Callable[[], tuple[MaximiseRecord, int]]:
+        """Make what trains a model on all rows; at several powers it compiles once."""
+        if self.losses is None:
+            return partial(self._climb, partial(maximise, WholeLoss(model)))
+        return partial(self._climb, partial(self.losses.maximise, model))
+
+    def _climb(self, climb: Callable[..., MaximiseRecord]) -> tuple[MaximiseRecord, int]:
+        record = climb(
             tolerance=TOLERANCE,
             window=WINDOW,
             max_iterations=self.max_iterations,
@@ -226,6 +241,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed again when it is needed."""
         state = dict(super().__getstate__())
+        state.pop("losses", None)
         if "_posterior" in state:
             state["_posterior"] = None
         return state

@@ -119,7 +119,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         if self.neighbours:
             self._check_neighbours(len(X))
         y = np.asarray(y, dtype=np.float64)
-        scaled = self.standardize and not isinstance(self._make_likelihood(), Poisson)
+        scaled = self.standardize and not self._has_likelihood(Poisson)
         self._target = StandardScaler(with_mean=scaled, with_std=scaled).fit(y[:, None])
         self._train(X, self._target.transform(y[:, None]))
         return self
@@ -243,6 +243,10 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         arguments = (NOISE_VARIANCE,) if self.likelihood == "gaussian" else ()
         return make_likelihood(self.likelihood, NUMBERS, *arguments)
 
+    def _has_likelihood(self, kind: type[Likelihood]) -> bool:
+        name = self.likelihood
+        return issubclass(NUMBERS.get(name, object) if isinstance(name, str) else type(name), kind)
+
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
@@ -253,8 +257,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
     def _check_neighbours(self, num_rows: int) -> None:
-        gaussian = isinstance(self._make_likelihood(), Gaussian)
-        if len(self._alphas()) > 1 or self._batch_size(num_rows) or not gaussian:
+        several = len(self._alphas()) > 1
+        if several or self._batch_size(num_rows) or not self._has_likelihood(Gaussian):
             raise ValueError(
                 f"neighbours: got {self.neighbours!r} with several alphas, minibatches or another"
                 " likelihood than a Gaussian one, expected 0 there. Pass alpha as a number,"

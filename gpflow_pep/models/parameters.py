@@ -199,6 +199,13 @@ class SiteParameters(Module):
         self.version = tf.Variable(0, trainable=False)
         """How often all of them were replaced at once."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SiteParameters":
+        """Copy them: variables that are copied by TensorFlow could hold as many rows only."""
+        copied = SiteParameters(Sites(*map(tf.identity, (self.nu, self.tau))))
+        copied.version.assign(self.version)
+        memo[id(self)] = copied
+        return copied
+
     def read(self, num_rows: tf.Tensor) -> Sites:
         """
         Read them; none where there are others than for so many rows.

@@ -12,6 +12,8 @@ import tensorflow as tf
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
 #: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
 CHUNK_ELEMENTS = 1_000_000
+#: A chunk size that no data exceed: all rows are one chunk, also where N is not known.
+ALL_ROWS = 2**31 - 1
 #: The least rows in a chunk that is chosen automatically.
 MIN_CHUNK = 256
 #: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
@@ -95,7 +97,8 @@ class Plan(NamedTuple):
     """The most rows at a time."""
 
     keep: bool
-    """Whether all intermediate values may be kept; never where a chunk size was asked for."""
+    """Whether all intermediate values may be kept; not where a chunk size was asked for, unless it
+    is :data:`ALL_ROWS`."""
 
 
 def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int) -> Plan:
@@ -104,13 +107,13 @@ def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies:
 
     :param chunk_size: The most rows that were asked for, or None.
     :param num_inducing: M; it counts as 1 where it is not known.
-    :param X: All rows, [N, D]; where N is not known, nothing is kept.
+    :param X: All rows, [N, D]; where N is not known and no size asked for, nothing is kept.
     :param copies: How many matrices of size M x N there are.
     """
     size, known = num_inducing or 1, X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
     chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
-    return Plan(chunk_size or chosen, chunk_size is None and fits)
+    return Plan(chunk_size or chosen, chunk_size == ALL_ROWS or (chunk_size is None and fits))
 
 
 def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunks:
@@ -125,7 +128,9 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     some = tf.nest.flatten(rows)[0]
     total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
-    if isinstance(total, int) and isinstance(chunk_size, int):
+    if chunk_size == ALL_ROWS:
+        count = 1
+    elif isinstance(total, int) and isinstance(chunk_size, int):
         # Equal chunks: a small remainder would cost a graph of its own and run slowly.
         chunk_size = -(-total // max(-(-total // chunk_size), 1)) or 1
         count = max(-(-total // chunk_size), 1)

@@ -26,6 +26,7 @@ from ..models.tied import TiedModel
 from ..tilted import check_support, log_power_expectation
 from .full_batch import FAILURES, maximise
 from .model_state import assign, reason, state_of
+from .whole_loss import WholeLoss
 
 #: What is tried unless others are asked for.
 ALPHAS = (0.0, 0.5, 1.0)
@@ -182,7 +183,8 @@ def _trainer(model: GPModel, refit: bool | Train) -> Train:
             " function that trains it or False. Pass refit=lambda model:"
             " gpflow_pep.training.fit(model, batches, num_steps=1000), for example."
         )
-    return lambda model: maximise(model, progress=False)
+    loss = WholeLoss(model)
+    return lambda _: maximise(loss, progress=False)
 
 
 def _left_out(model: GPModel) -> Callable[[], AnyNDArray]:

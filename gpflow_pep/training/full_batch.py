@@ -20,13 +20,12 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ..checks import check_callable, check_seed, reason
-from ..covariances.evaluate import is_plain
-from ..ops.graphs import PassingGraphs
 from . import checks
-from .model_state import assign, state_of
+from .model_state import assign
 from .outputs import bar
 from .starts import moves
 from .threads import one_blas_thread
+from .whole_loss import WholeLoss
 
 #: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
 MEMORY = 50
@@ -36,8 +35,6 @@ FLAT = 1e-5
 REFRESHES = 10, 30, 100
 #: What says that a loss cannot be computed for these parameters. Others stop the run.
 FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
-
-Evaluate = Callable[[AnyNDArray], tuple[AnyNDArray, AnyNDArray]]
 
 
 class Step(NamedTuple):
@@ -99,7 +96,7 @@ class MaximiseRecord(NamedTuple):
 
 
 def maximise(
-    model: GPModel,
+    model: GPModel | WholeLoss,
     *,
     tolerance: float = 1e-6,
     window: int = 1,
@@ -126,7 +123,9 @@ def maximise(
     The model ends with the highest one, and with the parameters and neighbours that it had.
 
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
-        GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``.
+        GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the
+        :class:`~gpflow_pep.training.whole_loss.WholeLoss` of one, which further runs do not compile
+        again.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
         nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
         that, or :data:`FLAT`.
@@ -148,29 +147,15 @@ def maximise(
     :raises ValueError: If an argument is not as said here, or if the objective or its gradient is
         not finite at the parameters as they are. What a callback raises goes through.
     """
-    variables = checks.check_holds_data(model)
+    loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer)
+    model, state, num_rows = loss.model, loss.state, loss.num_rows()
     checks.check_limits(tolerance, window, max_iterations, seconds)
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
-    state, starting = state_of(model), moves(starts, variables, seed)
-    num_rows = int(tf.shape(tf.nest.flatten(model.data)[0])[0])
-    graphs = PassingGraphs()
-    closure = model.training_loss if optimizer else graphs.noted(model.training_loss)
-    optimizer = optimizer or gpflow.optimizers.Scipy()
-    total = optimizer.eval_func(closure, variables, {"autograph": not is_plain(model)})
-    graphs.release_with(total)
-
-    def evaluate(x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        loss, gradient = total(x)
-        return loss / num_rows, gradient / num_rows
-
+    starting = moves(starts, loss.variables, seed)
     limits = _Limits(tolerance, window, max_iterations)
-
-    def parameters() -> AnyNDArray:
-        return np.array(optimizer.initial_parameters(variables), dtype=np.float64)
-
     began = time.perf_counter()
-    first = _first_point(evaluate, parameters(), state)
+    first = _first_point(loss, num_rows)
     compiled = time.perf_counter()
     deadline = np.inf if seconds is None else compiled + seconds
     runs: list[_Run] = []
@@ -189,8 +174,8 @@ def maximise(
                         break
                     told = partial(tell, sum(ascent.iterations for ascent in rounds))
                     few = limits._replace(max_iterations=steps)
-                    runs.append(_Run(evaluate, state, few, deadline, told))
-                    rounds.append(_ascend(runs[-1], parameters(), num_rows))
+                    runs.append(_Run(loss, num_rows, few, deadline, told))
+                    rounds.append(_ascend(runs[-1]))
                 ascents.append(_joined(rounds))
     best = max(ascents, key=lambda ascent: ascent.objective)
     return MaximiseRecord(*best, compiled - began, tuple(ascents))
@@ -227,13 +212,13 @@ class _Run:
 
     def __init__(
         self,
-        evaluate: Evaluate,
-        state: Sequence[tf.Variable],
+        loss: WholeLoss,
+        num_rows: int,
         limits: _Limits,
         deadline: float,
         tell: Callable[[int, float], None],
     ) -> None:
-        self.evaluate, self.state, self.tell = evaluate, state, tell
+        self.loss, self.num_rows, self.tell = loss, num_rows, tell
         self.limits, self.deadline = limits, deadline
         self.losses: list[float] = []
         self.evaluations = self.failures = 0
@@ -245,7 +230,7 @@ class _Run:
             raise _Halt("The time was over.")
         self.evaluations += 1
         try:
-            self.newest = _point(self.evaluate, x, self.state)
+            self.newest = _point(self.loss, x, self.num_rows)
         except FAILURES as error:
             self.failures, self.trouble = self.failures + 1, reason(error)
             return self._too_far(x)
@@ -281,31 +266,33 @@ class _Run:
         if not self.losses:
             raise _Halt(self.trouble)
         start = self.line_start
-        assign(self.state, start.values)  # the sites of PEP may be far off
+        assign(self.loss.state, start.values)  # the sites of PEP may be far off
         fall = abs(float(start.gradient @ (x - start.x)))
         return start.loss + fall, -3.0 * start.gradient
 
 
-def _point(evaluate: Evaluate, x: AnyNDArray, state: Sequence[tf.Variable]) -> _Point:
-    loss, gradient = evaluate(x)
+def _point(of_model: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
+    loss, gradient = (part / num_rows for part in of_model(x))
     if not (np.isfinite(loss) and np.all(np.isfinite(gradient))):
         raise ValueError(
             f"training loss: got {loss} and a gradient with"
             f" {np.sum(~np.isfinite(gradient))} entries that are not finite, expected finite"
             " numbers. Start from other parameters, standardise the data, or look for outliers."
         )
-    return _Point(x.copy(), float(loss), gradient, [variable.numpy() for variable in state])
+    values = [variable.numpy() for variable in of_model.state]
+    return _Point(x.copy(), float(loss), gradient, values)
 
 
-def _first_point(evaluate: Evaluate, x: AnyNDArray, state: Sequence[tf.Variable]) -> _Point:
+def _first_point(loss: WholeLoss, num_rows: int) -> _Point:
     try:
-        return _point(evaluate, x, state)
+        return _point(loss, loss.parameters(), num_rows)
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(reason(error)) from error
 
 
-def _ascend(run: _Run, x: AnyNDArray, num_rows: int) -> Ascent:
-    began = time.perf_counter()
+def _ascend(run: _Run) -> Ascent:
+    began, num_rows = time.perf_counter(), run.num_rows
+    x = run.loss.parameters()
     options = {
         "maxcor": MEMORY,
         "maxiter": run.limits.max_iterations,
@@ -344,7 +331,7 @@ def _refresh(model: GPModel, run: _Run) -> bool:
     """Find neighbours anew at the best that a run has seen; False where there is no use in it."""
     if run.best is None or time.perf_counter() > run.deadline:
         return False
-    assign(run.state, run.best.values)
+    assign(run.loss.state, run.best.values)
     model.refresh_neighbours()
     return True
 

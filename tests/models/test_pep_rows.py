@@ -145,3 +145,15 @@ def test_a_function_compiled_for_other_powers_stops() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"powers of rows.*Scipy\(\)\)\."):
         compiled()
     assert_close(model.training_loss(), _model(slice(None)).training_loss())
+
+
+def test_a_copy_takes_more_rows() -> None:
+    """Variables that TensorFlow copies have room for as many rows as they hold."""
+    model = _model(slice(0, 12))
+    model.update_sites()
+    twin = gpflow.utilities.deepcopy(model)
+    twin.condition_on((X[12:], Y[12:]))
+    assert_close(
+        twin.pep_log_marginal_likelihood(), _model(slice(None)).pep_log_marginal_likelihood()
+    )
+    assert len(model.sites.nu.numpy()) == 12

@@ -1,0 +1,166 @@
+"""Models of one make, trained with one compilation, end as each does by itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import Array, assert_close
+
+import gpflow_pep as pep
+from gpflow_pep.models.parameters import keep
+from gpflow_pep.ops import chunks
+from gpflow_pep.training import maximise
+from gpflow_pep.training.shared import SharedLosses
+from gpflow_pep.training.whole_loss import WholeLoss
+
+RNG = np.random.default_rng(8)
+X = RNG.uniform(-2.0, 2.0, (40, 2))
+Y = np.sin(2.0 * X[:, :1]) + 0.3 * RNG.standard_normal((40, 1))
+LABELS = (0.3 * RNG.standard_normal(Y.shape) < Y).astype(float)
+CLASSES = np.digitize(Y, [-0.4, 0.4]).astype(float)
+Data = tuple[Array, Array]
+OPTIONS: dict[str, Any] = {"max_iterations": 3, "progress": False}
+
+
+class Counting(gpflow.kernels.SquaredExponential):
+    """It counts in how many graphs it is, or how often it is used outside of any."""
+
+    uses = 0
+
+    def K(self, X: Any, X2: Any = None) -> tf.Tensor:
+        Counting.uses += 1
+        return super().K(X, X2)
+
+
+def regression(rows: slice, alpha: float, neighbours: int = 0) -> "pep.models.PEPRegression":
+    data = X[rows], Y[rows]
+    return pep.models.PEPRegression(
+        data, Counting(), X[rows][:5].copy(), alpha=alpha, neighbours=neighbours
+    )
+
+
+def with_neighbours(rows: slice, alpha: float) -> "pep.models.PEPRegression":
+    return regression(rows, alpha, neighbours=3)
+
+
+def exactly(alpha: float) -> dict[str, float]:
+    return {"alpha": alpha, "tolerance": 1e-9}
+
+
+def binary(rows: slice, alpha: float) -> "pep.models.PEP":
+    data, points = (X[rows], LABELS[rows]), X[rows][:5].copy()
+    likelihood = gpflow.likelihoods.Bernoulli()
+    return pep.models.PEP(data, Counting(), likelihood, points, **exactly(alpha))
+
+
+def several(rows: slice, alpha: float) -> "pep.models.PEP":
+    data, points = (X[rows], CLASSES[rows]), X[rows][:5].copy()
+    return pep.models.PEP(data, Counting(), gpflow.likelihoods.Softmax(3), points, **exactly(alpha))
+
+
+def in_chunks(rows: slice, alpha: float) -> "pep.models.PEPRegression":
+    model = regression(rows, alpha)
+    model.chunk_size = 16
+    return model
+
+
+def exact(rows: slice, alpha: float) -> gpflow.models.GPR:
+    return gpflow.models.GPR((X[rows], Y[rows]), Counting())
+
+
+Make = Callable[[slice, float], Any]
+FOLDS = slice(0, 30), slice(3, 40)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        regression,
+        binary,
+        exact,
+        with_neighbours,
+        pytest.param(several, marks=pytest.mark.slow),
+        pytest.param(in_chunks, marks=pytest.mark.slow),
+    ],
+)
+def test_models_end_as_by_themselves(make: Make) -> None:
+    losses = SharedLosses()
+    for rows, alpha in zip(FOLDS, (0.5, 0.8)):
+        model, alone = make(rows, alpha), make(rows, alpha)
+        found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
+        assert_close(found.objective, expected.objective, rtol=1e-7)
+        assert found.iterations == expected.iterations
+        for own, other in zip(model.trainable_variables, alone.trainable_variables, strict=True):
+            assert_close(own, other, rtol=1e-5)
+        assert_close(-float(model.training_loss()), found.objective)
+
+
+@pytest.mark.parametrize("make", [regression, binary, exact])
+def test_compiled_once(make: Make) -> None:
+    losses = SharedLosses()
+    models = [make(rows, alpha) for rows in FOLDS for alpha in (0.2, 0.9)]
+    losses.maximise(models[0], **OPTIONS)
+    Counting.uses = 0
+    for model in models[1:]:
+        losses.maximise(model, **OPTIONS)
+    assert Counting.uses == 0
+
+
+def test_other_shapes_are_compiled_anew() -> None:
+    losses = SharedLosses()
+    for number in (5, 6):
+        model = pep.models.PEPRegression((X, Y), Counting(), X[:number].copy())
+        record = losses.maximise(model, **OPTIONS)
+        assert_close(-float(model.training_loss()), record.objective, rtol=1e-10)
+
+
+def test_a_model_that_fails_leaves_the_next_ones_as_they_are() -> None:
+    losses = SharedLosses()
+    losses.maximise(regression(FOLDS[0], 0.5), **OPTIONS)
+    hopeless = regression(FOLDS[0], 0.5)
+    hopeless.kernel.lengthscales.unconstrained_variable.assign(np.nan)
+    with pytest.raises(ValueError, match="finite"):
+        losses.maximise(hopeless, **OPTIONS)
+    model, alone = regression(FOLDS[0], 0.5), regression(FOLDS[0], 0.5)
+    found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
+    assert_close(found.objective, expected.objective, rtol=1e-12)
+
+
+def test_one_loss_serves_many_runs() -> None:
+    model = binary(FOLDS[0], 0.5)
+    loss = WholeLoss(model)
+    first = maximise(loss, max_iterations=3, progress=False)
+    Counting.uses = 0
+    second = maximise(loss, max_iterations=20, progress=False)
+    assert Counting.uses == 0
+    assert second.objective > first.objective
+    assert_close(-float(model.training_loss()), second.objective)
+
+
+@pytest.mark.parametrize("make", [regression, binary])
+def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> None:
+    model, expected = make(FOLDS[0], 0.5), make(FOLDS[1], 0.5)
+    rows = (tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in model.data)
+    keep(model, data=tuple(rows))
+    model.chunk_size = chunks.ALL_ROWS
+    variables = model.trainable_variables
+
+    @tf.function(autograph=False)
+    def loss_and_gradient() -> Any:
+        with tf.GradientTape() as tape:
+            loss = model.training_loss()
+        return loss, tape.gradient(loss, variables)
+
+    loss_and_gradient()
+    model.data = expected.data
+    model.inducing_variable.Z.assign(expected.inducing_variable.Z)
+    with tf.GradientTape() as tape:
+        value = expected.training_loss()
+    wanted = tape.gradient(value, expected.trainable_variables)
+    loss, gradient = loss_and_gradient()
+    assert_close(loss, value)
+    for own, other in zip(gradient, wanted, strict=True):
+        assert_close(own, other)
