@@ -3,8 +3,8 @@
     python examples/benchmarks/compare.py
     python examples/benchmarks/compare.py --example wine
 
-``begins`` is when the first fit begins: until then Python and TensorFlow are loaded, and the table is
-read. ``trained`` is when the last fit has ended, ``ends`` when the report is written.
+``begins`` is when the first fit begins: until then Python and TensorFlow are loaded, and the table
+is read. ``trained`` is when the last fit has ended, ``ends`` when the report is written.
 """
 
 import argparse

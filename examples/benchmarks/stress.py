@@ -31,6 +31,7 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 
+from gpflow_pep.inference.phases import FALLBACKS
 from gpflow_pep.inference.posterior import Sites
 from gpflow_pep.inference.problem import row_prior
 from gpflow_pep.inference.sweep import sweep
@@ -216,12 +217,12 @@ def report(name: str, problem: Problem, only: str | None, search: Search) -> Non
         sweeps = [cell.sweeps for cell in good] or [0]
         fallbacks = {
             fallback: sum(cell.fallback == fallback for cell in part.values())
-            for fallback in ("damped", "limited")
+            for fallback in FALLBACKS[1:]
         }
         print(
             f"{name:12}{alpha:7g}{len(good):10d}{len(part):6d}{np.median(sweeps):9.0f}"
             f"{np.quantile(sweeps, 0.95):7.0f}{sum(cell.refused for cell in part.values()):9d}"
-            f"{fallbacks['damped']:8d}{fallbacks['limited']:9d}"
+            f"{fallbacks['from below']:12d}{fallbacks['damped']:8d}{fallbacks['limited']:9d}"
             f"{sum(not cell.finite for cell in part.values()):11d}",
             flush=True,
         )
@@ -247,8 +248,8 @@ def main() -> None:
         by_chance = random_starts(model, evaluate, options.search) if options.search else ""
         return by_chance + (follow(model, evaluate) if options.follow else "")
 
-    heads = ("converged", "of", "median", "95%", "refused", "damped", "limited", "not finite")
-    widths = (10, 6, 9, 7, 9, 8, 9, 11)
+    heads = ("converged", "of", "median", "95%", "refused", *FALLBACKS[1:], "not finite")
+    widths = (10, 6, 9, 7, 9, 12, 8, 9, 11)
     print(
         f"{'likelihood':12}{'alpha':>7}"
         + "".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))

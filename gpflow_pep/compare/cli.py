@@ -88,11 +88,11 @@ def _quiet_tensorflow() -> Iterator[None]:
 @contextmanager
 def _light_tensorflow() -> Iterator[None]:
     """
-    Load TensorFlow and GPflow without what takes seconds, where the command is alone in its process.
+    Load TensorFlow and GPflow without what takes seconds, where the command is alone.
 
-    GPflow's checks of shapes read a language of their own when it is loaded. They are for who writes
-    programs: what comes from a user, a table, is checked before. And Python looks for garbage among
-    all that was loaded, again and again, and once more at the end.
+    GPflow's checks of shapes read a language of their own when it is loaded. They are for those who
+    write programs: what comes from a user, a table, is checked before. And Python looks for garbage
+    among all that was loaded, again and again, and once more at the end.
     """
     alone = "gpflow" not in sys.modules
     if alone:

@@ -10,8 +10,8 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
   definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
   or smaller steps, and at last precisions that are not negative.
 
-Where that has not converged, fallbacks follow by themselves, see :data:`FALLBACKS`; where several
-fixed points may be, easier problems come first, see :data:`RUNGS`.
+Where that has not converged, fallbacks follow by themselves, and where several fixed points may be,
+easier problems come first: :mod:`gpflow_pep.inference.phases`.
 
 The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
 may be held in other numbers than their natural parameters, see :class:`Evaluation`. Where each
@@ -27,21 +27,10 @@ import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
 from .anderson import Differences, accelerated_step
+from .phases import DAMPED, LIMITED, Phase, Phases, phases_of
 from .posterior import Marginals, Sites, in_deviations
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
 
-#: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
-RUNGS = (1.0, 0.5)
-#: Each is left for the next one where its gap is below this, or after so many sweeps.
-_RUNG_GAP, _RUNG_SWEEPS = 3e-3, 30
-#: What is tried, each for as many sweeps, until one has converged. "damped": small steps from no
-#: sites, or from where the run is where that is close already. "limited", where it is not close
-#: even then: towards sites whose precision is not negative and which match the tilted mean alone
-#: where theirs would be. That nearly always ends at a point that depends smoothly on the
-#: parameters, but it is not a fixed point of Power EP, and the record says that it did not
-#: converge, unless no precision was limited in the end.
-FALLBACKS = ("", "damped", "limited")
-_DAMPED, _LIMITED = 1, 2
 _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
@@ -75,18 +64,20 @@ _RESTART_CAP = 0.1
 class _Settings(NamedTuple):
     """What does not change in a run."""
 
-    max_sweeps: int
     goal: Goal
     damping: float
     coupled: bool
     reduction: Reduction
-    num_rungs: int
+    phases: Phases
+
+    def phase_of(self, state: "_State") -> Phase:
+        return self.phases.at(state.phase, state.x.dtype)
 
 
 class _State(NamedTuple):
     sweep: tf.Tensor
     phase: tf.Tensor
-    """Place in RUNGS and FALLBACKS, one after the other."""
+    """Place among those of the settings."""
     phase_sweep: tf.Tensor
     """Evaluations since its start."""
     fresh: tf.Tensor
@@ -138,16 +129,15 @@ def _met(state: _State, goal: Goal) -> tf.Tensor:
 
 def _settled(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    fallback = state.phase - settings.num_rungs
-    found = _met(state, settings.goal)
-    found |= (fallback == _LIMITED) & (state.largest < settings.goal.tolerance)
-    return ~state.fresh & tf.where(fallback < 0, state.gap < _RUNG_GAP, found)
+    phase, found = settings.phase_of(state), _met(state, settings.goal)
+    found |= (phase.fallback == LIMITED) & (state.largest < settings.goal.tolerance)
+    return ~state.fresh & tf.where(phase.is_rung, state.gap < phase.gap, found)
 
 
 def _spent(state: _State, settings: _Settings) -> tf.Tensor:
     """Whether the phase may not go on, or has tried all there is and nothing was accepted."""
-    sweeps = tf.where(state.phase < settings.num_rungs, _RUNG_SWEEPS, settings.max_sweeps)
-    return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), sweeps)
+    most = settings.phase_of(state).sweeps
+    return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), most)
 
 
 def _close(state: _State) -> tf.Tensor:
@@ -185,13 +175,13 @@ def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> 
 def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings) -> _State:
     """Make the state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
-    fallback = state.phase - settings.num_rungs
+    fallback = settings.phase_of(state).fallback
     error, num_rows = _total(
         settings.reduction,
         tf.reduce_sum(tf.square(evaluation.error)),
         tf.cast(tf.shape(x)[1], x.dtype),
     )
-    gap, limited = 0.5 * error / num_rows, fallback == _LIMITED
+    gap, limited = 0.5 * error / num_rows, fallback == LIMITED
     early = settings.coupled & (gap > _EARLY_GAP)
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, settings.coupled)
@@ -227,7 +217,7 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
     )
     first_gap = tf.where(state.sweep == 1, gap, state.first_gap)
     damped, from_far = (min(settings.damping, cap) for cap in (_DAMPED_CAP, _CAP_FROM_FAR))
-    largest_step = _number(fallback == _DAMPED, damped, settings.damping, x)
+    largest_step = _number(fallback == DAMPED, damped, settings.damping, x)
     if settings.coupled:
         largest_step = tf.minimum(largest_step, _number(first_gap > _FAR, from_far, 1.0, x))
     return state._replace(
@@ -264,13 +254,15 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
     )
 
 
-def _next_phase(state: _State, settings: _Settings) -> _State:
-    """Start the next phase: from no sites, unless it is a rung or close."""
-    on_rung, close = state.phase < settings.num_rungs, _close(state)
+def _next_phase(state: _State, settings: _Settings, below: tf.Tensor) -> _State:
+    """Start the next phase: from no sites, unless this one is a rung or close."""
+    on_rung, close = settings.phase_of(state).is_rung, _close(state)
     start = tf.cast(close | on_rung, state.x.dtype)
     restart, infinity = ~close | on_rung, tf.constant(np.inf, state.x.dtype)
+    # Other powers are of no use where the run is close, or where not even no sites are proper.
+    passed_over = (state.phase == settings.phases.main) & (close | state.fresh | ~below)
     return state._replace(
-        phase=state.phase + 1,
+        phase=tf.where(passed_over, len(settings.phases) - 2, state.phase + 1),
         phase_sweep=tf.zeros_like(state.phase_sweep),
         fresh=restart,
         retry=tf.zeros_like(state.retry),
@@ -295,6 +287,7 @@ def run_to_fixed_point(
     fall_back: bool = True,
     coupled: bool = False,
     climb: tf.Tensor | None = None,
+    below: tf.Tensor | None = None,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -305,26 +298,31 @@ def run_to_fixed_point(
     are proper even where they did not converge; the record tells.
 
     :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
-        is as much easier than the one that is meant as its second argument says, from 0 to 1. The
-        third one is ``extra`` of the last evaluation that was accepted.
+        is as much easier than the one that is meant as its second argument says: from 0 to 1, with
+        powers as large as that, or down to -1, with powers that are smaller by that part. The third
+        one is ``extra`` of the last evaluation that was accepted.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
-    :param max_sweeps: The most evaluations, at least 1; as many again for each fallback.
+    :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
+        that on the way "from below".
     :param goal: Where the run has converged.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
     :param coupled: What the numbers of a site are, see :class:`Evaluation`.
-    :param climb: Whether to begin with the easier problems of :data:`RUNGS`; None: never.
+    :param climb: Whether to begin with the easier problems of
+        :data:`~gpflow_pep.inference.phases.RUNGS`; None: never.
+    :param below: Whether there are smaller powers to try; None: there are.
     :param reduction: Over processes that hold a shard of the sites each.
     :param extra: What an evaluation has of that name, before the first.
     """
-    num_rungs = 0 if climb is None else len(RUNGS)
-    settings = _Settings(max_sweeps, goal, damping, coupled, reduction, num_rungs)
+    phases = phases_of(climb is not None, fall_back, max_sweeps)
+    settings = _Settings(goal, damping, coupled, reduction, phases)
     x = tf.stack(initial)
     zero, no = tf.constant(0), tf.constant(False)
+    below = ~no if below is None else below
     own_steps = 1 + coupled
     start = _State(
         sweep=zero,
-        phase=zero if climb is None else tf.where(climb, 0, num_rungs),
+        phase=zero if climb is None else tf.where(climb, 0, phases.main),
         phase_sweep=zero,
         fresh=~no,
         num_rejected=zero,
@@ -346,16 +344,15 @@ def run_to_fixed_point(
         cap=tf.ones([own_steps, 1, 1], x.dtype),
         differences=Differences.none_of(x, reduction),
     )
-    num_phases = num_rungs + (len(FALLBACKS) if fall_back else 1)
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def unfinished(state: _State) -> tf.Tensor:
-        on_rung = state.phase < num_rungs
+        on_rung = settings.phase_of(state).is_rung
         return on_rung | ~(_settled(state, settings) | _spent(state, settings))
 
     def body(state: _State) -> tuple[_State]:
         proposal = _propose(state, settings)
-        ease = tf.constant((*RUNGS[:num_rungs], *[0.0] * len(FALLBACKS)), x.dtype)[state.phase]
+        ease = settings.phase_of(state).ease
         evaluation = evaluate(Sites(proposal[0], proposal[1]), ease, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
@@ -364,27 +361,25 @@ def run_to_fixed_point(
             lambda: _accept(state, proposal, evaluation, settings),
             lambda: _refuse(state, evaluation),
         )
-        on_rung, last = state.phase < num_rungs, state.phase == num_phases - 1
-        stuck = state.phase > num_rungs
+        phase, last = settings.phase_of(state), state.phase == len(phases) - 1
         spent, settled = _spent(state, settings), _settled(state, settings)
-        over = spent & ~settled & ~last & ~(stuck & _close(state))
-        over |= on_rung & (spent | settled)
-        return (tf.cond(over, lambda: _next_phase(state, settings), lambda: state),)
+        over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & _close(state))
+        over |= phase.is_rung & (spent | settled)
+        return (tf.cond(over, lambda: _next_phase(state, settings, below), lambda: state),)
 
     (end,) = tf.while_loop(
         unfinished,
         body,
         (start,),
         parallel_iterations=1,
-        maximum_iterations=num_rungs * (_RUNG_SWEEPS + len(_FACTORS))
-        + (num_phases - num_rungs) * (max_sweeps + len(_FACTORS)),
+        maximum_iterations=sum(len(_FACTORS) + phase.sweeps for phase in phases),
     )
     info = SiteUpdateInfo(
         end.sweep,
         end.residual,
         _met(end, goal),
         end.num_rejected,
-        tf.maximum(end.phase - num_rungs, 0),
+        settings.phase_of(end).fallback,
     )
     sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)

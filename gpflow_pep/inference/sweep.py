@@ -39,6 +39,8 @@ from .record import Evaluation, FixedPoint, Goal
 _LARGEST_CAVITY = 10.0
 #: Powers below which several classes were seen to have several fixed points.
 _SEVERAL_BELOW = 0.5
+#: A power, below which smaller ones are the same problem.
+_NEARLY_ZERO = 0.1
 #: There the expected log density of a rate falls exponentially with the variance of its logarithm:
 #: under a vague prior the first sites are too precise to be added to 1. So larger powers come first
 #: for these too.
@@ -233,7 +235,8 @@ def infer(
 
     :param problem: The rows.
     :param initial: Where to start.
-    :param max_sweeps: The most sweeps, and as many again for each fallback.
+    :param max_sweeps: The most sweeps, and as many again for each fallback, and twice that on the
+        way "from below".
     :param goal: Where it has converged.
     :param damping: The largest step, in (0, 1].
     :param fall_back: Whether to try the fallbacks.
@@ -253,7 +256,8 @@ def infer(
     direct = coupled and size <= coupling.MOST_FACTORISED
 
     def of_sites(sites: Sites, ease: tf.Tensor, before: AtFixedPoint) -> Evaluation:
-        easier = problem._replace(alpha=tf.maximum(problem.alpha, ease))
+        alpha = tf.maximum(problem.alpha * tf.minimum(1.0 + ease, 1.0), ease)
+        easier = problem._replace(alpha=alpha)
         return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
 
     found = run_to_fixed_point(
@@ -265,6 +269,7 @@ def infer(
         fall_back=fall_back,
         coupled=coupled,
         climb=climb,
+        below=_has_smaller_powers(problem),
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),
@@ -290,3 +295,8 @@ def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.alpha)]
     size, power = problem.reduction.largest(sizes)
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
+
+
+def _has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
+    (power,) = problem.reduction.largest([tf.reduce_max(problem.alpha)])
+    return power > _NEARLY_ZERO

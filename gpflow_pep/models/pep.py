@@ -13,8 +13,8 @@ from gpflow.models.util import InducingVariablesLike
 from .. import checks
 from ..covariances import check_independent, whiten
 from ..energies import certificate, point
-from ..inference.fixed_point import FALLBACKS
 from ..inference.memory import Memory, and_memory
+from ..inference.phases import FALLBACKS
 from ..inference.posterior import Natural, Sites, no_sites
 from ..inference.problem import SiteProblem, natural_sums
 from ..inference.record import FixedPoint, Goal, SiteUpdateInfo

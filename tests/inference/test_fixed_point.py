@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.inference.fixed_point import FALLBACKS, RUNGS, run_to_fixed_point
+from gpflow_pep.inference.fixed_point import run_to_fixed_point
+from gpflow_pep.inference.phases import BELOW, FALLBACKS, RUNGS
 from gpflow_pep.inference.posterior import Marginals, Sites, scaled_error
 from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo
 
@@ -299,7 +300,7 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
     function = Map(
         lambda nu, tau: (NU + 0.0 * nu, -1.0 + 0.0 * tau), lambda nu, tau: tf.reduce_all(tau > -0.5)
     )
-    run = _run(function, max_sweeps=80, fall_back=True)
+    run = _run(function, max_sweeps=80, fall_back=True, below=tf.constant(False))
     assert FALLBACKS[run.info.fallback] == "limited"
     assert not run.info.converged
     assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
@@ -309,7 +310,8 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
 
 
 def test_the_damped_fallback_takes_small_steps_from_no_sites() -> None:
-    run = _run(UNREACHABLE["drift"], Sites(NU, TAU), max_sweeps=10, fall_back=True)
+    options = {"max_sweeps": 10, "fall_back": True, "below": tf.constant(False)}
+    run = _run(UNREACHABLE["drift"], Sites(NU, TAU), **options)
     np.testing.assert_array_equal(run.asked[10], 0.0)
     steps = np.diff(run.asked[10:20], axis=0)
     assert np.all(steps[:, 0] <= 0.1 * (1.0 + 1e-12)) and np.all(
@@ -325,8 +327,37 @@ def test_no_fallback_is_tried_where_none_is_needed() -> None:
 
 
 def test_each_fallback_has_as_many_sweeps() -> None:
-    run = _run(UNREACHABLE["drift"], max_sweeps=25, fall_back=True)
-    assert run.info.num_sweeps == len(run.asked) == 75
+    options = {"max_sweeps": 30, "fall_back": True}
+    run = _run(UNREACHABLE["drift"], **options, below=tf.constant(False))
+    assert run.info.num_sweeps == len(run.asked) == 3 * 30
+    run = _run(UNREACHABLE["drift"], **options)
+    assert run.info.num_sweeps == len(run.asked) == 4 * 30 + len(BELOW) * 3
+
+
+def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
+    """It attracts nearby sites only, such as those of the problem just below."""
+
+    def part(x: tf.Tensor, end: Array, ease: tf.Tensor) -> tf.Tensor:
+        goal = (1.0 + ease) * end
+        return tf.where(tf.abs(x - goal) < 0.3, goal, x + 1.0)
+
+    class Narrow(Map):
+        def __call__(self, sites: Sites, ease: tf.Tensor, _: Any = ()) -> Evaluation:
+            self.target = lambda nu, tau: (part(nu, NU, ease), part(tau, TAU, ease))
+            return super().__call__(sites, ease)
+
+    function = Narrow(_contraction)
+    start, options = Sites(NU + 5.0, TAU + 5.0), {"max_sweeps": 40, "fall_back": True}
+    run = _run(function, start, **options)
+    assert run.info.converged
+    assert FALLBACKS[run.info.fallback] == "from below"
+    assert_close(run.sites.nu, NU, rtol=1e-6)
+    assert_close(run.sites.tau, TAU, rtol=1e-6)
+    eases = list(dict.fromkeys(function.eases))
+    assert eases == [0.0, *BELOW]
+    run = _run(function, start, **options, below=tf.constant(False))
+    assert set(function.eases) == {0.0}
+    assert not run.info.converged
     assert not run.info.converged
 
 

@@ -1,5 +1,6 @@
 """PEP against the dense reference and golden numbers: sites, q(u), log Z, predictions."""
 
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -13,7 +14,7 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import SeparateIndependent, SharedIndependent, SquaredExponential
-from helpers import Array, assert_close, golden_problem
+from helpers import Array, assert_close, golden_problem, load_example
 from pep_cases import (
     ALPHAS,
     CASES,
@@ -404,7 +405,8 @@ def test_an_unfinished_inner_loop_says_so_and_stays_usable() -> None:
     assert np.isfinite(loss)
     record = model.last_inference
     assert not record.converged
-    assert record.num_sweeps == 6  # two, and two of each fallback
+    assert record.num_sweeps == 2 + (20 + 2) + 2  # one at each power below, two of each fallback
+    assert record.fallback == "damped"  # and close by then
     assert record.residual > TIGHT
     mended = model.update_sites(max_sweeps=100)
     assert mended.converged
@@ -461,3 +463,20 @@ def test_sites_are_not_trained() -> None:
     assert names and not any("sites" in name for name in names)
     assert model.sites.nu.numpy().shape == model.sites.tau.numpy().shape == (N, 1)
     assert model.inducing_variable.Z.shape == (M, 2)
+
+
+@pytest.mark.slow
+def test_a_fixed_point_that_is_found_from_smaller_powers() -> None:
+    """Outliers under Student's t at power 1, where no sites are far from every fixed point."""
+    stress = load_example("benchmarks/stress.py")
+    X, Y, likelihood = stress.outliers(Path())
+    Z = stress.inducing_inputs(X)["at the rows"]
+    kernel = gpflow.kernels.SquaredExponential(variance=1e4, lengthscales=0.3)
+    model = pep.models.PEP((X, Y), kernel, likelihood, Z, alpha=1.0)
+    tf.function(model.training_loss, autograph=False)()
+    record = model.last_inference
+    assert record.converged and record.fallback == "from below"
+    # One more sweep finds the sites where they want to be, and q proper.
+    looked = model.update_sites(max_sweeps=1)
+    assert looked.residual < 10.0 * model.tolerance
+    assert np.all(np.isfinite(model.loo_log_density()))

@@ -1,0 +1,87 @@
+"""The parts of a run of the inner loop: easier problems first, the one that is meant, fallbacks."""
+
+import math
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+#: How much easier the problems are that a run may begin with, from 1 to 0, the one that is meant.
+RUNGS = (1.0, 0.5)
+#: Each is left for the next one where its gap is below this, or after so many sweeps.
+_GAP, _SWEEPS = 3e-3, 30
+#: What is tried until something has converged. "from below": the problem of power 0 and those of
+#: larger and larger ones, see :data:`BELOW`, each from the sites of the one before. "damped": small
+#: steps from no sites, or from where the run is where that is close already. "limited", where it is
+#: not close even then: towards sites whose precision is not negative and which match the tilted
+#: mean alone where theirs would be. That nearly always ends at a point that depends smoothly on the
+#: parameters, but it is not a fixed point of Power EP, and the record says that it did not
+#: converge, unless no precision was limited in the end.
+FALLBACKS = ("", "from below", "damped", "limited")
+FROM_BELOW, DAMPED, LIMITED = 1, 2, 3
+#: How far below the problem that is meant those of "from below" are, from -1, power 0, to 0.
+BELOW = tuple(-k / 20 for k in range(20, 0, -1))
+#: The gap of each of these, and its part of the sweeps that a phase has which is no rung. Longer
+#: ones were seen to lose the way where sites jump.
+_GAP_BELOW, _PART_BELOW = 1e-4, 0.1
+
+
+class Phase(NamedTuple):
+    """A part of a run: numbers, or tensors [] of the one that a run is in."""
+
+    ease: Any
+    """Of the problem, see :func:`~gpflow_pep.inference.fixed_point.run_to_fixed_point`."""
+
+    fallback: Any
+    """Place in :data:`FALLBACKS`."""
+
+    gap: Any
+    """Below which the next phase begins, with the same sites; 0: there are other rules."""
+
+    sweeps: Any
+    """The most of them."""
+
+    @property
+    def is_rung(self) -> Any:
+        """Whether it serves but to begin the next one."""
+        return self.gap > 0.0
+
+
+class Phases(tuple[Phase, ...]):
+    """The phases of a run, one after another."""
+
+    @property
+    def main(self) -> int:
+        """The place of the first one whose problem is the one that is meant."""
+        return [phase.is_rung for phase in self].index(False)
+
+    def at(self, place: tf.Tensor, dtype: tf.DType) -> Phase:
+        """
+        Find the phase at a place.
+
+        :param place: In these, [].
+        :param dtype: Of its numbers that are not whole.
+        """
+        ease, fallback, gap, sweeps = zip(*self)
+        return Phase(
+            tf.constant(ease, dtype)[place],
+            tf.constant(fallback)[place],
+            tf.constant(gap, dtype)[place],
+            tf.constant(sweeps)[place],
+        )
+
+
+def phases_of(climb: bool, fall_back: bool, max_sweeps: int) -> Phases:
+    """
+    List the phases of a run.
+
+    :param climb: Whether it may begin with the problems of :data:`RUNGS`.
+    :param fall_back: Whether fallbacks follow.
+    :param max_sweeps: The most sweeps of those that are no rungs.
+    """
+    phases = [Phase(ease, 0, _GAP, _SWEEPS) for ease in RUNGS if climb]
+    phases += [Phase(0.0, 0, 0.0, max_sweeps)]
+    if fall_back:
+        some = math.ceil(_PART_BELOW * max_sweeps)
+        phases += [Phase(ease, FROM_BELOW, _GAP_BELOW, some) for ease in BELOW]
+        phases += [Phase(0.0, fallback, 0.0, max_sweeps) for fallback in range(1, len(FALLBACKS))]
+    return Phases(phases)
