@@ -1,6 +1,7 @@
 r"""Several classes of which the largest latent function decides: RobustMax, of two values."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +13,15 @@ from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
 from .bernoulli import two_valued
 from .dispatch import implementations
 
-#: Even nodes. As the product grows with t, the part of P left of them is at most Phi(-7.5), 3e-14;
-#: the right end is further off, because a tiny P may come from there.
-_EVEN_START, _EVEN_END, _NUM_EVEN = -7.5, REACH, 48
-#: They are used up to this sum of the rates' cubes. The error of the trapezoid rule of step h is
-#: bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus
-#: 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where
-#: h^2 (1 + sum of cubes)^(2/3) is below 0.65.
-_MOST_CUBES = 12.0
+#: The ends of even nodes. As the product grows with t, the part of P left of them is at most
+#: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
+_EVEN_START, _EVEN_END = -7.5, REACH
+#: How many there are: the least that suffice for all rows. The error of the trapezoid rule of step h
+#: is bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
+#: plus 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes
+#: where h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
+_NUM_EVEN = 48, 64, 96, 144
+_LARGEST_STEP = 0.65**0.5
 _NUM_STRETCHED = 144
 #: A normal distribution function ends so many of its standard deviations from its middle.
 _CDF_EXTENT = 6.0
@@ -83,8 +85,8 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
-    Where all rates of all rows are moderate nodes are even, and the same for all rows; otherwise
-    they are stretched. Beside rounding errors are relative to P, and those of 1 - P to 1 - P.
+    Where all rates of all rows are moderate nodes are even, and the same for all rows, and more of
+    them where rates are larger; otherwise they are stretched. Beside rounding errors are relative to P, and those of 1 - P to 1 - P.
 
     :param margin: The :math:`a_k`.
     :param rate: The :math:`b_k > 0`.
@@ -106,10 +108,12 @@ def _by_rule(
 ) -> "tuple[tuple[tf.Tensor, ...], Callable[..., Sequence[tf.Tensor]]]":
     """Compute what :func:`_integrals` does by the rule that is accurate."""
     a, b = _unwatched(margin), _unwatched(rate)
-    values = tf.cond(
-        tf.reduce_all(tf.reduce_sum(b * b * b, axis=0) <= _MOST_CUBES),
-        lambda: _integrals(a, b, _even_nodes(a.dtype)),
-        lambda: _integrals(a, b, _stretched_nodes(a, b)),
+    most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
+    enough = [most <= _most_cubes(number) for number in _NUM_EVEN]
+    rules = [partial(_integrals, a, b, _even_nodes(number, a.dtype)) for number in _NUM_EVEN]
+    values = tf.switch_case(
+        len(_NUM_EVEN) - tf.reduce_sum(tf.cast(enough, tf.int32)),
+        [*rules, lambda: _integrals(a, b, _stretched_nodes(a, b))],
     )
 
     def gradient(*upstream: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -141,8 +145,14 @@ class _Nodes(NamedTuple):
     """[Q, broadcast N], of sum 1."""
 
 
-def _even_nodes(dtype: tf.DType) -> _Nodes:
-    t = np.linspace(_EVEN_START, _EVEN_END, _NUM_EVEN)
+def _most_cubes(number: int) -> float:
+    """Find the largest sum of the rates' cubes for which so many even nodes are accurate."""
+    step = (_EVEN_END - _EVEN_START) / (number - 1)
+    return float((_LARGEST_STEP / step) ** 3 - 1.0)
+
+
+def _even_nodes(number: int, dtype: tf.DType) -> _Nodes:
+    t = np.linspace(_EVEN_START, _EVEN_END, number)
     weights = np.exp(-0.5 * t * t)
     weights /= weights.sum()
     # Exact for the first two moments, as stretched nodes are.

@@ -17,6 +17,8 @@ Array = npt.NDArray[np.float64]
 N = 60
 #: One more row of it makes all rows take the stretched nodes.
 STEEP = 30.0
+#: The sums of cubes up to which each number of even nodes is used.
+LIMITS = [multiclass._most_cubes(number) for number in multiclass._NUM_EVEN]
 
 
 def _integrals(margin: Array, rate: Array) -> "tuple[Array, Array, Array]":
@@ -83,9 +85,9 @@ def stretched(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
 
 
 @pytest.mark.parametrize("num_others", [1, 2, 5, 12, 19])
-@pytest.mark.parametrize("cubes", [0.01, 3.0, 12.0 * (1.0 - 1e-9)])
+@pytest.mark.parametrize("cubes", [0.01, 3.0, *LIMITS])
 def test_even_nodes(num_others: int, cubes: float, stretched: "list[None]") -> None:
-    rows = _rows(num_others, cubes)
+    rows = _rows(num_others, cubes * (1.0 - 1e-9))
     _assert_accurate(_value_and_derivatives(*rows), *rows)
     assert not stretched
 
@@ -105,14 +107,14 @@ def test_one_steep_row_stretches_the_nodes_of_all(
         assert_close(one[..., -1:], other, rtol=1e-8, scale=1.0)
 
 
-def test_rules_agree_where_they_meet(stretched: "list[None]") -> None:
-    limit = multiclass._MOST_CUBES
+@pytest.mark.parametrize("limit", LIMITS)
+def test_rules_agree_where_they_meet(limit: float, stretched: "list[None]") -> None:
     for num_others in (1, 2, 5):
         margin, rate = _rows(num_others, limit * (1.0 - 1e-12))
         below = _value_and_derivatives(margin, rate)
         assert not stretched
         above = _value_and_derivatives(margin, rate * (1.0 + 1e-12))
-        assert stretched
+        assert bool(stretched) == (limit == LIMITS[-1])
         for one, other in zip(below, above):
             assert_close(one, other, rtol=1e-10, scale=1.0)
         stretched.clear()
