@@ -16,8 +16,8 @@ from .dispatch import implementations
 #: The ends of even nodes. As the product grows with t, the part of P left of them is at most
 #: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
 _EVEN_START, _EVEN_END = -7.5, REACH
-#: How many there are: the least that suffice for all rows. The error of the trapezoid rule of step h
-#: is bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
+#: How many there are: the least that suffice for all rows. The error of the trapezoid rule of step
+#: h is bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
 #: plus 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes
 #: where h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
 _NUM_EVEN = 48, 64, 96, 144
@@ -86,7 +86,8 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
     Where all rates of all rows are moderate nodes are even, and the same for all rows, and more of
-    them where rates are larger; otherwise they are stretched. Beside rounding errors are relative to P, and those of 1 - P to 1 - P.
+    them where rates are larger; otherwise they are stretched. Beside rounding errors are relative
+    to P, and those of 1 - P to 1 - P.
 
     :param margin: The :math:`a_k`.
     :param rate: The :math:`b_k > 0`.
