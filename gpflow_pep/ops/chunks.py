@@ -128,7 +128,7 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     some = tf.nest.flatten(rows)[0]
     total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
-    if chunk_size == ALL_ROWS:
+    if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
         count = 1
     elif isinstance(total, int) and isinstance(chunk_size, int):
         # Equal chunks: a small remainder would cost a graph of its own and run slowly.
