@@ -5,12 +5,9 @@ Options, the table and the folder are checked first. What needs TensorFlow is im
 so that help and mistakes are immediate.
 """
 
-import atexit
-import gc
 import os
 import shlex
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,13 +21,13 @@ from rich.progress import Progress as ProgressBar
 
 from .. import __version__
 from .interrupt import ending_at_once
+from .loading import loading_tensorflow
 from .settings import INITS, KERNELS, LIKELIHOODS, SELECT, TASKS, Settings
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned
     from .run import Comparison, Fit, Progress
 
-LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 EXAMPLES = ("diabetes", "chirp", "breast-cancer", "wine")
 DEFAULTS = Settings()
 
@@ -56,55 +53,6 @@ def _alphas(text: str) -> tuple[float, ...]:
     except ValueError as error:
         message = f"got '{text}', expected numbers separated by commas, as 0,0.5,1"
         raise click.BadParameter(message) from error
-
-
-@contextmanager
-def _quiet_tensorflow() -> Iterator[None]:
-    """
-    Keep TensorFlow's messages about the machine off the terminal.
-
-    Unless the user has set their level. Some are written before it reads that level, so its import
-    is silenced as a whole.
-    """
-    if LOG_LEVEL in os.environ:
-        yield
-        return
-    os.environ[LOG_LEVEL] = "3"
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with tempfile.TemporaryFile() as messages:
-        os.dup2(messages.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            messages.seek(0)
-            os.write(terminal, messages.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
-
-
-@contextmanager
-def _light_tensorflow() -> Iterator[None]:
-    """
-    Load TensorFlow and GPflow without what takes seconds, where the command is alone.
-
-    GPflow's checks of shapes read a language of their own when it is loaded. They are for those who
-    write programs: what comes from a user, a table, is checked before. And Python looks for garbage
-    among all that was loaded, again and again, and once more at the end.
-    """
-    alone = "gpflow" not in sys.modules
-    if alone:
-        gc.disable()
-        import check_shapes
-
-        check_shapes.set_enable_check_shapes(False)
-    yield
-    if alone:
-        gc.freeze()
-        gc.enable()
-        atexit.register(gc.freeze)
 
 
 @contextmanager
@@ -181,7 +129,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
     errors = Console(stderr=True)
     if errors.is_terminal:
         errors.print("Loading TensorFlow ...", style="dim")
-    with _quiet_tensorflow(), _light_tensorflow():
+    with loading_tensorflow():
         from .. import plotting
         from .report import write_report, write_scores
         from .run import compare_table
@@ -396,7 +344,7 @@ def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> No
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
         if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
             raise ValueError(f"cannot write {out}: make its folder, or choose another --out.")
-    with _quiet_tensorflow(), _light_tensorflow():
+    with loading_tensorflow():
         from ..estimators import load_estimator
         from .held_out import predict_table
     with _warnings_as_lines(Console(stderr=True)), _bad_input():

@@ -1,6 +1,5 @@
 """The parts of a run of the inner loop: easier problems first, the one that is meant, fallbacks."""
 
-import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,8 +19,9 @@ FALLBACKS = ("", "from below", "damped", "limited")
 FROM_BELOW, DAMPED, LIMITED = 1, 2, 3
 #: How far below the problem that is meant those of "from below" are, from -1, power 0, to 0.
 BELOW = tuple(-k / 20 for k in range(20, 0, -1))
-#: The gap of each of these, and its part of the sweeps that a phase has which is no rung. Longer
-#: ones were seen to lose the way where sites jump.
+#: The gap of each of these, and its part of the sweeps that a phase has which is no rung; where
+#: that is less than one there is none of them. Longer ones were seen to lose the way where sites
+#: jump.
 _GAP_BELOW, _PART_BELOW = 1e-4, 0.1
 
 
@@ -81,7 +81,9 @@ def phases_of(climb: bool, fall_back: bool, max_sweeps: int) -> Phases:
     phases = [Phase(ease, 0, _GAP, _SWEEPS) for ease in RUNGS if climb]
     phases += [Phase(0.0, 0, 0.0, max_sweeps)]
     if fall_back:
-        some = math.ceil(_PART_BELOW * max_sweeps)
-        phases += [Phase(ease, FROM_BELOW, _GAP_BELOW, some) for ease in BELOW]
-        phases += [Phase(0.0, fallback, 0.0, max_sweeps) for fallback in range(1, len(FALLBACKS))]
+        few = int(_PART_BELOW * max_sweeps)
+        if few:
+            phases += [Phase(ease, FROM_BELOW, _GAP_BELOW, few) for ease in BELOW]
+            phases += [Phase(0.0, FROM_BELOW, 0.0, max_sweeps)]
+        phases += [Phase(0.0, fallback, 0.0, max_sweeps) for fallback in (DAMPED, LIMITED)]
     return Phases(phases)

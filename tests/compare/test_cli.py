@@ -31,6 +31,7 @@ import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
 from gpflow_pep.compare.folder import BELOW, NAMES
+from gpflow_pep.compare.loading import LOG_LEVEL, loading_tensorflow
 from gpflow_pep.estimators import load_estimator
 
 
@@ -310,13 +311,14 @@ def test_version_and_help() -> None:
 PROCESS = """
 import os, sys
 from gpflow_pep.compare import cli
+from gpflow_pep.compare.loading import loading_tensorflow
 
 saved_model, data, out = sys.argv[1:]
 try:
     cli.main(["compare", data, "--target", "nothing", "--out", out], standalone_mode=False)
 except cli.BadInput as error:
     print("tensorflow" in sys.modules, error.message)
-with cli._quiet_tensorflow():
+with loading_tensorflow():
     import tensorflow as tf
 predictor = tf.saved_model.load(saved_model)
 mean, variance = predictor.predict_y(tf.constant([[101.5, 0.0, 1.0, 0.0]], tf.float64))
@@ -382,15 +384,15 @@ def test_saved_model_in_this_process(from_csv: FromCsv) -> None:
 def test_tensorflow_messages_are_shown_if_loading_fails(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(cli.LOG_LEVEL, "")
-    monkeypatch.delenv(cli.LOG_LEVEL)
-    with cli._quiet_tensorflow():
+    monkeypatch.setenv(LOG_LEVEL, "")
+    monkeypatch.delenv(LOG_LEVEL)
+    with loading_tensorflow():
         os.write(2, b"chatter\n")
-    assert os.environ[cli.LOG_LEVEL] == "3"
+    assert os.environ[LOG_LEVEL] == "3"
     assert capfd.readouterr().err == ""
 
-    monkeypatch.delenv(cli.LOG_LEVEL)
-    with pytest.raises(ImportError), cli._quiet_tensorflow():
+    monkeypatch.delenv(LOG_LEVEL)
+    with pytest.raises(ImportError), loading_tensorflow():
         os.write(2, b"no such library\n")
         raise ImportError
     assert capfd.readouterr().err == "no such library\n"
@@ -399,10 +401,10 @@ def test_tensorflow_messages_are_shown_if_loading_fails(
 def test_log_level_of_the_user_is_respected(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(cli.LOG_LEVEL, "1")
-    with cli._quiet_tensorflow():
+    monkeypatch.setenv(LOG_LEVEL, "1")
+    with loading_tensorflow():
         os.write(2, b"chatter\n")
-    assert os.environ[cli.LOG_LEVEL] == "1"
+    assert os.environ[LOG_LEVEL] == "1"
     assert capfd.readouterr().err == "chatter\n"
 
 

@@ -405,8 +405,7 @@ def test_an_unfinished_inner_loop_says_so_and_stays_usable() -> None:
     assert np.isfinite(loss)
     record = model.last_inference
     assert not record.converged
-    assert record.num_sweeps == 2 + (20 + 2) + 2  # one at each power below, two of each fallback
-    assert record.fallback == "damped"  # and close by then
+    assert record.num_sweeps == 6  # two, and two of each fallback, too few for "from below"
     assert record.residual > TIGHT
     mended = model.update_sites(max_sweeps=100)
     assert mended.converged

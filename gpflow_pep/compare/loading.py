@@ -1,0 +1,69 @@
+"""How the command loads TensorFlow and GPflow: without a word, and in less time."""
+
+import atexit
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+@contextmanager
+def loading_tensorflow() -> Iterator[None]:
+    """Import what needs TensorFlow in this context."""
+    with _quietly(), _lightly():
+        yield
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """
+    Keep TensorFlow's messages about the machine off the terminal.
+
+    Unless the user has set their level. Some are written before it reads that level, so its import
+    is silenced as a whole.
+    """
+    if LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[LOG_LEVEL] = "3"
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            messages.seek(0)
+            os.write(terminal, messages.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+@contextmanager
+def _lightly() -> Iterator[None]:
+    """
+    Leave out what takes seconds, where the command is alone in its process.
+
+    GPflow's checks of shapes read a language of their own when it is loaded. They are for those who
+    write programs: what comes from a user, a table, is checked before. And Python looks for garbage
+    among all that was loaded, again and again, and once more at the end.
+    """
+    if "gpflow" in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        import check_shapes
+
+        check_shapes.set_enable_check_shapes(False)
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.freeze)
