@@ -8,7 +8,7 @@ import tensorflow as tf
 from refusal_cases import N, X, Y, regression
 from refusal_cases_beyond import ALL, BEYOND
 
-from gpflow_pep.models import PEPClassification
+from gpflow_pep.models import APEP, ARPEP, RPAPEP, PEPClassification
 
 
 @pytest.mark.parametrize("room, name", ALL)
@@ -42,3 +42,13 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "predict_f", lambda *_, **__: tuple(map(tf.constant, moments)))
     with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
         model.predict_y(X)
+
+
+@pytest.mark.parametrize("kind", [APEP, ARPEP, RPAPEP])
+def test_predictions_of_f_are_never_nan(kind: type) -> None:
+    """A variance of the kernel that ran off to infinity was a NaN without a word."""
+    kernel = gpflow.kernels.RBF()
+    model = kind(kernel, gpflow.likelihoods.Gaussian(), X[::3], num_data=N)
+    kernel.variance.unconstrained_variable.assign(np.inf)
+    with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
+        model.predict_f(X)

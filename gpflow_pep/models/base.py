@@ -49,6 +49,17 @@ ADVICE = (
 )
 
 
+def finite(moments: MeanAndVariance) -> MeanAndVariance:
+    """
+    Refuse predictions that are not finite.
+
+    :param moments: Mean and covariance.
+    :raises ValueError: If they are not.
+    """
+    mean, variance = (checks.require_finite(part, "prediction", ADVICE) for part in moments)
+    return mean, variance
+
+
 class CheckedPredictions(GPModel):
     """GPflow's predictions, which refuse what would come out as nonsense."""
 
@@ -62,9 +73,7 @@ class CheckedPredictions(GPModel):
         :raises ValueError: If the result is not finite, as where hyperparameters ran off so far
             that variances of f are lost in rounding.
         """
-        moments = super().predict_y(Xnew, full_cov, full_output_cov)
-        mean, variance = (checks.require_finite(part, "prediction", ADVICE) for part in moments)
-        return mean, variance
+        return finite(super().predict_y(Xnew, full_cov, full_output_cov))
 
     @inherit_check_shapes
     def predict_log_density(
@@ -247,7 +256,7 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
         This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
         """
         parts = self.kernel, self.inducing_variable, self.mean_function
-        return f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov)
+        return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
 
     @tf.autograph.experimental.do_not_convert
     def surrogate(self) -> SurrogateRegression:

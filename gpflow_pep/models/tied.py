@@ -51,7 +51,7 @@ from ..tilted import (
     tilted_derivatives,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .base import ADVICE, CheckedPredictions
+from .base import ADVICE, CheckedPredictions, finite
 from .conditional import check_powers, require_bound
 from .parameters import NumData, Power, assign_power, never_trained
 from .rows import check_batch
@@ -298,7 +298,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
     ) -> MeanAndVariance:
         """See :meth:`gpflow.models.GPModel.predict_f`."""
         parts = self.kernel, self.inducing_variable, self.mean_function
-        return f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov)
+        return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
 
     @check_shapes(
         "return[0]: [M, L]",
