@@ -64,20 +64,15 @@ _RESTART_CAP = 0.1
 class _Settings(NamedTuple):
     """What does not change in a run."""
 
-    goal: Goal
     damping: float
     coupled: bool
     reduction: Reduction
-    phases: Phases
-
-    def phase_of(self, state: "_State") -> Phase:
-        return self.phases.at(state.phase, state.x.dtype)
 
 
 class _State(NamedTuple):
     sweep: tf.Tensor
     phase: tf.Tensor
-    """Place among those of the settings."""
+    """Its place among all of them."""
     phase_sweep: tf.Tensor
     """Evaluations since its start."""
     fresh: tf.Tensor
@@ -127,17 +122,16 @@ def _met(state: _State, goal: Goal) -> tf.Tensor:
     return (state.residual < goal.tolerance) | (state.gap < gap)
 
 
-def _settled(state: _State, settings: _Settings) -> tf.Tensor:
+def _settled(state: _State, phase: Phase, goal: Goal) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    phase, found = settings.phase_of(state), _met(state, settings.goal)
-    found |= (phase.fallback == LIMITED) & (state.largest < settings.goal.tolerance)
+    found = _met(state, goal)
+    found |= (phase.fallback == LIMITED) & (state.largest < goal.tolerance)
     return ~state.fresh & tf.where(phase.is_rung, state.gap < phase.gap, found)
 
 
-def _spent(state: _State, settings: _Settings) -> tf.Tensor:
+def _spent(state: _State, phase: Phase) -> tf.Tensor:
     """Whether the phase may not go on, or has tried all there is and nothing was accepted."""
-    most = settings.phase_of(state).sweeps
-    return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), most)
+    return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), phase.sweeps)
 
 
 def _close(state: _State) -> tf.Tensor:
@@ -172,16 +166,17 @@ def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> 
     return tf.where(condition, tf.constant(one, like.dtype), tf.constant(other, like.dtype))
 
 
-def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Settings) -> _State:
+def _accept(
+    state: _State, phase: Phase, x: tf.Tensor, evaluation: Evaluation, settings: _Settings
+) -> _State:
     """Make the state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
-    fallback = settings.phase_of(state).fallback
     error, num_rows = _total(
         settings.reduction,
         tf.reduce_sum(tf.square(evaluation.error)),
         tf.cast(tf.shape(x)[1], x.dtype),
     )
-    gap, limited = 0.5 * error / num_rows, fallback == LIMITED
+    gap, limited = 0.5 * error / num_rows, phase.fallback == LIMITED
     early = settings.coupled & (gap > _EARLY_GAP)
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, settings.coupled)
@@ -217,7 +212,7 @@ def _accept(state: _State, x: tf.Tensor, evaluation: Evaluation, settings: _Sett
     )
     first_gap = tf.where(state.sweep == 1, gap, state.first_gap)
     damped, from_far = (min(settings.damping, cap) for cap in (_DAMPED_CAP, _CAP_FROM_FAR))
-    largest_step = _number(fallback == DAMPED, damped, settings.damping, x)
+    largest_step = _number(phase.fallback == DAMPED, damped, settings.damping, x)
     if settings.coupled:
         largest_step = tf.minimum(largest_step, _number(first_gap > _FAR, from_far, 1.0, x))
     return state._replace(
@@ -254,15 +249,15 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
     )
 
 
-def _next_phase(state: _State, settings: _Settings, below: tf.Tensor) -> _State:
+def _next_phase(state: _State, phase: Phase, phases: Phases, below: tf.Tensor) -> _State:
     """Start the next phase: from no sites, unless this one is a rung or close."""
-    on_rung, close = settings.phase_of(state).is_rung, _close(state)
+    on_rung, close = phase.is_rung, _close(state)
     start = tf.cast(close | on_rung, state.x.dtype)
     restart, infinity = ~close | on_rung, tf.constant(np.inf, state.x.dtype)
     # Other powers are of no use where the run is close, or where not even no sites are proper.
-    passed_over = (state.phase == settings.phases.main) & (close | state.fresh | ~below)
+    passed_over = (state.phase == phases.main) & (close | state.fresh | ~below)
     return state._replace(
-        phase=tf.where(passed_over, len(settings.phases) - 2, state.phase + 1),
+        phase=tf.where(passed_over, len(phases) - 2, state.phase + 1),
         phase_sweep=tf.zeros_like(state.phase_sweep),
         fresh=restart,
         retry=tf.zeros_like(state.retry),
@@ -315,7 +310,7 @@ def run_to_fixed_point(
     :param extra: What an evaluation has of that name, before the first.
     """
     phases = phases_of(climb is not None, fall_back, max_sweeps)
-    settings = _Settings(goal, damping, coupled, reduction, phases)
+    settings = _Settings(damping, coupled, reduction)
     x = tf.stack(initial)
     zero, no = tf.constant(0), tf.constant(False)
     below = ~no if below is None else below
@@ -347,25 +342,24 @@ def run_to_fixed_point(
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def unfinished(state: _State) -> tf.Tensor:
-        on_rung = settings.phase_of(state).is_rung
-        return on_rung | ~(_settled(state, settings) | _spent(state, settings))
+        phase = phases.at(state.phase, x.dtype)
+        return phase.is_rung | ~(_settled(state, phase, goal) | _spent(state, phase))
 
     def body(state: _State) -> tuple[_State]:
-        proposal = _propose(state, settings)
-        ease = settings.phase_of(state).ease
-        evaluation = evaluate(Sites(proposal[0], proposal[1]), ease, state.extra)
+        phase, proposal = phases.at(state.phase, x.dtype), _propose(state, settings)
+        evaluation = evaluate(Sites(proposal[0], proposal[1]), phase.ease, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         state = tf.cond(
             evaluation.proper & (state.fresh | no_worse),
-            lambda: _accept(state, proposal, evaluation, settings),
+            lambda: _accept(state, phase, proposal, evaluation, settings),
             lambda: _refuse(state, evaluation),
         )
-        phase, last = settings.phase_of(state), state.phase == len(phases) - 1
-        spent, settled = _spent(state, settings), _settled(state, settings)
+        last = state.phase == len(phases) - 1
+        spent, settled = _spent(state, phase), _settled(state, phase, goal)
         over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & _close(state))
         over |= phase.is_rung & (spent | settled)
-        return (tf.cond(over, lambda: _next_phase(state, settings, below), lambda: state),)
+        return (tf.cond(over, lambda: _next_phase(state, phase, phases, below), lambda: state),)
 
     (end,) = tf.while_loop(
         unfinished,
@@ -379,7 +373,7 @@ def run_to_fixed_point(
         end.residual,
         _met(end, goal),
         end.num_rejected,
-        settings.phase_of(end).fallback,
+        phases.at(end.phase, x.dtype).fallback,
     )
     sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)

@@ -62,12 +62,13 @@ class Phases(tuple[Phase, ...]):
         :param dtype: Of its numbers that are not whole.
         """
         ease, fallback, gap, sweeps = zip(*self)
-        return Phase(
-            tf.constant(ease, dtype)[place],
-            tf.constant(fallback)[place],
-            tf.constant(gap, dtype)[place],
-            tf.constant(sweeps)[place],
+        columns = (
+            tf.constant(ease, dtype),
+            tf.constant(fallback),
+            tf.constant(gap, dtype),
+            tf.constant(sweeps),
         )
+        return Phase(*(tf.gather(column, place) for column in columns))
 
 
 def phases_of(climb: bool, fall_back: bool, max_sweeps: int) -> Phases:
