@@ -143,10 +143,15 @@ def maximise(
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
     :param optimizer: GPflow's: with the same one, further runs of the same model compile nothing.
-        Data that change in between must be ``tf.Variable``.
+        Data that change in between must be ``tf.Variable``. Not for a ``WholeLoss``.
     :raises ValueError: If an argument is not as said here, or if the objective or its gradient is
         not finite at the parameters as they are. What a callback raises goes through.
     """
+    if isinstance(model, WholeLoss) and optimizer is not None:
+        raise ValueError(
+            f"optimizer: got {optimizer!r} with a WholeLoss, which is compiled already; expected"
+            " None. Leave it out, or pass the model."
+        )
     loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer)
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     checks.check_limits(tolerance, window, max_iterations, seconds)

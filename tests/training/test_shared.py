@@ -7,7 +7,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import Array, assert_close
+from helpers import assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.models.parameters import keep
@@ -21,7 +21,6 @@ X = RNG.uniform(-2.0, 2.0, (40, 2))
 Y = np.sin(2.0 * X[:, :1]) + 0.3 * RNG.standard_normal((40, 1))
 LABELS = (0.3 * RNG.standard_normal(Y.shape) < Y).astype(float)
 CLASSES = np.digitize(Y, [-0.4, 0.4]).astype(float)
-Data = tuple[Array, Array]
 OPTIONS: dict[str, Any] = {"max_iterations": 3, "progress": False}
 
 
@@ -138,6 +137,8 @@ def test_one_loss_serves_many_runs() -> None:
     assert Counting.uses == 0
     assert second.objective > first.objective
     assert_close(-float(model.training_loss()), second.objective)
+    with pytest.raises(ValueError, match=r"optimizer: got .*expected None. Leave it out"):
+        maximise(loss, optimizer=gpflow.optimizers.Scipy())
 
 
 @pytest.mark.parametrize("make", [regression, binary])
