@@ -26,7 +26,6 @@ import tensorflow as tf
 from data_sets import DIRECTORY, Dataset, Problem, random_split, read
 
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
-from gpflow_pep.estimators.classifier import SITES_TOLERANCE
 from gpflow_pep.estimators.parts import make_kernel
 from gpflow_pep.estimators.regressor import NOISE_VARIANCE
 from gpflow_pep.models import PEPClassification, PEPRegression
@@ -59,7 +58,7 @@ def train(dataset: Dataset, problem: Problem, alpha: float, rule: dict[str, Any]
     kernel, options = make_kernel("rbf", X.shape[1]), {"inducing_variable": Z, "alpha": alpha}
     if dataset.classes:
         options["likelihood"] = gpflow.likelihoods.Bernoulli()  # the data sets have two
-        model: Any = PEPClassification((X, Y), kernel, **options, tolerance=SITES_TOLERANCE)
+        model: Any = PEPClassification((X, Y), kernel, **options)
     else:
         model = PEPRegression((X, Y), kernel, **options, noise_variance=NOISE_VARIANCE)
     record = maximise(model, max_iterations=MOST_STEPS, progress=False, **rule)

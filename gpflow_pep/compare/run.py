@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from sklearn.pipeline import Pipeline
 
 from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
-from ..training.shared import SharedLosses
+from ..training.threads import one_blas_thread
 from .candidates import make_candidates, name_of
 from .cleaning import Cleaned, clean
 from .held_out import METRICS, Metric, held_out, scores
@@ -154,12 +153,9 @@ class _Clock:
         return max(left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
 
 
-def _train(
-    name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock, losses: SharedLosses
-) -> dict[str, Any]:
+def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock) -> dict[str, Any]:
     """Train in place within a share of the time; say how it went, as fields of a :class:`Fit`."""
     estimator = pipeline[-1]
-    estimator.losses = losses
     if "max_seconds" in estimator.get_params():
         estimator.set_params(max_seconds=clock.share(name))
     began = time.perf_counter()
@@ -182,7 +178,6 @@ def _train(
     except (tf.errors.OpError, ValueError, ArithmeticError) as error:
         found |= {"converged": False, "message": reason(error) or type(error).__name__}
         found["failed"] = True
-    estimator.losses = None
     return found | {"seconds": time.perf_counter() - began}
 
 
@@ -285,6 +280,13 @@ def compare_table(
     :raises ValueError: If the settings do not fit the table.
     """
     settings.check_data(data.kind, len(data.X), num_classes_of(data))
+    with one_blas_thread():
+        return _compare(data, settings, callback)
+
+
+def _compare(
+    data: Cleaned, settings: Settings, callback: Callable[[Progress], None] | None
+) -> Comparison:
     tell = callback or (lambda progress: None)
     candidates = make_candidates(data, settings)
     parts, (kind, *_) = list(_parts(data, settings)), settings.parts()
@@ -294,8 +296,6 @@ def compare_table(
         data, settings, {name: power for name, (power, _) in candidates.items()}
     )
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in candidates}
-    # Estimators of one class differ here in nothing but their power, the value of a parameter.
-    losses: dict[type, SharedLosses] = defaultdict(SharedLosses)
     number = 0
     for part, (train, test) in enumerate(parts, start=1):
         for name, (_, estimator) in candidates.items():
@@ -304,7 +304,7 @@ def compare_table(
             tell(Progress(number, total, label))
             pipeline = _pipeline(data, estimator)
             rows = data.X.iloc[train], data.y.iloc[train]
-            found = _train(name, pipeline, *rows, clock, losses[type(estimator)])
+            found = _train(name, pipeline, *rows, clock)
             fit, table = _scored(comparison, pipeline, name, part, test, found)
             comparison.fits.append(fit)
             tables[name].append(table)
@@ -319,7 +319,7 @@ def compare_table(
     if settings.select == "loo":
         estimator.set_params(alpha=[candidates[name][0] for name in _mean_scores(comparison)])
     pipeline = _pipeline(data, estimator)
-    found = _train(best, pipeline, data.X, data.y, clock, losses[type(estimator)])
+    found = _train(best, pipeline, data.X, data.y, clock)
     failed = found.pop("failed", False)
     if settings.select == "loo" and not failed:
         best = name_of(pipeline[-1].alpha_)

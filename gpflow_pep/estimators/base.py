@@ -8,6 +8,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
 import tf_keras
 from gpflow.base import AnyNDArray
 from gpflow.inducing_variables import InducingVariables
@@ -25,7 +26,7 @@ from .. import checks
 from ..models import ARPEP
 from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
 from ..training.alphas import ALPHAS, check_alphas
-from ..training.shared import SharedLosses
+from ..training.shared import losses_of_thread
 from ..training.whole_loss import WholeLoss
 from .parts import make_inducing_variable, make_kernel
 
@@ -40,6 +41,19 @@ MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Minibatch training has so many steps at least, and passes over the data.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS = 3000, 5
 _LEARNING_RATE = 0.01
+#: Parameters of estimators on which what is compiled does not depend.
+_VALUES = (
+    "num_inducing",
+    "alpha",
+    "inducing",
+    "standardize",
+    "max_iterations",
+    "max_seconds",
+    "batch_size",
+    "random_state",
+    "warm_start",
+    "verbose",
+)
 
 
 class PEPEstimator(BaseEstimator, abc.ABC):
@@ -53,8 +67,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     n_features_in_: int
     feature_names_in_: AnyNDArray
     record_: MaximiseRecord | None = None
-    losses: SharedLosses | None = None
-    """Those of other fits with the same settings; a comparison has them, to compile once."""
     _posterior: BasePosterior | None
 
     def __init__(
@@ -193,9 +205,29 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _climber(self, model: GPModel) -> Callable[[], tuple[MaximiseRecord, int]]:
         """Make what trains a model on all rows; at several powers it compiles once."""
-        if self.losses is None:
+        make = self._make()
+        if make is None:
             return partial(self._climb, partial(maximise, WholeLoss(model)))
-        return partial(self._climb, partial(self.losses.maximise, model))
+        return partial(self._climb, partial(losses_of_thread().maximise, model, make=make))
+
+    def _make(self) -> tuple[Any, ...] | None:
+        """
+        Find what a compiled loss depends on, beside the shapes of parameters and the columns of X.
+
+        None where that is not known: a kernel, a likelihood or inducing variables may be anything.
+        """
+        settings = self.get_params(deep=False)
+        parts = [settings.pop(name) for name in _VALUES if name in settings]
+        named = all(isinstance(value, (str, int, float, bool)) for value in settings.values())
+        if not named or any(isinstance(part, InducingVariables) for part in parts):
+            return None
+        surroundings = (
+            gpflow.config.config(),
+            tf.config.functions_run_eagerly(),
+            tf.zeros([]).device,
+        )
+        num_classes = len(getattr(self, "classes_", ()))
+        return type(self), num_classes, *sorted(settings.items()), *surroundings
 
     def _climb(self, climb: Callable[..., MaximiseRecord]) -> tuple[MaximiseRecord, int]:
         record = climb(
@@ -241,7 +273,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed again when it is needed."""
         state = dict(super().__getstate__())
-        state.pop("losses", None)
         if "_posterior" in state:
             state["_posterior"] = None
         return state

@@ -16,10 +16,6 @@ from ..tilted import class_probabilities
 from .base import PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
-#: A ten-thousandth of a standard deviation of each latent value, in about half the sweeps of the
-#: model's own. log Z is stationary in the sites, and far more accurate.
-SITES_TOLERANCE = 1e-4
-
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
     """
@@ -139,6 +135,4 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         kernel, likelihood, points = parts
-        return PEPClassification(
-            data, kernel, likelihood, points, alpha=alpha, tolerance=SITES_TOLERANCE
-        )
+        return PEPClassification(data, kernel, likelihood, points, alpha=alpha)

@@ -11,7 +11,7 @@ from gpflow.base import AnyNDArray
 
 from .replacing import replacing
 
-FORMAT = 3
+FORMAT = 4
 DESCRIPTION, ARRAYS = "model.json", "arrays.npz"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
 

@@ -37,7 +37,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPClassification": ("conditional", "chunk_size", "num_latent_gps", "fresh_sites"),
     "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
 }
-_SETTINGS = ("max_sweeps", "tolerance", "_training_gap")
+_SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = ("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_")
 _SCALER = ("mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_")
 
@@ -168,6 +168,7 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Any]:
     if isinstance(model, PEP):
         described["settings"] = {name: describe(getattr(model, name), name) for name in _SETTINGS}
         variables = {"nu": model.sites.nu, "tau": model.sites.tau}
+        variables["training_gap"] = model.training_gap
     elif model.neighbour_plan is not None:
         # Not to be found anew: they are those of earlier hyperparameters.
         plan = model.neighbour_plan
@@ -263,6 +264,7 @@ def _rebuild_model(described: dict[str, Any], rebuild: Rebuilder) -> GPModel:
     model = MODELS[name](data, kernel, likelihood, points, **options)
     for setting in _SETTINGS:
         setattr(model, setting, rebuild(described["settings"][setting]))
+    model.training_gap.assign(variables["training_gap"])
     model.write_sites(Sites(*(tf.constant(variables[part]) for part in ("nu", "tau"))))
     return model
 

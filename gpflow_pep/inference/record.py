@@ -44,7 +44,7 @@ class Goal(NamedTuple):
     tolerance: float
     """The residual is below it: all sites are where they want to be."""
 
-    gap: float = 0.0
+    gap: tf.Tensor | float = 0.0
     """The gap is below it: half the sum of squares of a row's errors, on average over rows, in
     nats. The energy's error was seen to be up to some thirty times as much, so that this is enough
     to optimise it. After a long step of an optimiser, across which the energy changes by far more,

@@ -74,7 +74,8 @@ class PEP(InternalDataModel):
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
         1e-6, and for ``training_loss`` what optimisers can see: half the sum of squares of such
         distances is below 1e-7 for each row on average, or ten times that where the parameters
-        moved far since the last run. One that is given is for everything.
+        moved far since the last run. One that is given is for everything. What training aims at is
+        the variable ``training_gap``, which can be assigned at any time: 0 for this tolerance.
     :param fresh_sites: Whether each run starts from no sites instead of those of the last run. That
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
@@ -82,9 +83,9 @@ class PEP(InternalDataModel):
     :raises ValueError: If an argument is not as said here.
     """
 
-    # Records of what the model did, neither parameters nor to be trained.
+    # What the model did and how exactly, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
-        {"_last_run", *InternalDataModel._TF_MODULE_IGNORED_PROPERTIES}
+        {"_last_run", "training_gap", *InternalDataModel._TF_MODULE_IGNORED_PROPERTIES}
     )
 
     def __init__(
@@ -123,7 +124,8 @@ class PEP(InternalDataModel):
         self._conditional = checks.check_conditional(conditional)
         self._powers()
         self.memory = hold(memory, self)
-        self._training_gap = _TRAINING_GAP if tolerance is None else 0.0
+        gap = _TRAINING_GAP if tolerance is None else 0.0
+        self.training_gap = tf.Variable(gap, dtype=X.dtype, trainable=False)
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
         )
@@ -137,14 +139,14 @@ class PEP(InternalDataModel):
     )
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """As exactly as training needs it: see ``tolerance`` of the class."""
-        return self._energy(self._training_gap)
+        return self._energy(tf.convert_to_tensor(self.training_gap))
 
     @tf.autograph.experimental.do_not_convert
     def pep_log_marginal_likelihood(self) -> tf.Tensor:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.pep_log_marginal_likelihood`."""
         return self._energy(gap=0.0)
 
-    def _energy(self, gap: float) -> tf.Tensor:
+    def _energy(self, gap: tf.Tensor | float) -> tf.Tensor:
         problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
         value = point.energy(problem, self._infer(problem, gap))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
@@ -317,7 +319,7 @@ class PEP(InternalDataModel):
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
-        problem = self.site_problem()
+        problem = self.site_problem().keep_projections()
         return and_memory(natural_sums(problem, self._infer(problem).sites), problem.memory)
 
     def site_problem(self) -> SiteProblem:
@@ -360,7 +362,7 @@ class PEP(InternalDataModel):
             parameter.unconstrained_variable.assign(value)
         self.sites.version.assign_add(1)
 
-    def _infer(self, problem: SiteProblem, gap: float = 0.0) -> FixedPoint:
+    def _infer(self, problem: SiteProblem, gap: tf.Tensor | float = 0.0) -> FixedPoint:
         goal = Goal(self.tolerance, gap)
         options = {"max_sweeps": self.max_sweeps, "goal": goal}
         found = self._run(problem, self.fresh_sites, infer, **options)

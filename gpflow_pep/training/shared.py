@@ -1,5 +1,7 @@
 """Training of many models of one make, as in cross-validation, with one compilation for all."""
 
+import threading
+from collections.abc import Hashable
 from typing import Any
 
 import gpflow
@@ -13,6 +15,9 @@ from .full_batch import MaximiseRecord, maximise
 from .model_state import assign, state_of
 from .whole_loss import WholeLoss
 
+#: How many losses are kept: those that were used last.
+MOST = 4
+
 
 class SharedLosses:
     """
@@ -24,39 +29,65 @@ class SharedLosses:
             model = make_model(rows)
             losses.maximise(model)  # compiles in the first fold only
 
-    That the models do not differ otherwise is the caller's promise. Each is trained in the place of
-    a copy of the first one, whose rows are variables.
+    Each model is trained in the place of a copy of the first one, whose rows are variables. Those
+    whose rows are summed over in chunks, or have neighbours or blocks, are trained by themselves:
+    where there are many rows, compiling is little of the time.
     """
 
     def __init__(self) -> None:
         self._losses: dict[Any, WholeLoss] = {}
 
-    def maximise(self, model: GPModel, **options: Any) -> MaximiseRecord:
+    def maximise(self, model: GPModel, *, make: Hashable = (), **options: Any) -> MaximiseRecord:
         """
         Train a model: see :func:`~gpflow_pep.training.full_batch.maximise`.
 
         :param model: One that holds its data.
+        :param make: What says in which other ways models differ: that those of one make do not is
+            the caller's promise.
         :param options: Of that function; a callback sees the model as it was before.
         :raises ValueError: As there.
         """
-        state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
-        any_number = _in_one_piece(model, data[0])
-        of_data = [(None if any_number else len(part), *part.shape[1:]) for part in data]
-        make = (*of_data, *(tuple(variable.shape) for variable in state))
-        if make not in self._losses:
-            twin = gpflow.utilities.deepcopy(model)
-            rows = [tf.Variable(p, shape=s, trainable=False) for p, s in zip(data, of_data)]
-            keep(twin, data=tuple(rows))
-            if isinstance(twin, InternalDataModel) and any_number:
-                twin.chunk_size = ALL_ROWS
-            self._losses[make] = WholeLoss(twin)
-        loss = self._losses[make]
+        data = tuple(map(tf.convert_to_tensor, model.data))
+        if not _in_one_piece(model, data[0]):
+            return maximise(model, **options)
+        state = state_of(model)
+        columns = [tuple(part.shape[1:]) for part in data]
+        key = (make, *columns, *(tuple(variable.shape) for variable in state))
+        # Not among the others while it is used: a callback may train another model of this make.
+        loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data)
         assign(loss.model.data, data)
         assign(loss.state, state)
         try:
             return maximise(loss, **options)
         finally:
             assign(state, loss.state)
+            assign(loss.model.data, [part[:0] for part in data])
+            self._losses[key] = loss
+            for oldest in list(self._losses)[:-MOST]:
+                del self._losses[oldest]
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.losses = SharedLosses()
+
+
+_of_thread = _OfThread()
+
+
+def losses_of_thread() -> SharedLosses:
+    """Find those that all which is trained in this thread may share."""
+    return _of_thread.losses
+
+
+def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...]) -> WholeLoss:
+    """Make that of a copy which takes the place of models with any number of rows."""
+    twin = gpflow.utilities.deepcopy(model)
+    rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
+    keep(twin, data=tuple(rows))
+    if isinstance(twin, InternalDataModel):
+        twin.chunk_size = ALL_ROWS
+    return WholeLoss(twin)
 
 
 def _in_one_piece(model: GPModel, X: tf.Tensor) -> bool:

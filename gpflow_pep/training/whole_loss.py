@@ -7,6 +7,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ..covariances.evaluate import is_plain
+from ..models import PEP
 from ..ops.graphs import PassingGraphs
 from . import checks
 from .model_state import state_of
@@ -52,3 +53,18 @@ class WholeLoss:
         """
         loss, gradient = self._evaluate(x)
         return loss, gradient
+
+    def settle(self) -> float | None:
+        """
+        Compute the objective with sites as exact as those of predictions, which would bring them
+        there otherwise, outside a graph; None where training has them so: see ``training_gap`` of
+        :class:`~gpflow_pep.models.PEP`.
+        """
+        gap = self.model.training_gap.numpy() if isinstance(self.model, PEP) else 0.0
+        if not gap:
+            return None
+        self.model.training_gap.assign(0.0)
+        try:
+            return -float(self(self.parameters())[0])
+        finally:
+            self.model.training_gap.assign(gap)

@@ -27,7 +27,7 @@ def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
 
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpflow_pep.estimators.base.maximise", no_steps)
+    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
 
 
 def test_regression(tmp_path: Path) -> None:

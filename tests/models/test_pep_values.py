@@ -444,6 +444,24 @@ def test_copies_have_sites_of_their_own() -> None:
     np.testing.assert_array_equal(model.sites.nu, before)
 
 
+def test_how_exact_the_training_loss_is_can_change_without_another_trace() -> None:
+    model, traced = CASES["probit"].model(alpha=0.5, tolerance=None), []
+
+    @tf.function(autograph=False)
+    def loss() -> tf.Tensor:
+        traced.append(True)
+        return model.training_loss()
+
+    loss()
+    assert model.last_inference.residual > 1e-6 and model.last_inference.converged
+    model.training_gap.assign(0.0)
+    exact = loss()
+    assert model.last_inference.residual < model.tolerance == 1e-6
+    assert_close(-exact, model.pep_log_marginal_likelihood(), rtol=1e-12)
+    assert len(traced) == 1
+    assert CASES["probit"].model(alpha=0.5, tolerance=1e-3).training_gap.numpy() == 0.0
+
+
 def test_checkpoint_holds_the_sites(tmp_path: Any) -> None:
     model = CASES["probit"].model(alpha=0.5)
     model.update_sites()

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info
 
 import gpflow_pep as pep
 from gpflow_pep.training import MaximiseRecord, Step, maximise
+from gpflow_pep.training.whole_loss import WholeLoss
 
 N = 30
 RNG = np.random.default_rng(5)
@@ -144,6 +145,30 @@ def test_the_record_is_true() -> None:
     assert record.seconds > 0.0 and record.compile_seconds > 0.0
     (start,) = record.starts
     assert start[:7] == record[:7]
+
+
+def test_it_ends_with_sites_as_exact_as_predictions_need_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = classifier()
+    record = quiet(model, max_iterations=5)
+    assert model.update_sites().num_sweeps == 1
+    assert_close(float(model.pep_log_marginal_likelihood()), record.objective, rtol=1e-10)
+    assert model.training_gap.numpy() > 0.0
+    # While it climbed it was less exact.
+    (start,) = record.starts
+    assert 0.0 < abs(start.objective - record.objective) < 1e-5 * N
+    # Where they cannot be had, the model ends as it was found.
+    failing = classifier()
+
+    def fail(_: WholeLoss) -> float:
+        failing.sites.nu.unconstrained_variable.assign(np.full([N, 1], np.nan))
+        raise tf.errors.InvalidArgumentError(None, None, "no sites")
+
+    monkeypatch.setattr(WholeLoss, "settle", fail)
+    failed = quiet(failing, max_iterations=5)
+    assert failed.objective == failed.starts[0].objective
+    assert_close(float(failing.pep_log_marginal_likelihood()), record.objective, rtol=1e-8)
 
 
 def test_priors_count() -> None:

@@ -12,7 +12,7 @@ from helpers import assert_close
 import gpflow_pep as pep
 from gpflow_pep.models.parameters import keep
 from gpflow_pep.ops import chunks
-from gpflow_pep.training import maximise
+from gpflow_pep.training import maximise, shared
 from gpflow_pep.training.shared import SharedLosses
 from gpflow_pep.training.whole_loss import WholeLoss
 
@@ -114,6 +114,37 @@ def test_other_shapes_are_compiled_anew() -> None:
         model = pep.models.PEPRegression((X, Y), Counting(), X[:number].copy())
         record = losses.maximise(model, **OPTIONS)
         assert_close(-float(model.training_loss()), record.objective, rtol=1e-10)
+
+
+def test_the_newest_are_kept_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "MOST", 2)
+    losses = SharedLosses()
+    for make in "abac":
+        losses.maximise(regression(FOLDS[0], 0.5), make=make, **OPTIONS)
+    models = {make: regression(FOLDS[1], 0.5) for make in "acb"}
+    Counting.uses = 0
+    for make in "ac":
+        losses.maximise(models[make], make=make, **OPTIONS)
+    assert Counting.uses == 0
+    losses.maximise(models["b"], make="b", **OPTIONS)
+    assert Counting.uses > 0
+    kept = losses._losses.values()
+    assert len(kept) == 2
+    assert all(len(part.numpy()) == 0 for loss in kept for part in loss.model.data)
+
+
+def test_a_callback_may_train_another_model() -> None:
+    losses = SharedLosses()
+    models, alone = [regression(rows, 0.5) for rows in FOLDS], regression(FOLDS[0], 0.5)
+
+    def train(step: pep.training.Step) -> None:
+        if step.iteration == 1:
+            losses.maximise(models[1], **OPTIONS)
+
+    losses.maximise(models[0], **OPTIONS, callback=train)
+    maximise(alone, **OPTIONS)
+    assert_close(models[0].training_loss(), alone.training_loss(), rtol=1e-12)
+    assert float(models[1].training_loss()) < float(regression(FOLDS[1], 0.5).training_loss())
 
 
 def test_a_model_that_fails_leaves_the_next_ones_as_they_are() -> None:
