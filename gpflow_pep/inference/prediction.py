@@ -156,7 +156,8 @@ def gpflow_posterior(
     :param inducing_variable: The inducing variables.
     :param mean_function: The mean function.
     :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-    :raises ValueError: If ``precompute_cache`` is none of GPflow's.
+    :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters are not
+        finite.
     """
     variables = well_conditioned(inducing_variable, kernel)
     plain = get_posterior_class(kernel, variables)
@@ -192,6 +193,11 @@ def gpflow_posterior(
             self._set_qdist(*(unused.pop() if unused else q()))
             try:
                 return method(*args)
+            except tf.errors.InvalidArgumentError as error:  # of GPflow's checks
+                raise ValueError(
+                    f"posterior: got {checks.reason(error)}, expected finite numbers. A"
+                    " hyperparameter ran off; start from others, or put priors on them."
+                ) from error
             finally:
                 if not tf.executing_eagerly():  # a symbolic tensor must not outlive its graph
                     self._q_dist = held

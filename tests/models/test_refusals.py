@@ -126,6 +126,12 @@ def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
     model.kernel.variance.unconstrained_variable.assign(np.nan)
     with pytest.raises(ValueError, match="log marginal likelihood: got NaN"):
         model.pep_log_marginal_likelihood((X, LABELS))
+    for off in (np.nan, np.inf):
+        model.kernel.variance.unconstrained_variable.assign(off)
+        with pytest.raises(ValueError, match=r"posterior: got .*expected finite.*priors"):
+            model.posterior()
+        with pytest.raises(ValueError, match=r"prediction: got NaN or infinity.*priors"):
+            model.predict_f(X)
 
 
 ACCEPTED_BY_REGRESSION: dict[str, Changes] = {
