@@ -341,11 +341,7 @@ def run_to_fixed_point(
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
-    def unfinished(state: _State) -> tf.Tensor:
-        phase = phases.at(state.phase, x.dtype)
-        return phase.is_rung | ~(_settled(state, phase, goal) | _spent(state, phase))
-
-    def body(state: _State) -> tuple[_State]:
+    def body(state: _State, _: tf.Tensor) -> tuple[_State, tf.Tensor]:
         phase, proposal = phases.at(state.phase, x.dtype), _propose(state, settings)
         evaluation = evaluate(Sites(proposal[0], proposal[1]), phase.ease, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
@@ -359,12 +355,14 @@ def run_to_fixed_point(
         spent, settled = _spent(state, phase), _settled(state, phase, goal)
         over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & _close(state))
         over |= phase.is_rung & (spent | settled)
-        return (tf.cond(over, lambda: _next_phase(state, phase, phases, below), lambda: state),)
+        goes_on = over | ~(spent | settled)
+        state = tf.cond(over, lambda: _next_phase(state, phase, phases, below), lambda: state)
+        return state, goes_on
 
-    (end,) = tf.while_loop(
-        unfinished,
+    end, _ = tf.while_loop(
+        lambda _, goes_on: goes_on,
         body,
-        (start,),
+        (start, ~no),
         parallel_iterations=1,
         maximum_iterations=sum(len(_FACTORS) + phase.sweeps for phase in phases),
     )

@@ -25,7 +25,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Bernoulli
 from gpflow.likelihoods.utils import inv_probit
 
-from ..ops.power import expm1_quotient, log1p_ratio
+from ..ops.power import expm1_quotient, log1p_quotient, log1p_ratio
 from ..ops.quadrature import REACH
 from .dispatch import implementations
 from .scalar import scalar_log_power_expectation
@@ -98,35 +98,32 @@ def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf
     :param alpha: The power, [1, 1].
     """
 
-    def g(erfc: tf.Tensor) -> tf.Tensor:
-        logs = tf.math.log(_SQUEEZE + (0.5 - _SQUEEZE) * erfc)
-        return expm1_quotient(logs, tf.cast(alpha, tf.float64))
-
-    places, width, erfc, inverse = _gaussians()
-    ends = g(tf.constant([[0.0], [2.0]], tf.float64))
-    low, b = ends[:1], ends[1:] - ends[:1]
-    bump = g(tf.constant(erfc)) - (low + 0.5 * b * tf.constant(erfc))
-    low, b, weights = (
-        tf.cast(part, mean.dtype) for part in (low, b, tf.matmul(tf.constant(inverse), bump))
-    )
+    places, width, logs, cdf, inverse = _gaussians()
+    g = expm1_quotient(tf.constant(logs), tf.cast(alpha, tf.float64))
+    low, b = g[:1], g[-1:] - g[:1]
+    weights = tf.matmul(tf.constant(inverse), g[1:-1] - (low + b * tf.constant(cdf)))
+    low, b, weights = (tf.cast(part, mean.dtype) for part in (low, b, weights))
     mixed = _mixed(places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0))
     excess = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + mixed
-    return log1p_ratio(excess, alpha)
+    return log1p_quotient(excess, alpha)
 
 
 @cache
-def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray]:
+def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]:
     """
     Choose the Gaussians that the bump is a sum of.
 
-    :return: Their means, [Q, 1], and standard deviation; twice :math:`\\Phi` at the means, and what
-        makes weights of the values there, [Q, Q].
+    :return: Their means, [Q, 1], and standard deviation; :math:`\\log p` at the lower end, at the
+        means and at the upper end, [Q + 2, 1]; :math:`\\Phi` at the means, and what makes weights
+        of the values there, [Q, Q].
     """
     start = float(scipy.special.ndtri(_SQUEEZE)) - _BELOW_FLOOR
     places = np.linspace(start, _ABOVE_ZERO, _NUM_PLACES)[:, None]
     width = _WIDTH * float(places[1, 0] - places[0, 0])
     values = scipy.stats.norm.pdf(places, places.T, width)
-    return places, width, scipy.special.erfc(places * -np.sqrt(0.5)), np.linalg.inv(values)
+    cdf = scipy.special.ndtr(places)
+    logs = np.log(_SQUEEZE + (1.0 - 2.0 * _SQUEEZE) * np.concatenate([[[0.0]], cdf, [[1.0]]]))
+    return places, width, logs, cdf, np.linalg.inv(values)
 
 
 def _mixed(
