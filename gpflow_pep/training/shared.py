@@ -8,6 +8,7 @@ import gpflow
 import tensorflow as tf
 from gpflow.models import GPModel
 
+from ..models import PEP
 from ..models.base import InternalDataModel
 from ..models.parameters import keep
 from ..ops.chunks import ALL_ROWS, CHUNK_ELEMENTS
@@ -57,6 +58,8 @@ class SharedLosses:
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data)
         assign(loss.model.data, data)
         assign(loss.state, state)
+        if isinstance(model, PEP):
+            loss.model.training_gap.assign(model.training_gap)
         try:
             return maximise(loss, **options)
         finally:

@@ -108,6 +108,16 @@ def test_compiled_once(make: Make) -> None:
     assert Counting.uses == 0
 
 
+def test_how_exact_training_is_is_that_of_each_model() -> None:
+    losses, gaps = SharedLosses(), (1e-2, 0.0)
+    for gap in gaps:
+        model, alone = binary(FOLDS[0], 0.5), binary(FOLDS[0], 0.5)
+        for one in (model, alone):
+            one.training_gap.assign(gap)
+        found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
+        assert_close(found.losses, expected.losses, rtol=1e-9)
+
+
 def test_other_shapes_are_compiled_anew() -> None:
     losses = SharedLosses()
     for number in (5, 6):
