@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+#: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as well.
+OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 @contextmanager
@@ -57,6 +59,7 @@ def _lightly() -> Iterator[None]:
     if "gpflow" in sys.modules:
         yield
         return
+    os.environ.setdefault(OLD_KERAS, "1")
     gc.disable()
     try:
         import check_shapes
