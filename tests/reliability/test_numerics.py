@@ -140,6 +140,11 @@ def test_grid(trial: Trial, size: Size, name: str) -> None:
         trial.note(f"{name}: {refused} of these by a message")
 
 
+def no_search(*_: Any) -> str:
+    """Of fixed points, where a cell has not converged."""
+    return ""
+
+
 @pytest.mark.parametrize("name", pep_cases.CASES)
 def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     """The inner loop of PEP for each likelihood, over the grid of stress.py: log Z is finite"""
@@ -153,7 +158,7 @@ def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     problem = stress.Problem(case.problem.X, case.Y, case.likelihood())
     converged, tried = 0, 0
     for label, Z in list(inducing(problem.X).items())[: size(quick=1, full=2, long=3)]:
-        for key, cell in stress.cells(problem, Z, starts=0).items():
+        for key, cell in stress.cells(problem, Z, no_search).items():
             with trial.case(f"{name}, {label}, {key}"):
                 assert cell.finite, "log Z is not finite"
             converged, tried = converged + cell.converged, tried + 1
