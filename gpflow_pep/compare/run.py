@@ -29,8 +29,6 @@ from .held_out import METRICS, Metric, held_out, scores
 from .preparation import make_preparation
 from .settings import Settings
 
-#: What SciPy calls abnormal: mostly rounding, where the objective is all but flat.
-NO_STEP = "The line search found no step that raises log Z."
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
 
@@ -168,8 +166,7 @@ def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock
         record = getattr(estimator, "record_", None)
         found["iterations"] = getattr(estimator, "n_iter_", 0)
         if record is not None:
-            message = record.message.strip().replace("ABNORMAL:", NO_STEP).strip()
-            found |= {"converged": record.converged, "message": message}
+            found |= {"converged": record.converged, "message": record.message}
             found["log_z"] = record.objective if name.startswith("alpha") else np.nan
             trouble = _trouble_of_sites(estimator.model_)
             if trouble:

@@ -33,6 +33,8 @@ MEMORY = 50
 FLAT = 1e-5
 #: After so many steps from each start the neighbours of a model that has some are found anew.
 REFRESHES = 10, 30, 100
+#: What SciPy calls abnormal: mostly rounding, where the objective is all but flat.
+ABNORMAL, NO_STEP = "ABNORMAL", "The line search found no step that raises the objective."
 #: What says that a loss cannot be computed for these parameters. Others stop the run.
 FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
@@ -312,7 +314,8 @@ def _ascend(run: _Run) -> Ascent:
         outcome = scipy.optimize.minimize(
             run, x, jac=True, method="L-BFGS-B", callback=run.step, options=options
         )
-        converged, message = bool(outcome.success), str(outcome.message)
+        converged, message = bool(outcome.success), str(outcome.message).strip()
+        message = NO_STEP if message.startswith(ABNORMAL) else message
     except _Halt as halt:
         converged, message = halt.converged, str(halt)
     if run.trouble and not converged and run.trouble != message:

@@ -192,6 +192,23 @@ def test_stops_after_the_most_steps() -> None:
     assert not record.converged and "ITERATIONS" in record.message
 
 
+class Misleading(gpflow.models.GPR):
+    """Its gradient points the wrong way."""
+
+    def training_loss(self) -> tf.Tensor:
+        @tf.custom_gradient
+        def turned(loss: tf.Tensor) -> Any:
+            return loss, lambda upstream: -upstream
+
+        return turned(super().training_loss())
+
+
+def test_no_step_raises_the_objective() -> None:
+    record = quiet(Misleading((X, Y), kernel()))
+    assert not record.converged and record.iterations == 0
+    assert record.message == "The line search found no step that raises the objective."
+
+
 def test_the_time_is_over() -> None:
     model = exact()
     before = objective(model)
