@@ -26,7 +26,7 @@ from .. import checks
 from ..models import ARPEP
 from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
 from ..training.alphas import ALPHAS, check_alphas
-from ..training.shared import losses_of_thread
+from ..training.shared import in_one_piece, losses_of_thread
 from ..training.whole_loss import WholeLoss
 from .parts import make_inducing_variable, make_kernel
 
@@ -206,7 +206,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _climber(self, model: GPModel) -> Callable[[], tuple[MaximiseRecord, int]]:
         """Make what trains a model on all rows; at several powers it compiles once."""
         make = self._make()
-        if make is None:
+        if make is None or not in_one_piece(model):
             return partial(self._climb, partial(maximise, WholeLoss(model)))
         return partial(self._climb, partial(losses_of_thread().maximise, model, make=make))
 

@@ -11,7 +11,7 @@ from gpflow.models import GPModel
 from ..models import PEP
 from ..models.base import InternalDataModel
 from ..models.parameters import keep
-from ..ops.chunks import ALL_ROWS, CHUNK_ELEMENTS
+from ..ops import chunks
 from .full_batch import MaximiseRecord, maximise
 from .model_state import assign, state_of
 from .whole_loss import WholeLoss
@@ -48,10 +48,9 @@ class SharedLosses:
         :param options: Of that function; a callback sees the model as it was before.
         :raises ValueError: As there.
         """
-        data = tuple(map(tf.convert_to_tensor, model.data))
-        if not _in_one_piece(model, data[0]):
+        if not in_one_piece(model):
             return maximise(model, **options)
-        state = state_of(model)
+        state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
         key = (make, *columns, *(tuple(variable.shape) for variable in state))
         # Not among the others while it is used: a callback may train another model of this make.
@@ -89,14 +88,19 @@ def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...]) -> WholeLoss:
     rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
     keep(twin, data=tuple(rows))
     if isinstance(twin, InternalDataModel):
-        twin.chunk_size = ALL_ROWS
+        twin.chunk_size = chunks.ALL_ROWS
     return WholeLoss(twin)
 
 
-def _in_one_piece(model: GPModel, X: tf.Tensor) -> bool:
-    """Whether the rows are summed over in one piece, so that their number need not be known."""
+def in_one_piece(model: GPModel) -> bool:
+    """
+    Find whether the rows are summed over in one piece, so that their number need not be known.
+
+    :param model: One that holds its data.
+    """
     if not isinstance(model, InternalDataModel):
         return True
     plain = model.chunk_size is None and not getattr(model, "neighbours", 0)
     plain = plain and not getattr(model, "has_blocks", False)
-    return plain and len(X) * (model.inducing_variable.num_inducing or 1) <= CHUNK_ELEMENTS
+    size = chunks.num_rows(model.data[0]) * (model.inducing_variable.num_inducing or 1)
+    return plain and bool(size <= chunks.CHUNK_ELEMENTS)

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.ops import chunks
 from gpflow_pep.training import shared, whole_loss
 
 RNG = np.random.default_rng(3)
@@ -95,6 +96,16 @@ def test_what_is_compiled_anew(
     with around():
         PEPClassifier(**{**SMALL, **change}).fit(X, y)
     assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("most", [10, chunks.CHUNK_ELEMENTS])
+def test_several_powers_compile_once(
+    most: int, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", most)
+    for _ in range(2):
+        PEPRegressor(**SMALL, alpha="auto").fit(X, F)
+    assert len(compiled) == (2 if most == 10 else 1)  # in chunks each fit compiles
 
 
 def test_as_many_classes_but_another_number(compiled: list[Any]) -> None:
