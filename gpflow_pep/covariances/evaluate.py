@@ -30,7 +30,7 @@ from gpflow.kernels import (
 )
 from gpflow.mean_functions import MeanFunction
 
-from ..ops.linalg import factorise, jitter_needed, lower_matmul, row_products
+from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
 from .priors import of_one_output
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -205,9 +205,7 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
     :param kernel: The kernel, of one output, or of several that are independent.
     """
-    K = by_latent(kuu(inducing_variable, kernel), 3)
-    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
-    return Prior(*factorise(K + jitter_needed(K)[:, None, None] * eye))
+    return Prior(*factorise_with_jitter(by_latent(kuu(inducing_variable, kernel), 3)))
 
 
 def by_latent(covariances: tf.Tensor, rank: int) -> tf.Tensor:

@@ -241,6 +241,11 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
     :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what comes out
         of it is for the caller to check.
     """
+    return _with_jitter(K)[0]
+
+
+def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Find the jitter that is needed, report it, and factorise with it; both are constants."""
     K = tf.stop_gradient(K)
     size = tf.shape(K)[-1]
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
@@ -249,24 +254,22 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
         * tf.constant(tf.experimental.numpy.finfo(K.dtype.as_numpy_dtype).eps, K.dtype)
         * scale
     )
-    eye = tf.eye(size, dtype=K.dtype)
+    eye = identity_like(K)
 
-    def factorises(jitter: tf.Tensor) -> tf.Tensor:
-        L = tf.linalg.cholesky(K + jitter[..., None, None] * eye)
+    def succeeded(L: tf.Tensor) -> tf.Tensor:
         return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(L)), axis=-1)
 
-    def unfinished(jitter: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_any(~done & (jitter < scale))
+    def unfinished(jitter: tf.Tensor, L: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_any(~succeeded(L) & (jitter < scale))
 
-    def escalate(jitter: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def escalate(jitter: tf.Tensor, L: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         larger = tf.minimum(10.0 * tf.maximum(jitter, rounding), scale)
-        jitter = tf.where(done, jitter, larger)
-        return jitter, factorises(jitter)
+        jitter = tf.where(succeeded(L), jitter, larger)
+        return jitter, tf.linalg.cholesky(K + jitter[..., None, None] * eye)
 
-    none = tf.zeros_like(scale)
-    jitter, _ = tf.while_loop(unfinished, escalate, (none, factorises(none)))
-    jitter = tf.stop_gradient(jitter)
-    return _report_jitter(jitter, scale)
+    first = tf.zeros_like(scale), tf.linalg.cholesky(K)
+    jitter, L = map(tf.stop_gradient, tf.while_loop(unfinished, escalate, first))
+    return _report_jitter(jitter, scale), L
 
 
 def _report_jitter(jitter: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
@@ -315,9 +318,57 @@ def factorise(K: tf.Tensor) -> Factor:
     """
     Compute the Cholesky factor of ``K`` and the factor's inverse.
 
-    :param K: Positive definite matrices, such as GPflow's ``Kuu`` of
-        :class:`~gpflow_pep.covariances.WellConditioned` inducing variables, which is made so.
+    :param K: Positive definite matrices.
     """
-    L = tf.linalg.cholesky(K)
-    W = tf.linalg.triangular_solve(L, identity_like(K) + tf.zeros_like(K))
-    return Factor(L, W)
+    return _factor_of(K, tf.linalg.cholesky(tf.stop_gradient(K)))
+
+
+@check_shapes(
+    "K: [batch..., M, M]",
+    "return.L: [batch..., M, M]",
+    "return.W: [batch..., M, M]",
+)
+def factorise_with_jitter(K: tf.Tensor) -> Factor:
+    """
+    Compute the same where more may have to be added to the diagonal: see :func:`jitter_needed`.
+
+    :param K: Covariance matrices, such as GPflow's ``Kuu``.
+    """
+    return _factor_of(K, _with_jitter(K)[1])
+
+
+def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
+    r"""
+    Make functions of ``K`` of its Cholesky factor and of the factor's inverse.
+
+    With :math:`\Phi(X)` the lower triangle of X, half of its diagonal left out (Murray 2016,
+    arXiv:1602.07527), :math:`dL = L \Phi(W dK W^T)` and :math:`dW = -\Phi(W dK W^T) W`. So the way
+    back is made of products alone, where automatic differentiation solves for triangles.
+
+    :param K: What is factorised; more on its diagonal does not change the derivatives.
+    :param L: The factor, a constant.
+    """
+
+    def back(W: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+        """From what :math:`W dK W^T` is multiplied by to K."""
+        lower = 0.5 * (tf.linalg.band_part(X, -1, 0) + X - tf.linalg.band_part(X, 0, -1))
+        by_K = tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
+        return 0.5 * (by_K + tf.linalg.matrix_transpose(by_K))
+
+    @tf.custom_gradient
+    def factor(K: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return back(inverse(K), tf.matmul(factor(K), upstream, transpose_a=True))
+
+        return tf.identity(L), gradient
+
+    @tf.custom_gradient
+    def inverse(K: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            own = inverse(K)
+            return back(own, -tf.matmul(upstream, own, transpose_b=True))
+
+        return tf.identity(constant), gradient
+
+    constant = tf.linalg.triangular_solve(L, identity_like(L) + tf.zeros_like(L))
+    return Factor(factor(K), inverse(K))

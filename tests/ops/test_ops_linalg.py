@@ -1,6 +1,8 @@
 """Structured products against plain ones, and Cholesky factors of matrices that are hard."""
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from helpers import assert_close
 from gpflow_pep.ops.linalg import (
     JitterWarning,
     factorise,
+    factorise_with_jitter,
     gram,
     grouped_gram,
     jitter_needed,
@@ -139,6 +142,62 @@ def test_factorise_and_its_gradient(rng: np.random.Generator) -> None:
     L, W = factorise(K)
     assert_close(L, np.linalg.cholesky(K.numpy()), rtol=1e-14)
     assert_close(W, np.linalg.inv(L.numpy()), rtol=1e-12)
+
+
+def _plain_factor(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """As TensorFlow differentiates it."""
+    L = tf.linalg.cholesky(K)
+    return L, tf.linalg.triangular_solve(L, tf.eye(K.shape[-1], batch_shape=[2], dtype=K.dtype))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("weighted", [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0)], ids=str)
+@pytest.mark.parametrize("own", [factorise, factorise_with_jitter])
+def test_derivatives_of_a_factor_of_first_and_second_order(
+    rng: np.random.Generator,
+    own: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    weighted: tuple[float, float],
+    compiled: bool,
+) -> None:
+    root = rng.standard_normal((2, 6, 6))
+    K = tf.constant(root @ root.transpose(0, 2, 1) + 0.1 * np.eye(6))
+    upstream = [tf.constant(w * rng.standard_normal((2, 6, 6))) for w in weighted]
+    direction = tf.constant(rng.standard_normal((2, 6, 6)))
+    direction += tf.linalg.matrix_transpose(direction)
+
+    def derivatives(factor: Callable[..., Any], K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as outer:
+            outer.watch(K)
+            with tf.GradientTape() as tape:
+                tape.watch(K)
+                parts = zip(factor(K), upstream, strict=True)
+                total = tf.add_n([tf.reduce_sum(part * by) for part, by in parts])
+            first = tape.gradient(total, K)
+            along = tf.reduce_sum(first * direction)
+        second = outer.gradient(along, K)
+        return first, 0.5 * (second + tf.linalg.matrix_transpose(second))  # K stays symmetric
+
+    ours = (tf.function(derivatives) if compiled else derivatives)(own, K)
+    for gradient, expected in zip(ours, derivatives(_plain_factor, K), strict=True):
+        assert_close(gradient, expected, rtol=1e-9)
+
+
+def test_gradient_where_jitter_was_needed() -> None:
+    x = tf.Variable(np.linspace(0.0, 1.0, 40)[:, None])
+
+    def covariance() -> tf.Tensor:
+        return tf.exp(-0.5 * (x - tf.transpose(x)) ** 2 / 9.0)
+
+    with pytest.warns(JitterWarning):
+        jitter = jitter_needed(covariance())
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(factorise_with_jitter(covariance()[None]).L)
+    with tf.GradientTape() as wanted:
+        same = tf.reduce_sum(tf.linalg.cholesky(covariance() + jitter * tf.eye(40, dtype=x.dtype)))
+    assert jitter > 0.0
+    assert_close(value, same, rtol=1e-12)
+    # K has a condition of 1e14 here.
+    assert_close(tape.gradient(value, x), wanted.gradient(same, x), rtol=1e-2)
 
 
 def test_no_jitter_where_none_is_needed(rng: np.random.Generator) -> None:
