@@ -104,8 +104,9 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
     if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
         own, kernels = of_one_output(inducing_variable), kernel.latent_kernels
         number = max(len(own), len(kernels))
-        parts = [kuf(own[k % len(own)], kernels[k % len(kernels)], X) for k in range(number)]
-        return tf.stack(parts) if number > 1 else parts[0]
+        if {len(own), len(kernels)} <= {1, number}:
+            parts = [kuf(own[k % len(own)], kernels[k % len(kernels)], X) for k in range(number)]
+            return tf.stack(parts) if number > 1 else parts[0]
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, kernel, X)
     Z, X = kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X)
@@ -134,8 +135,8 @@ def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorTyp
     r"""
     Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
 
-    Only Z is scaled, so that with constant X nothing of size N x D is made on the way back but one
-    product: of many inputs that was a sixth of an evaluation.
+    Only Z is scaled: with constant X the way back has one product with X and one with its squares,
+    where the quotients X / l would have it pass over X several times more.
 
     :param Z: Some points.
     :param X: Many.

@@ -86,6 +86,12 @@ def test_several_latent_functions(kernel, points):
     check_same(kernel, points)
 
 
+def test_numbers_that_do_not_agree_are_refused_as_by_gpflow():
+    kernel = gpflow.kernels.SeparateIndependent([gpflow.kernels.Matern52() for _ in range(2)])
+    with pytest.raises(AssertionError, match="same number"):
+        kuf(SEPARATE_POINTS, kernel, X)
+
+
 class Halved(gpflow.kernels.SquaredExponential):
     """A kernel of a user, whose inputs are scaled otherwise."""
 
