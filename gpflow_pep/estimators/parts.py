@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..selection import greedy_variance, kmeans, random_subset
 from ..selection.rows import as_numbers
+from ..training.model_state import copy_of
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -54,7 +55,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
     :raises ValueError: If it is neither.
     """
     if isinstance(kernel, Kernel):
-        return gpflow.utilities.deepcopy(kernel)
+        return copy_of(kernel)
     if not isinstance(kernel, str) or kernel not in KERNELS:
         raise _named("kernel", kernel, KERNELS, "a GPflow kernel")
     return KERNELS[kernel](lengthscales=np.full(num_inputs, np.sqrt(num_inputs)))
@@ -72,7 +73,7 @@ def make_likelihood(
     :raises ValueError: If it is neither.
     """
     if isinstance(likelihood, Likelihood):
-        return gpflow.utilities.deepcopy(likelihood)
+        return copy_of(likelihood)
     if not isinstance(likelihood, str) or likelihood not in choices:
         raise _named("likelihood", likelihood, choices, "a GPflow likelihood")
     return choices[likelihood](*arguments)
@@ -92,7 +93,7 @@ def make_inducing_variable(
     :raises ValueError: If it is none of these.
     """
     if isinstance(rule, InducingVariables):
-        return gpflow.utilities.deepcopy(rule)
+        return copy_of(rule)
     if not isinstance(rule, str):
         points = as_numbers("inducing", rule)
         if points.ndim != 2:

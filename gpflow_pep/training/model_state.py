@@ -1,15 +1,38 @@
 """What both ways to train share: what a model's state is."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+import gpflow
 import tensorflow as tf
 from gpflow.models import GPModel
 
 from ..checks import reason
 from ..models import PEP, PEPRegression
 
-__all__ = ["assign", "reason", "state_of"]
+__all__ = ["assign", "copy_of", "reason", "state_of"]
+
+Module = TypeVar("Module", bound=tf.Module)
+
+#: A copy that fails has been beaten by another thread, which is then further on.
+_ATTEMPTS = 100
+
+
+def copy_of(module: Module) -> Module:
+    """
+    Copy a model or a part of one, while other threads may do so too.
+
+    GPflow's function clears what TensorFlow Probability remembers of transforms, in a table of the
+    process, and fails where another thread takes an entry out of it, or puts one in, at that time.
+
+    :param module: Anything of GPflow's.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return gpflow.utilities.deepcopy(module)
+        except (KeyError, RuntimeError):
+            continue
+    return gpflow.utilities.deepcopy(module)
 
 
 def state_of(model: GPModel) -> list[tf.Variable]:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-import gpflow
 import tensorflow as tf
 from gpflow.models import GPModel
 
@@ -13,7 +12,7 @@ from ..models.base import InternalDataModel
 from ..models.parameters import keep
 from ..ops import chunks
 from .full_batch import MaximiseRecord, maximise
-from .model_state import assign, state_of
+from .model_state import assign, copy_of, state_of
 from .whole_loss import WholeLoss
 
 #: How many losses are kept: those that were used last.
@@ -84,7 +83,7 @@ def losses_of_thread() -> SharedLosses:
 
 def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...]) -> WholeLoss:
     """Make that of a copy which takes the place of models with any number of rows."""
-    twin = gpflow.utilities.deepcopy(model)
+    twin = copy_of(model)
     rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
     keep(twin, data=tuple(rows))
     if isinstance(twin, InternalDataModel):
