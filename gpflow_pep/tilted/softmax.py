@@ -33,9 +33,8 @@ import tensorflow as tf
 from gpflow.likelihoods import Softmax
 
 from ..ops.power import log_power_mean
-from ..ops.quadrature import REACH, no_tilt, stretched_nodes
+from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
 from .dispatch import implementations
-from .multiclass import least_resolved
 from .probit import normal_cdf
 
 #: exp(-exp(-x)) is Phi((x - _CENTRE) / _WIDTH) plus Gaussian bumps, each of a place, a standard
@@ -62,6 +61,10 @@ _SMALLEST = 1e-30
 #: Left of minus this the normal distribution function is its asymptotic series.
 _FAR_LEFT = 12.0
 _NUM_NODES = 112
+#: The scale of a rise and half its length, in the standard deviations of its variable, and how many
+#: are resolved beside the narrowest.
+_RISE_RESOLUTION, _RISE_EXTENT = 0.7, 6.0
+_MORE_CORES = 2
 
 
 class _Rise(NamedTuple):
@@ -210,7 +213,7 @@ def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tenso
     high = tf.reduce_max(mean + REACH * deviation, axis=1, keepdims=True) + _HIGHEST_GUMBEL
     width = tf.sqrt(variance + _GUMBEL_VARIANCE)
     alive = mean + REACH * deviation + _HIGHEST_GUMBEL > low
-    cores = least_resolved(alive, mean + _GUMBEL_PLACE, width)
+    cores = _least_resolved(alive, mean + _GUMBEL_PLACE, width)
     # The rule is one for a Gaussian: that which reaches from one end to the other.
     middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
     rule = stretched_nodes(
@@ -219,6 +222,31 @@ def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tenso
     z = rule.offset / reach
     log_spacing = tf.math.log(rule.weights * reach) + 0.5 * (z * z + np.log(2.0 * np.pi))
     return _Nodes(rule.f[..., 0], log_spacing[..., 0])
+
+
+def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Core]":
+    """
+    Cores for the narrowest rise, and for those that it leaves least resolved.
+
+    :param alive: Which rises matter [N, L].
+    :param mean: Where they are [N, L].
+    :param deviation: Their widths, as standard deviations [N, L].
+    """
+    far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
+
+    def core(score: tf.Tensor) -> Core:
+        chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)
+        width = tf.reduce_sum(chosen * deviation, axis=1, keepdims=True)
+        centre = tf.reduce_sum(chosen * mean, axis=1, keepdims=True)
+        return Core(centre, _RISE_RESOLUTION * width, _RISE_EXTENT * width)
+
+    cores = [core(tf.where(alive, deviation, far))]
+    nearest = far * tf.ones_like(mean)
+    for _ in range(_MORE_CORES):
+        distance = tf.maximum(tf.abs(mean - cores[0].centre), cores[0].resolution)
+        nearest = tf.minimum(nearest, distance)
+        cores.insert(0, core(tf.where(alive, deviation / nearest, far)))
+    return cores
 
 
 @implementations.register(Softmax)

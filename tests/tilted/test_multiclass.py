@@ -1,4 +1,4 @@
-"""The two rules of RobustMax: even nodes where all rates are moderate, else stretched ones."""
+"""The two rules of RobustMax: even nodes where all rates are moderate, else panels of each row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,26 +15,35 @@ from gpflow_pep.tilted.multiclass import prob_above_all
 
 Array = npt.NDArray[np.float64]
 N = 60
-#: One more row of it makes all rows take the stretched nodes.
+#: One more row of it makes all rows take panels.
 STEEP = 30.0
-#: The sums of cubes up to which each number of even nodes is used.
-LIMITS = [multiclass._most_cubes(number) for number in multiclass._NUM_EVEN]
+#: The sum of cubes up to which nodes are even.
+LIMIT = multiclass._MOST_CUBES
 
 
 def _integrals(margin: Array, rate: Array) -> "tuple[Array, Array, Array]":
-    """P and its derivatives by a sum over many nodes, for rates that are not steep."""
-    t = np.linspace(-9.5, 9.5, 4001)
-    weights = np.exp(-0.5 * t**2) / np.sqrt(2.0 * np.pi) * (t[1] - t[0])
-    x = margin[:, None, :] + rate[:, None, :] * t[:, None]
+    """P and its derivatives by Gauss-Legendre nodes between many ends on every rise, [K, N]."""
+    rises = (
+        np.array([-7.5, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 7.5])[:, None, None] - margin
+    ) / rate
+    even = np.linspace(-9.0, 9.5, 13)[:, None] * np.ones(margin.shape[1])
+    ends = np.sort(
+        np.clip(np.vstack([rises.reshape(len(rises) * len(margin), -1), even]), -9.0, 9.5), 0
+    )
+    places, sizes = np.polynomial.legendre.leggauss(16)
+    half = 0.5 * np.diff(ends, axis=0)[:, None]
+    t = np.concatenate(ends[:-1, None] + half * (1.0 + places[:, None]))
+    weights = np.concatenate(half * sizes[:, None]) * np.exp(-0.5 * t**2) / np.sqrt(2.0 * np.pi)
+    x = margin[:, None, :] + rate[:, None, :] * t
     cdf, density = ndtr(x), np.exp(-0.5 * x**2) / np.sqrt(2.0 * np.pi)
     others = np.stack(
         [np.prod(np.delete(cdf, k, axis=0), axis=0) for k in range(len(margin))]
     )  # [K, Q, N]
-    derivative = density * others
+    derivative = weights * density * others
     return (
-        np.einsum("q,qn->n", weights, np.prod(cdf, axis=0)),
-        np.einsum("q,kqn->kn", weights, derivative),
-        np.einsum("q,kqn->kn", weights * t, derivative),
+        np.sum(weights * np.prod(cdf, axis=0), axis=0),
+        np.sum(derivative, axis=1),
+        np.sum(derivative * t, axis=1),
     )
 
 
@@ -71,53 +80,92 @@ def _assert_accurate(actual: Any, margin: Array, rate: Array) -> None:
 
 
 @pytest.fixture
-def stretched(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
-    """One entry for each time that stretched nodes are used, eagerly."""
+def panels(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
+    """One entry for each time that rows have panels, eagerly."""
     calls: list[None] = []
-    original: Callable[..., Any] = multiclass._stretched_nodes
+    original: Callable[..., Any] = multiclass._over_panels
 
-    def counted(*arguments: tf.Tensor) -> Any:
+    def counted(*arguments: Any) -> Any:
         calls.append(None)
         return original(*arguments)
 
-    monkeypatch.setattr(multiclass, "_stretched_nodes", counted)
+    monkeypatch.setattr(multiclass, "_over_panels", counted)
     return calls
 
 
 @pytest.mark.parametrize("num_others", [1, 2, 5, 12, 19])
-@pytest.mark.parametrize("cubes", [0.01, 3.0, *LIMITS])
-def test_even_nodes(num_others: int, cubes: float, stretched: "list[None]") -> None:
+@pytest.mark.parametrize("cubes", [0.01, 3.0, LIMIT])
+def test_even_nodes(num_others: int, cubes: float, panels: "list[None]") -> None:
     rows = _rows(num_others, cubes * (1.0 - 1e-9))
     _assert_accurate(_value_and_derivatives(*rows), *rows)
-    assert not stretched
+    assert not panels
 
 
 @pytest.mark.parametrize("num_others", [1, 2, 5])
 @pytest.mark.parametrize("cubes", [0.01, 3.0, 12.0])
-def test_one_steep_row_stretches_the_nodes_of_all(
-    num_others: int, cubes: float, stretched: "list[None]"
+def test_one_steep_row_gives_all_of_them_panels(
+    num_others: int, cubes: float, panels: "list[None]"
 ) -> None:
-    margin, rate = _rows(num_others, cubes)
-    actual = _value_and_derivatives(*_with_steep_row(margin, rate))
-    assert stretched
-    _assert_accurate([part[..., :-1] for part in actual], margin, rate)
-    # A step at the mean for all of them, nearly.
-    steep = _integrals(np.zeros((num_others, 1)), np.full((num_others, 1), STEEP))
-    for one, other in zip(actual, steep):
-        assert_close(one[..., -1:], other, rtol=1e-8, scale=1.0)
+    margin, rate = _with_steep_row(*_rows(num_others, cubes))
+    actual = _value_and_derivatives(margin, rate)
+    assert panels
+    _assert_accurate(actual, margin, rate)
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-def test_rules_agree_where_they_meet(limit: float, stretched: "list[None]") -> None:
+@pytest.mark.parametrize("num_others", [1, 2, 3, 5, 12, 19])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 100.0])
+def test_rates_of_any_size(num_others: int, spread: float, panels: "list[None]") -> None:
+    """
+    Rises that are steep and not, at about one place, as of classes whose kernels have no variance,
+    within a few of their widths, and anywhere: down to probabilities of 1e-17.
+    """
+    rng = np.random.default_rng(num_others)
+    rate = 10.0 ** rng.uniform(-3.0, 6.0, (num_others, 300))
+    rate[:, :50] = rate[:1, :50]
+    margin = spread * rng.standard_normal(rate.shape) - rate * rng.uniform(-9.0, 9.0, 300)
+    actual = _value_and_derivatives(margin, rate)
+    assert panels
+    _assert_accurate(actual, margin, rate)
+
+
+def test_rules_agree_where_they_meet(panels: "list[None]") -> None:
     for num_others in (1, 2, 5):
-        margin, rate = _rows(num_others, limit * (1.0 - 1e-12))
+        margin, rate = _rows(num_others, LIMIT * (1.0 - 1e-12))
         below = _value_and_derivatives(margin, rate)
-        assert not stretched
+        assert not panels
         above = _value_and_derivatives(margin, rate * (1.0 + 1e-12))
-        assert bool(stretched) == (limit == LIMITS[-1])
+        assert panels
         for one, other in zip(below, above):
             assert_close(one, other, rtol=1e-10, scale=1.0)
-        stretched.clear()
+        panels.clear()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
+    margin, rate = _with_steep_row(*_rows(3, 2.0))
+    expected = prob_above_all(tf.constant(margin), tf.constant(rate)).numpy()
+    margin[0, 0], margin[1, 1], rate[0, 2], rate[2, 3] = np.nan, np.inf, np.inf, np.nan
+    function = tf.function(prob_above_all) if compiled else prob_above_all
+    actual = function(tf.constant(margin), tf.constant(rate)).numpy()
+    assert np.isnan(actual[[0, 3]]).all()
+    assert_close(actual[4:], expected[4:], rtol=1e-12)
+
+
+def test_nowhere_above() -> None:
+    """All of the normal distribution is where a step is 0."""
+    margin, rate = np.array([[-1e5, 0.3]]), np.array([[1e3, STEEP]])
+    value, by_margin, by_rate = _value_and_derivatives(margin, rate)
+    assert value[0] == by_margin[0, 0] == by_rate[0, 0] == 0.0
+    assert_close(value[1], ndtr(0.3 / np.hypot(1.0, STEEP)), rtol=1e-11)
+
+
+def test_single_precision() -> None:
+    margin, rate = (x.astype(np.float32) for x in _with_steep_row(*_rows(3, 2.0)))
+    actual = _value_and_derivatives(margin, rate)
+    assert all(part.dtype == np.float32 for part in actual)
+    expected = _integrals(margin.astype(np.float64), rate.astype(np.float64))
+    for one, other in zip(actual, expected):
+        assert_close(one, other, rtol=1e-5, scale=1.0)
 
 
 @pytest.mark.parametrize("steep, compiled", [(False, True), (True, False)])
