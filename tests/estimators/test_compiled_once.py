@@ -77,24 +77,37 @@ def nothing_else() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "change, y, around",
+    "change, around",
     [
-        ({"kernel": "matern32"}, BINARY, nothing_else),
-        ({"kernel": KERNEL}, BINARY, nothing_else),
-        ({"likelihood": gpflow.likelihoods.Bernoulli()}, BINARY, nothing_else),
-        ({"inducing": gpflow.inducing_variables.InducingPoints(X[:5])}, BINARY, nothing_else),
-        ({"num_inducing": 6}, BINARY, nothing_else),
-        ({"likelihood": "softmax"}, SEVERAL, nothing_else),
-        ({}, SEVERAL, nothing_else),
-        ({}, BINARY, another_jitter),
+        ({"kernel": "matern32"}, nothing_else),
+        ({"kernel": KERNEL}, nothing_else),
+        ({"inducing": gpflow.inducing_variables.InducingPoints(X[:5])}, nothing_else),
+        ({"num_inducing": 6}, nothing_else),
+        ({}, another_jitter),
     ],
 )
 def test_what_is_compiled_anew(
-    change: dict[str, Any], y: Any, around: Callable[[], Any], compiled: list[Any]
+    change: dict[str, Any], around: Callable[[], Any], compiled: list[Any]
+) -> None:
+    PEPRegressor(**SMALL).fit(X, F)
+    with around():
+        PEPRegressor(**{**SMALL, **change}).fit(X, F)
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize(
+    "change, y",
+    [
+        pytest.param({"likelihood": "softmax"}, SEVERAL, marks=pytest.mark.slow),
+        ({"likelihood": gpflow.likelihoods.Bernoulli()}, BINARY),
+        ({}, SEVERAL),
+    ],
+)
+def test_which_likelihoods_are_compiled_anew(
+    change: dict[str, Any], y: Any, compiled: list[Any]
 ) -> None:
     PEPClassifier(**SMALL).fit(X, BINARY)
-    with around():
-        PEPClassifier(**{**SMALL, **change}).fit(X, y)
+    PEPClassifier(**{**SMALL, **change}).fit(X, y)
     assert len(compiled) == 2
 
 
@@ -108,6 +121,7 @@ def test_several_powers_compile_once(
     assert len(compiled) == (2 if most == 10 else 1)  # in chunks each fit compiles
 
 
+@pytest.mark.slow
 def test_as_many_classes_but_another_number(compiled: list[Any]) -> None:
     for number in (3, 4, 3):
         PEPClassifier(**SMALL, likelihood="softmax").fit(X, np.arange(len(X)) % number)

@@ -36,6 +36,7 @@ def test_neighbours_are_refreshed(model: "pep.models.PEPRegression") -> None:
     assert record.iterations <= 60
 
 
+@pytest.mark.slow
 def test_the_best_has_its_own_neighbours(model: "pep.models.PEPRegression") -> None:
     """Parameters that are seen to be worse are given up with the neighbours found for them."""
     model.alpha.assign(0.0)  # a bound, which is lower without neighbours

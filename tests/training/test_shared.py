@@ -80,7 +80,7 @@ FOLDS = slice(0, 30), slice(3, 40)
         regression,
         binary,
         exact,
-        with_neighbours,
+        pytest.param(with_neighbours, marks=pytest.mark.slow),
         pytest.param(several, marks=pytest.mark.slow),
         pytest.param(in_chunks, marks=pytest.mark.slow),
     ],
@@ -108,6 +108,7 @@ def test_compiled_once(make: Make) -> None:
     assert Counting.uses == 0
 
 
+@pytest.mark.slow
 def test_how_exact_training_is_is_that_of_each_model() -> None:
     losses, gaps = SharedLosses(), (1e-2, 0.0)
     for gap in gaps:
@@ -126,6 +127,7 @@ def test_other_shapes_are_compiled_anew() -> None:
         assert_close(-float(model.training_loss()), record.objective, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_newest_are_kept_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "MOST", 2)
     losses = SharedLosses()
@@ -143,6 +145,7 @@ def test_the_newest_are_kept_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(len(part.numpy()) == 0 for loss in kept for part in loss.model.data)
 
 
+@pytest.mark.slow
 def test_a_callback_may_train_another_model() -> None:
     losses = SharedLosses()
     models, alone = [regression(rows, 0.5) for rows in FOLDS], regression(FOLDS[0], 0.5)
