@@ -9,7 +9,7 @@ makes thousands.
 
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -88,16 +88,25 @@ class PassingGraphs:
         weakref.finalize(owner, self.release).atexit = False
 
     def _has(self, tensors: Any) -> bool:
-        """Whether they are of these graphs, or of branches and bodies of loops in them."""
-        symbolic = (part for part in tf.nest.flatten(tensors) if tf.is_symbolic_tensor(part))
-        graph = getattr(next(symbolic, None), "graph", None)
+        """Whether they are of these graphs, of branches and loops in them or of their gradients."""
+        graph = getattr(next(_symbolic(tensors), None), "graph", None)
         while graph is not None:
-            if any(graph is known for known in self._graphs):
+            if self._knows(graph):
                 return True
-            if type(graph) in (tf.Graph, tf.__internal__.FuncGraph):
-                return False  # a function's own
+            if type(graph) is tf.Graph:
+                return False
+            if type(graph) is tf.__internal__.FuncGraph:  # a function's own
+                # That of the gradient of a function takes what it needs from the function's graph.
+                return any(self._knows(one.graph) for one in _symbolic(graph.external_captures))
             graph = graph.outer_graph
         return False
+
+    def _knows(self, graph: tf.Graph) -> bool:
+        return any(graph is known for known in self._graphs)
+
+
+def _symbolic(tensors: Any) -> Iterator[tf.Tensor]:
+    return (part for part in tf.nest.flatten(tensors) if tf.is_symbolic_tensor(part))
 
 
 def _result(entry: Any) -> Any:
