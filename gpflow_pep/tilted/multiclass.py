@@ -16,11 +16,12 @@ from .dispatch import implementations
 #: The ends of even nodes. As the product grows with t, the part of P left of them is at most
 #: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
 _EVEN_START, _EVEN_END = -7.5, REACH
-#: The error of the trapezoid rule of step h is bounded by :math:`|\Phi(x + i y)|` on lines beside
-#: the real one. Relative to the probability plus 1e-3 / (L - 1) it was at most 1e-10, and that of
-#: the derivatives 1e-9, for 2 to 20 classes where h^2 (1 + sum of the rates' cubes)^(2/3) is below
-#: 0.65.
-_NUM_EVEN = 48
+#: How many there are: the least that suffice for all rows, one of which may have a label that is
+#: less certain than the others. The error of the trapezoid rule of step h is bounded by
+#: :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus
+#: 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where
+#: h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
+_NUM_EVEN = 48, 64
 _LARGEST_STEP = 0.65**0.5
 #: Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`, r being the
 #: length of (1, b), half of a panel is so many 1/r. The error of this many Gauss-Legendre nodes is
@@ -92,9 +93,9 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
-    Where all rates of all rows are moderate nodes are even, and the same for all rows; otherwise
-    each row has panels of its own, see :func:`_over_panels`. Beside rounding errors are below 1e-10
-    of P plus 1e-3 / K.
+    Where all rates of all rows are moderate nodes are even, the same for all rows, and some more of
+    them where rates are larger; otherwise each row has panels of its own, see :func:`_over_panels`.
+    Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
 
     :param margin: The :math:`a_k`.
     :param rate: The :math:`b_k > 0`.
@@ -117,10 +118,11 @@ def _by_rule(
     """Compute what :func:`_integrals` does by the rule that is accurate."""
     a, b = _unwatched(margin), _unwatched(rate)
     most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
-    values = tf.cond(
-        most <= _MOST_CUBES,
-        lambda: _integrals(a, b, _even_nodes(a.dtype)),
-        lambda: _over_panels(partial(_integrals, a, b), (a[0], a, b), a, b),
+    enough = [most <= _most_cubes(number) for number in _NUM_EVEN]
+    even = [partial(_integrals, a, b, _even_nodes(number, a.dtype)) for number in _NUM_EVEN]
+    values = tf.switch_case(
+        len(_NUM_EVEN) - tf.reduce_sum(tf.cast(enough, tf.int32)),
+        [*even, lambda: _over_panels(partial(_integrals, a, b), (a[0], a, b), a, b)],
     )
 
     def gradient(*upstream: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -156,12 +158,14 @@ class _Nodes(NamedTuple):
     """[Q, broadcast N]"""
 
 
-#: The largest sum of the rates' cubes for which even nodes are accurate.
-_MOST_CUBES = (_LARGEST_STEP * (_NUM_EVEN - 1) / (_EVEN_END - _EVEN_START)) ** 3 - 1.0
+def _most_cubes(number: int) -> float:
+    """Find the largest sum of the rates' cubes for which so many even nodes are accurate."""
+    step = (_EVEN_END - _EVEN_START) / (number - 1)
+    return float((_LARGEST_STEP / step) ** 3 - 1.0)
 
 
-def _even_nodes(dtype: tf.DType) -> _Nodes:
-    t = np.linspace(_EVEN_START, _EVEN_END, _NUM_EVEN)
+def _even_nodes(number: int, dtype: tf.DType) -> _Nodes:
+    t = np.linspace(_EVEN_START, _EVEN_END, number)
     weights = np.exp(-0.5 * t * t)
     weights /= weights.sum()
     # Exact for the first two moments, so that derivatives give a tilted variance that is positive.

@@ -17,8 +17,8 @@ Array = npt.NDArray[np.float64]
 N = 60
 #: One more row of it makes all rows take panels.
 STEEP = 30.0
-#: The sum of cubes up to which nodes are even.
-LIMIT = multiclass._MOST_CUBES
+#: The sums of cubes up to which each number of even nodes is used.
+LIMITS = [multiclass._most_cubes(number) for number in multiclass._NUM_EVEN]
 
 
 def _integrals(margin: Array, rate: Array) -> "tuple[Array, Array, Array]":
@@ -94,7 +94,7 @@ def panels(monkeypatch: pytest.MonkeyPatch) -> "list[None]":
 
 
 @pytest.mark.parametrize("num_others", [1, 2, 5, 12, 19])
-@pytest.mark.parametrize("cubes", [0.01, 3.0, LIMIT])
+@pytest.mark.parametrize("cubes", [0.01, 3.0, *LIMITS])
 def test_even_nodes(num_others: int, cubes: float, panels: "list[None]") -> None:
     rows = _rows(num_others, cubes * (1.0 - 1e-9))
     _assert_accurate(_value_and_derivatives(*rows), *rows)
@@ -128,13 +128,14 @@ def test_rates_of_any_size(num_others: int, spread: float, panels: "list[None]")
     _assert_accurate(actual, margin, rate)
 
 
-def test_rules_agree_where_they_meet(panels: "list[None]") -> None:
+@pytest.mark.parametrize("limit", LIMITS)
+def test_rules_agree_where_they_meet(limit: float, panels: "list[None]") -> None:
     for num_others in (1, 2, 5):
-        margin, rate = _rows(num_others, LIMIT * (1.0 - 1e-12))
+        margin, rate = _rows(num_others, limit * (1.0 - 1e-12))
         below = _value_and_derivatives(margin, rate)
         assert not panels
         above = _value_and_derivatives(margin, rate * (1.0 + 1e-12))
-        assert panels
+        assert bool(panels) == (limit == LIMITS[-1])
         for one, other in zip(below, above):
             assert_close(one, other, rtol=1e-10, scale=1.0)
         panels.clear()
