@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from .preparation import make_preparation as make_preparation
     from .report import write_report as write_report
     from .run import Comparison as Comparison
-    from .run import Fit as Fit
     from .run import Progress as Progress
     from .run import compare as compare
     from .settings import Settings as Settings
     from .summary import summarise as summarise
     from .tables import read_table as read_table
+    from .trials import Fit as Fit
 
 _NAMES = {
     "baselines": (),
@@ -31,11 +31,13 @@ _NAMES = {
     "page": (),
     "preparation": ("make_preparation",),
     "report": ("write_report",),
-    "run": ("Comparison", "Fit", "Progress", "compare"),
+    "run": ("Comparison", "Progress", "compare"),
     "settings": ("Settings",),
     "summary": ("summarise",),
     "tables": ("read_table",),
     "terminal": (),
+    "trials": ("Fit",),
+    "workers": (),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_NAMES, *_HOMES])

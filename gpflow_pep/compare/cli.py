@@ -23,10 +23,12 @@ from .. import __version__
 from .interrupt import ending_at_once
 from .loading import loading_tensorflow
 from .settings import INITS, KERNELS, LIKELIHOODS, SELECT, TASKS, Settings
+from .workers import MOST, MOST_ROWS, Worker, beginning, default_jobs
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned
-    from .run import Comparison, Fit, Progress
+    from .run import Comparison, Progress
+    from .trials import Fit
 
 EXAMPLES = ("diabetes", "chirp", "breast-cancer", "wine")
 DEFAULTS = Settings()
@@ -122,7 +124,9 @@ def _read(
     return cleaned
 
 
-def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool) -> "Comparison":
+def _compare(
+    cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool, workers: list[Worker]
+) -> "Comparison":
     """Train, and write as results come in."""
     from .folder import begin_folder
 
@@ -148,7 +152,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path, saved_model: boo
                     write_scores(out, fits)
                 show(progress)
 
-            comparison = compare_table(cleaned, settings, after)
+            comparison = compare_table(cleaned, settings, after, workers)
         written = write_report(out, comparison, command=_command(), saved_model=saved_model)
     Console(width=None if sys.stdout.isatty() else 110).print(score_table(comparison))
     click.echo(verdict(comparison))
@@ -259,6 +263,11 @@ def _reading_options(command: Any) -> Any:
     help="Whether to train an exact GP (up to 1000 rows), and SVGP for classes, too.",
 )  # fmt: skip
 @click.option(
+    "--jobs", type=click.IntRange(min=1),
+    help="Processes that train at a time.  [default: as many as there are cores, at most"
+    f" {MOST}; above {MOST_ROWS:,} rows 1]",
+)  # fmt: skip
+@click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
     show_default=True, help="Folder to write; made if it does not exist.",
 )  # fmt: skip
@@ -271,6 +280,7 @@ def compare(
     data: Path | None,
     target: str | None,
     example: str | None,
+    jobs: int | None,
     out: Path,
     saved_model: bool,
     **options: Any,
@@ -311,8 +321,11 @@ def compare(
         classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
         settings.check_data(cleaned.kind, len(cleaned.X), classes)
         check_folder(out)
-    with ending_at_once(lambda: f"Interrupted. Scores of the fits that ended are in {out}."):
-        comparison = _compare(cleaned, settings, out, saved_model)
+    _, parts, _ = settings.parts()
+    jobs = jobs or default_jobs(len(cleaned.X), parts * len(settings.alphas))
+    farewell = f"Interrupted. Scores of the fits that ended are in {out}."
+    with ending_at_once(lambda: farewell), beginning(jobs - 1) as workers:
+        comparison = _compare(cleaned, settings, out, saved_model, workers)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 
 

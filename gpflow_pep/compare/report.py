@@ -11,8 +11,9 @@ from ..estimators import export_saved_model, save_estimator
 from .figures import figures as figures_of
 from .folder import MANIFEST, list_files, whole
 from .page import page
-from .run import Comparison, Fit
+from .run import Comparison
 from .summary import summarise
+from .trials import Fit
 
 
 def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:

@@ -1,70 +1,37 @@
 """Train models at several powers, and baselines, and score each on the same held-out rows."""
 
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import tensorflow as tf
-from gpflow.base import AnyNDArray
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning as NotConverged
-from sklearn.model_selection import (
-    KFold,
-    ShuffleSplit,
-    StratifiedKFold,
-    StratifiedShuffleSplit,
-)
 from sklearn.pipeline import Pipeline
 
-from ..models import PEP, ConvergenceWarning
-from ..training.model_state import reason
 from ..training.threads import one_blas_thread
-from .candidates import make_candidates, name_of
+from .candidates import TRIVIAL, name_of
 from .cleaning import Cleaned, clean
-from .held_out import METRICS, Metric, held_out, scores
-from .preparation import make_preparation
+from .held_out import METRICS, Metric
 from .settings import Settings
+from .trials import Fit, Outcome, Trial, Trials, num_classes_of
+from .workers import Worker, WorkerLost
 
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
 
 
-class Fit(NamedTuple):
-    """
-    A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
-
-    :param model: Its name, see :attr:`Comparison.candidates`.
-    :param part: Which rows were held out: the number of the fold or split, from 1; 0 for none.
-    :param scores: Of the held-out rows, by the names of :attr:`Comparison.metrics`.
-    :param log_z: log Z_PEP of the training targets in the units in which the model takes them; NaN
-        for other models.
-    :param seconds: The whole time to prepare the rows and to train, compilation included.
-    :param iterations: Steps of L-BFGS.
-    :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
-    :param message: How the optimiser ended, or why the fit failed or did not converge.
-    """
-
-    model: str
-    part: int
-    scores: dict[str, float]
-    log_z: float
-    seconds: float
-    iterations: int
-    converged: bool
-    message: str
-
-    @property
-    def failed(self) -> bool:
-        """Whether there is no usable model."""
-        return bool(self.scores) and not np.all(np.isfinite(list(self.scores.values())))
-
-
 class Progress(NamedTuple):
-    """What a callback is told before each fit and, with the ``fit``, after it."""
+    """
+    What a callback is told before each fit and, with the ``fit``, after it.
+
+    :param number: How many fits have ended, this one counted.
+    :param total: How many there are.
+    :param label: Which one it is.
+    :param fit: The fit, after it.
+    """
 
     number: int
     total: int
@@ -113,79 +80,93 @@ class Comparison:
         return [fit for fit in self.fits if fit.model == name]
 
 
-def num_classes_of(data: Cleaned) -> int:
-    """Count the classes of a target; 1 for numbers."""
-    return int(data.y.nunique()) if data.kind == "classes" else 1
-
-
-def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """Give rows to train on and rows held out, each in increasing order."""
-    kind, count, fraction = settings.parts()
-    classes = data.kind == "classes"
-    if kind == "fold":
-        splitter: Any = (StratifiedKFold if classes else KFold)(
-            count, shuffle=True, random_state=settings.seed
-        )
-    else:
-        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(
-            count, test_size=fraction, random_state=settings.seed
-        )
-    with warnings.catch_warnings():
-        # That some class has fewer members than there are folds: then some hold out none of it.
-        warnings.filterwarnings("ignore", message="The least populated class")
-        for train, test in splitter.split(data.X, data.y):
-            yield np.sort(train), np.sort(test)
-
-
 class _Clock:
     """Shares of the time that is left, and what compiling took the last time."""
 
-    def __init__(self, seconds: float, fits: int) -> None:
-        self.end, self.fits = time.perf_counter() + seconds, fits
+    def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
+        self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
         self.overhead: dict[str, float] = {}
 
     def share(self, name: str) -> float:
         """Find the time for the steps of the next fit."""
         left = self.end - time.perf_counter()
+        at_once = min(self.at_once, self.fits)
         self.fits -= 1
-        return max(left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
+        return max(at_once * left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
 
 
-def _train(name: str, pipeline: Pipeline, X: pd.DataFrame, y: Any, clock: _Clock) -> dict[str, Any]:
-    """Train in place within a share of the time; say how it went, as fields of a :class:`Fit`."""
-    estimator = pipeline[-1]
-    if "max_seconds" in estimator.get_params():
-        estimator.set_params(max_seconds=clock.share(name))
-    began = time.perf_counter()
-    found: dict[str, Any] = {"iterations": 0, "converged": True, "message": "", "log_z": np.nan}
-    try:
-        with warnings.catch_warnings():
-            for category in (ConvergenceWarning, NotConverged):  # the result says it
-                warnings.simplefilter("ignore", category)
-            pipeline.fit(X, y)
-        record = getattr(estimator, "record_", None)
-        found["iterations"] = getattr(estimator, "n_iter_", 0)
-        if record is not None:
-            found |= {"converged": record.converged, "message": record.message}
-            found["log_z"] = record.objective if name.startswith("alpha") else np.nan
-            trouble = _trouble_of_sites(estimator.model_)
-            if trouble:
-                found |= {"converged": False, "message": trouble}
-            clock.overhead[name] = time.perf_counter() - began - record.seconds
-    except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-        found |= {"converged": False, "message": reason(error) or type(error).__name__}
-        found["failed"] = True
-    return found | {"seconds": time.perf_counter() - began}
+class _Race:
+    """Trials that wait, and what has come of the others, for several threads that make them."""
 
+    def __init__(self, trials: Trials, clock: _Clock, tell: Callable[[Progress], None]) -> None:
+        self._trials, self._clock, self._tell = trials, clock, tell
+        self._waiting, self._lock = trials.all(), threading.Lock()
+        self._total = len(self._waiting) + 1
+        self._error: BaseException | None = None
+        self.outcomes: dict[Trial, Outcome] = {}
 
-def _trouble_of_sites(model: Any) -> str:
-    if not isinstance(model, PEP) or model.last_inference.converged:
-        return ""
-    info = model.last_inference
-    return (
-        f"the sites did not converge: residual {info.residual:.2g} after {info.num_sweeps} sweeps,"
-        f" expected below {model.tolerance:g}"
-    )
+    def work(self, run: Callable[[Trial, float], Outcome], last: bool) -> None:
+        """Make trials, the last or the first one that waits, as long as there are any."""
+        while begun := self._begin(last):
+            trial, seconds = begun
+            try:
+                outcome = run(trial, seconds)
+            except WorkerLost as error:
+                with self._lock:
+                    self._waiting.append(trial)
+                    self._clock.fits += 1
+                warnings.warn(str(error), stacklevel=1)
+                return
+            self._end(trial, outcome)
+
+    def _begin(self, last: bool) -> tuple[Trial, float] | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            trial = self._waiting.pop(-1 if last else 0)
+            trivial = trial.model == TRIVIAL[self._trials.data.kind]
+            seconds = 0.0 if trivial else self._clock.share(trial.model)
+            number = len(self.outcomes) + 1
+            self._tell(Progress(number, self._total, self._trials.label(trial)))
+            return trial, seconds
+
+    def _has_power(self, trial: Trial) -> bool:
+        return not np.isnan(self._trials.candidates[trial.model][0])
+
+    def _end(self, trial: Trial, outcome: Outcome) -> None:
+        with self._lock:
+            self.outcomes[trial] = outcome
+            if outcome.overhead:
+                self._clock.overhead[trial.model] = outcome.overhead
+            label, number = self._trials.label(trial), len(self.outcomes)
+            self._tell(Progress(number, self._total, label, outcome.fit))
+
+    def finish(self, workers: Sequence[Worker]) -> None:
+        """Make all of them, here and by workers."""
+        if workers:  # these make powers, which share what is compiled, and no baselines if possible
+            self._waiting.sort(key=self._has_power)
+        helpers = [
+            threading.Thread(target=self._help, args=(worker,), daemon=True) for worker in workers
+        ]
+        for helper in helpers:
+            helper.start()
+        try:
+            self.work(self._trials.run, last=False)
+        except BaseException:
+            self._waiting.clear()
+            raise
+        for helper in helpers:
+            helper.join()
+        if self._error is not None:
+            raise self._error
+        self.work(self._trials.run, last=False)  # what workers that were lost have left
+
+    def _help(self, worker: Worker) -> None:
+        try:
+            self.work(worker.run, last=True)
+        except BaseException as error:
+            self._waiting.clear()
+            self._error = error
 
 
 def compare(
@@ -266,95 +247,58 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
 
 
 def compare_table(
-    data: Cleaned, settings: Settings, callback: Callable[[Progress], None] | None = None
+    data: Cleaned,
+    settings: Settings,
+    callback: Callable[[Progress], None] | None = None,
+    workers: Sequence[Worker] = (),
 ) -> Comparison:
     """
     Compare on a table that was cleaned; see :func:`compare`.
 
     :param data: The table.
     :param settings: What to compare.
-    :param callback: Called before and after each fit.
+    :param callback: Called before and after each fit, by one thread at a time.
+    :param workers: Processes that train beside this one.
     :raises ValueError: If the settings do not fit the table.
     """
     settings.check_data(data.kind, len(data.X), num_classes_of(data))
     with one_blas_thread():
-        return _compare(data, settings, callback)
+        return _compare(Trials(data, settings), callback or (lambda progress: None), workers)
 
 
 def _compare(
-    data: Cleaned, settings: Settings, callback: Callable[[Progress], None] | None
+    trials: Trials, tell: Callable[[Progress], None], workers: Sequence[Worker]
 ) -> Comparison:
-    tell = callback or (lambda progress: None)
-    candidates = make_candidates(data, settings)
-    parts, (kind, *_) = list(_parts(data, settings)), settings.parts()
-    total = len(parts) * len(candidates) + 1
-    clock = _Clock(60.0 * settings.minutes, total - len(parts))  # the trivial one takes no time
-    comparison = Comparison(
-        data, settings, {name: power for name, (power, _) in candidates.items()}
-    )
-    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in candidates}
-    number = 0
-    for part, (train, test) in enumerate(parts, start=1):
-        for name, (_, estimator) in candidates.items():
-            number += 1
-            label = f"{name}, {kind} {part} of {len(parts)}"
-            tell(Progress(number, total, label))
-            pipeline = _pipeline(data, estimator)
-            rows = data.X.iloc[train], data.y.iloc[train]
-            found = _train(name, pipeline, *rows, clock)
-            fit, table = _scored(comparison, pipeline, name, part, test, found)
-            comparison.fits.append(fit)
-            tables[name].append(table)
-            tell(Progress(number, total, label, fit))
+    data, settings, every = trials.data, trials.settings, trials.all()
+    total = len(every) + 1
+    # The trivial one takes no time.
+    clock = _Clock(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
+    race = _Race(trials, clock, tell)
+    for worker in workers:
+        worker.prepare(data, settings)
+    race.finish(workers)
+    made = [race.outcomes[trial] for trial in every]
+    powers = {name: power for name, (power, _) in trials.candidates.items()}
+    tables = {
+        name: [outcome.table for outcome in made if outcome.fit.model == name] for name in powers
+    }
     held = {name: pd.concat(found) for name, found in tables.items() if any(map(len, found))}
-    comparison.held_out.update(held)
+    comparison = Comparison(data, settings, powers, [outcome.fit for outcome in made], held)
     best = best_of(comparison)
     if best is None:
         return comparison
-    tell(Progress(total, total, f"{best}, all rows"))
-    estimator = clone(candidates[best][1])
+    label = f"{best}, all rows"
+    tell(Progress(total, total, label))
+    pipeline = trials.pipeline(trials.candidates[best][1])
     if settings.select == "loo":
-        estimator.set_params(alpha=[candidates[name][0] for name in _mean_scores(comparison)])
-    pipeline = _pipeline(data, estimator)
-    found = _train(best, pipeline, data.X, data.y, clock)
-    failed = found.pop("failed", False)
+        pipeline[-1].set_params(alpha=[powers[name] for name in _mean_scores(comparison)])
+    found, _ = trials.train(best, pipeline, slice(None), clock.share(best))
+    failed = found.pop("failed")
     if settings.select == "loo" and not failed:
         best = name_of(pipeline[-1].alpha_)
     final = Fit(model=best, part=0, scores={}, **found)
-    tell(Progress(total, total, f"{best}, all rows", final))
-    return Comparison(
-        data, settings, comparison.candidates, comparison.fits, held, best,
-        None if failed else pipeline, final,
-    )  # fmt: skip
-
-
-def _pipeline(data: Cleaned, estimator: Any) -> Pipeline:
-    return Pipeline(
-        [("prepare", make_preparation(data.X, data.formats)), ("model", clone(estimator))]
-    )
-
-
-def _scored(
-    comparison: Comparison,
-    pipeline: Pipeline,
-    name: str,
-    part: int,
-    test: AnyNDArray,
-    found: dict[str, Any],
-) -> tuple[Fit, pd.DataFrame]:
-    """Predict and score the held-out rows; a failure becomes a result that says so."""
-    data = comparison.data
-    table, values = pd.DataFrame(), {metric.name: np.nan for metric in comparison.metrics}
-    if not found.pop("failed", False):
-        try:
-            X, y = data.X.iloc[test], data.y.iloc[test]
-            table = held_out(pipeline, X, y, data.kind == "classes")
-            values = scores(table)
-            table.insert(0, "part", part)
-        except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-            found |= {"converged": False, "message": reason(error) or type(error).__name__}
-            table = pd.DataFrame()
-    return Fit(model=name, part=part, scores=values, **found), table
+    tell(Progress(total, total, label, final))
+    return replace(comparison, best=best, model=None if failed else pipeline, final=final)
 
 
 def best_of(comparison: Comparison) -> str | None:

@@ -5,8 +5,9 @@ import pandas as pd
 from rich.table import Table
 
 from .held_out import Metric
-from .run import Comparison, num_classes_of
+from .run import Comparison
 from .summary import BEST, WITHIN, summarise
+from .trials import num_classes_of
 
 MARKS = {BEST: "*", WITHIN: "~", "": ""}
 LEGEND = "* best power (lowest {}), ~ within noise of it; mean ± standard error over {} {}s."

@@ -80,7 +80,8 @@ def run_from_csv(folder: Path) -> FromCsv:
     data, out = write_messy(folder / "data.csv"), folder / "new" / "out"
     result = run(
         "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6, "--splits", 1,
-        "--max-iterations", 15, "--seed", 2, "--no-baselines", "--saved-model", "--out", out,
+        "--max-iterations", 15, "--seed", 2, "--no-baselines", "--saved-model", "--jobs", 1,
+        "--out", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     return FromCsv(data, out, result)

@@ -32,12 +32,14 @@ from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
 from gpflow_pep.compare.folder import BELOW, NAMES
 from gpflow_pep.compare.loading import LOG_LEVEL, loading_tensorflow
+from gpflow_pep.compare.trials import num_classes_of
 from gpflow_pep.estimators import load_estimator
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
     small_comparison()  # which is trained by what is replaced
     monkeypatch.setattr(gpflow_pep.compare.run, "compare_table", compare)
+    monkeypatch.setattr(cli, "default_jobs", lambda *_: 1)
 
 
 def leave_out_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +171,7 @@ def test_scores_are_written_as_fits_end(tmp_path: Path, monkeypatch: pytest.Monk
 
     def compare(*arguments: Any) -> Comparison:
         for number, fit in enumerate(fits, start=1):
-            arguments[-1](Progress(number, 9, "", fit))
+            arguments[2](Progress(number, 9, "", fit))
             seen.append(list(pd.read_csv(tmp_path / "folds.csv")["model"]))
         return small_comparison()
 
@@ -206,8 +208,8 @@ def test_examples(
     replace_compare(monkeypatch, lambda *told: seen.extend(told) or small_comparison())
     result = run("compare", "--example", name, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    data, settings, _ = seen
-    assert data.y.name == target and gpflow_pep.compare.run.num_classes_of(data) == classes
+    data, settings, *_ = seen
+    assert data.y.name == target and num_classes_of(data) == classes
     assert len(data.X) > 100 and not data.X.isna().any(axis=None)
     assert settings.alphas == (0.0, 0.5, 1.0) and settings.parts() == ("fold", 5, 0.2)
 
@@ -334,7 +336,7 @@ def fit(self, X, y):
     print("computing", flush=True)
     endless(tf.constant(0.0, tf.float64))
 PEPRegressor.fit = fit
-cli.main(["compare", data, "--target", "load", "--no-baselines", "--out", out])
+cli.main(["compare", data, "--target", "load", "--no-baselines", "--jobs", "1", "--out", out])
 """
 
 

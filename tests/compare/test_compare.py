@@ -22,7 +22,16 @@ from compare.small_comparison import (
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import Pipeline
 
-from gpflow_pep.compare import Comparison, Settings, baselines, candidates, clean, compare, run
+from gpflow_pep.compare import (
+    Comparison,
+    Settings,
+    baselines,
+    candidates,
+    clean,
+    compare,
+    run,
+    trials,
+)
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models import PEPRegression
 
@@ -245,11 +254,11 @@ def test_sites_that_do_not_converge_are_reported() -> None:
     pipeline = small_classification().model
     assert pipeline is not None
     model = gpflow.utilities.deepcopy(pipeline[-1].model_)
-    assert run._trouble_of_sites(model) == ""
+    assert trials._trouble_of_sites(model) == ""
     model.max_sweeps, model.tolerance = 1, 1e-12
     with pytest.warns(match="did not converge"):
         model.posterior()
-    trouble = run._trouble_of_sites(model)
+    trouble = trials._trouble_of_sites(model)
     assert "the sites did not converge: residual" in trouble and "below 1e-12" in trouble
 
 
@@ -264,6 +273,11 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
     assert clock.share("a") == pytest.approx(57.0 / 2 - 2.0)
     now += 100.0
     assert clock.share("b") == run.LEAST_SECONDS
+    two_at_once = run._Clock(60.0, 3, at_once=2)
+    assert two_at_once.share("a") == 40.0
+    assert two_at_once.share("a") == 60.0  # and the next one, which begins at the same time
+    now += 60.0 - 15.0
+    assert two_at_once.share("a") == 15.0  # the last one cannot take more than there is
 
 
 def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

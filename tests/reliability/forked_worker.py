@@ -43,6 +43,8 @@ COMPARE = [
     "--seed",
     "1",
     "--no-baselines",
+    "--jobs",
+    "1",
 ]
 CELLS = 12
 

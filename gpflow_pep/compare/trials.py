@@ -1,0 +1,214 @@
+"""The fits of a comparison: each candidate on each part, the same in whichever process."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning as NotConverged
+from sklearn.model_selection import (
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+)
+from sklearn.pipeline import Pipeline
+
+from ..models import PEP, ConvergenceWarning
+from ..training.model_state import reason
+from .candidates import make_candidates
+from .cleaning import Cleaned
+from .held_out import METRICS, held_out, scores
+from .preparation import make_preparation
+from .settings import Settings
+
+
+class Fit(NamedTuple):
+    """
+    A model trained on some rows and scored on others. Scores of a fit that failed are NaN.
+
+    :param model: Its name, see
+        :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
+    :param part: Which rows were held out: the number of the fold or split, from 1; 0 for none.
+    :param scores: Of the held-out rows, by the names of
+        :attr:`~gpflow_pep.compare.run.Comparison.metrics`.
+    :param log_z: log Z_PEP of the training targets in the units in which the model takes them; NaN
+        for other models.
+    :param seconds: The whole time to prepare the rows and to train, compilation included.
+    :param iterations: Steps of L-BFGS.
+    :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
+    :param message: How the optimiser ended, or why the fit failed or did not converge.
+    """
+
+    model: str
+    part: int
+    scores: dict[str, float]
+    log_z: float
+    seconds: float
+    iterations: int
+    converged: bool
+    message: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no usable model."""
+        return bool(self.scores) and not np.all(np.isfinite(list(self.scores.values())))
+
+
+class Trial(NamedTuple):
+    """
+    A fit that is to be made.
+
+    :param model: The name of a candidate.
+    :param part: The number of the fold or split that is held out, from 1.
+    """
+
+    model: str
+    part: int
+
+
+class Outcome(NamedTuple):
+    """
+    What came of a trial.
+
+    :param fit: The fit.
+    :param table: Of the held-out rows, see :func:`~gpflow_pep.compare.held_out.held_out`; empty
+        where it failed.
+    :param overhead: Seconds that were not steps, most of which are compiling.
+    """
+
+    fit: Fit
+    table: pd.DataFrame
+    overhead: float
+
+
+class Trials:
+    """
+    All trials of a comparison, and how to make them.
+
+    :param data: The table.
+    :param settings: What to compare.
+    """
+
+    def __init__(self, data: Cleaned, settings: Settings) -> None:
+        self.data, self.settings = data, settings
+        self.candidates = make_candidates(data, settings)
+        self.parts = list(_parts(data, settings))
+
+    def all(self) -> list[Trial]:
+        """List them, part by part."""
+        numbers = range(1, len(self.parts) + 1)
+        return [Trial(name, part) for part in numbers for name in self.candidates]
+
+    def label(self, trial: Trial) -> str:
+        """Name one for people."""
+        kind, *_ = self.settings.parts()
+        return f"{trial.model}, {kind} {trial.part} of {len(self.parts)}"
+
+    def run(self, trial: Trial, seconds: float) -> Outcome:
+        """
+        Train on the rows that a part leaves, and score on those of the part.
+
+        :param trial: Which candidate and part.
+        :param seconds: For the steps of the fit.
+        """
+        train, test = self.parts[trial.part - 1]
+        pipeline = self.pipeline(self.candidates[trial.model][1])
+        found, overhead = self.train(trial.model, pipeline, train, seconds)
+        table, values = pd.DataFrame(), {metric.name: np.nan for metric in METRICS[self.data.kind]}
+        if not found.pop("failed"):
+            try:
+                X, y = self.data.X.iloc[test], self.data.y.iloc[test]
+                table = held_out(pipeline, X, y, self.data.kind == "classes")
+                values = scores(table)
+                table.insert(0, "part", trial.part)
+            except (tf.errors.OpError, ValueError, ArithmeticError) as error:
+                found |= {"converged": False, "message": reason(error) or type(error).__name__}
+                table = pd.DataFrame()
+        return Outcome(Fit(**trial._asdict(), scores=values, **found), table, overhead)
+
+    def pipeline(self, estimator: Any) -> Pipeline:
+        """
+        Put what prepares the columns before an estimator, untrained.
+
+        :param estimator: It is copied.
+        """
+        prepare = make_preparation(self.data.X, self.data.formats)
+        return Pipeline([("prepare", prepare), ("model", clone(estimator))])
+
+    def train(
+        self, name: str, pipeline: Pipeline, rows: AnyNDArray | slice, seconds: float
+    ) -> tuple[dict[str, Any], float]:
+        """
+        Train in place.
+
+        :param name: Of the candidate.
+        :param pipeline: Of it.
+        :param rows: On which.
+        :param seconds: For the steps.
+        :return: How it went, as fields of a :class:`Fit` and whether it "failed"; the overhead, see
+            :class:`Outcome`.
+        """
+        X, y, estimator = self.data.X.iloc[rows], self.data.y.iloc[rows], pipeline[-1]
+        if "max_seconds" in estimator.get_params():
+            estimator.set_params(max_seconds=seconds)
+        began, overhead = time.perf_counter(), 0.0
+        found: dict[str, Any] = {"iterations": 0, "converged": True, "message": "", "log_z": np.nan}
+        found["failed"] = False
+        try:
+            with warnings.catch_warnings():
+                for category in (ConvergenceWarning, NotConverged):  # the result says it
+                    warnings.simplefilter("ignore", category)
+                pipeline.fit(X, y)
+            record = getattr(estimator, "record_", None)
+            found["iterations"] = getattr(estimator, "n_iter_", 0)
+            if record is not None:
+                found |= {"converged": record.converged, "message": record.message}
+                found["log_z"] = record.objective if name.startswith("alpha") else np.nan
+                trouble = _trouble_of_sites(estimator.model_)
+                if trouble:
+                    found |= {"converged": False, "message": trouble}
+                overhead = time.perf_counter() - began - record.seconds
+        except (tf.errors.OpError, ValueError, ArithmeticError) as error:
+            found |= {"converged": False, "message": reason(error) or type(error).__name__}
+            found["failed"] = True
+        return found | {"seconds": time.perf_counter() - began}, overhead
+
+
+def num_classes_of(data: Cleaned) -> int:
+    """Count the classes of a target; 1 for numbers."""
+    return int(data.y.nunique()) if data.kind == "classes" else 1
+
+
+def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+    """Give rows to train on and rows held out, each in increasing order."""
+    kind, count, fraction = settings.parts()
+    classes = data.kind == "classes"
+    if kind == "fold":
+        splitter: Any = (StratifiedKFold if classes else KFold)(
+            count, shuffle=True, random_state=settings.seed
+        )
+    else:
+        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(
+            count, test_size=fraction, random_state=settings.seed
+        )
+    with warnings.catch_warnings():
+        # That some class has fewer members than there are folds: then some hold out none of it.
+        warnings.filterwarnings("ignore", message="The least populated class")
+        for train, test in splitter.split(data.X, data.y):
+            yield np.sort(train), np.sort(test)
+
+
+def _trouble_of_sites(model: Any) -> str:
+    if not isinstance(model, PEP) or model.last_inference.converged:
+        return ""
+    info = model.last_inference
+    return (
+        f"the sites did not converge: residual {info.residual:.2g} after {info.num_sweeps} sweeps,"
+        f" expected below {model.tolerance:g}"
+    )
