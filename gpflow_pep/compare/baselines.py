@@ -9,7 +9,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from scipy.stats import norm
-from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.dummy import DummyRegressor
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..training import MaximiseRecord
@@ -58,21 +58,6 @@ class MeanBaseline(DummyRegressor):
         """
         densities: AnyNDArray = norm.logpdf(y, *self.predict(X, return_std=True))
         return densities
-
-
-class FrequencyBaseline(DummyClassifier):
-    """The frequencies of the classes among the training rows, whatever the inputs."""
-
-    def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """
-        Compute the log probability of the class of each row, [N].
-
-        :param X: Inputs, of which only the number counts.
-        :param y: Labels, [N].
-        """
-        probability = self.predict_proba(X)
-        own: AnyNDArray = probability[np.arange(len(y)), np.searchsorted(self.classes_, y)]
-        return np.log(own)
 
 
 class ExactGP(PEPRegressor):

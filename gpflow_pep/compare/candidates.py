@@ -3,10 +3,11 @@
 from typing import Any
 
 import numpy as np
+from sklearn.dummy import DummyClassifier
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MOST_ROWS
-from .baselines import ExactGP, FrequencyBaseline, MeanBaseline, WholeSVGP
+from .baselines import ExactGP, MeanBaseline, WholeSVGP
 from .cleaning import Cleaned
 from .settings import INITS, Settings
 
@@ -41,7 +42,7 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
         options["neighbours"] = settings.neighbours
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
-    trivial = MeanBaseline() if numbers else FrequencyBaseline(strategy="prior")
+    trivial = MeanBaseline() if numbers else DummyClassifier(strategy="prior")
     found = {TRIVIAL[data.kind]: (np.nan, trivial)}
     if settings.baselines:
         plain = {name: option for name, option in options.items() if name != "neighbours"}

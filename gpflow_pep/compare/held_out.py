@@ -8,6 +8,7 @@ from gpflow.base import AnyNDArray
 from sklearn.metrics import accuracy_score, root_mean_squared_error
 from sklearn.pipeline import Pipeline
 
+from ..estimators.classifier import log_of_labels
 from ..metrics import calibration
 
 #: The ends of the central 90% interval.
@@ -63,12 +64,15 @@ def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, 
     :param classes: Whether the target is a class.
     """
     if classes:
-        probability, names = estimator.predict_proba(inputs), estimator.classes_
-        columns = {"predicted": names[np.argmax(probability, axis=1)]}
-        return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
+        return _of_classes(estimator.predict_proba(inputs), estimator.classes_)
     mean, sd = estimator.predict(inputs, return_std=True)
     ends = estimator.predict_quantiles(inputs, list(INTERVAL.values()))
     return {"mean": mean, "sd": sd, **dict(zip(INTERVAL, ends.T))}
+
+
+def _of_classes(probability: AnyNDArray, names: AnyNDArray) -> dict[str, AnyNDArray]:
+    columns = {"predicted": names[np.argmax(probability, axis=1)]}
+    return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
 
 
 def held_out(
@@ -82,11 +86,17 @@ def held_out(
     :param y: Targets.
     :param classes: Whether these are classes.
     :return: The target ("true"), :func:`predictions`, and the "log_density" of the target.
+    :raises ValueError: If a class is none of those that were trained on.
     """
-    estimator, inputs = pipeline[-1], pipeline[:-1].transform(X)
-    columns = predictions(estimator, inputs, classes)
-    densities = estimator.log_densities(inputs, y.to_numpy())
-    return pd.DataFrame({"true": y.to_numpy(), **columns, "log_density": densities}, index=X.index)
+    estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
+    if classes:
+        probability, names = estimator.predict_proba(inputs), estimator.classes_
+        columns = _of_classes(probability, names)
+        densities = log_of_labels(probability, names, targets)
+    else:
+        columns = predictions(estimator, inputs, classes)
+        densities = estimator.log_densities(inputs, targets)
+    return pd.DataFrame({"true": targets, **columns, "log_density": densities}, index=X.index)
 
 
 def scores(table: pd.DataFrame) -> dict[str, float]:

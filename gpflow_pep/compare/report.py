@@ -89,9 +89,11 @@ def write_report(
 
 def _draw(comparison: Comparison) -> dict[str, bytes]:
     """Draw all figures, as PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     found = {}
     for name, draw in figures_of(comparison).items():
         buffer = io.BytesIO()
-        draw(comparison).savefig(buffer, format="png")
+        FigureCanvasAgg(draw(comparison)).print_png(buffer)  # savefig would lay it out twice
         found[name] = buffer.getvalue()
     return found

@@ -102,6 +102,7 @@ class _Race:
         self._trials, self._clock, self._tell = trials, clock, tell
         self._waiting, self._lock = trials.all(), threading.Lock()
         self._total = len(self._waiting) + 1
+        self._given_up = False
         self._error: BaseException | None = None
         self.outcomes: dict[Trial, Outcome] = {}
 
@@ -113,9 +114,10 @@ class _Race:
                 outcome = run(trial, seconds)
             except WorkerLost as error:
                 with self._lock:
-                    self._waiting.append(trial)
-                    self._clock.fits += 1
-                warnings.warn(str(error), stacklevel=1)
+                    if not self._given_up:
+                        self._waiting.append(trial)
+                        self._clock.fits += 1
+                        warnings.warn(str(error), stacklevel=1)
                 return
             self._end(trial, outcome)
 
@@ -153,7 +155,7 @@ class _Race:
         try:
             self.work(self._trials.run, last=False)
         except BaseException:
-            self._waiting.clear()
+            self._give_up()
             raise
         for helper in helpers:
             helper.join()
@@ -165,8 +167,13 @@ class _Race:
         try:
             self.work(worker.run, last=True)
         except BaseException as error:
-            self._waiting.clear()
+            self._give_up()
             self._error = error
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._given_up = True
+            self._waiting.clear()
 
 
 def compare(

@@ -108,16 +108,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param y: Labels, [N], all among ``classes_``.
         :raises ValueError: If an argument is not as said here.
         """
-        probability, y = self.predict_proba(X), column_or_1d(y)
-        check_consistent_length(probability, y)
-        place = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-        if not np.array_equal(self.classes_[place], y):
-            raise ValueError(
-                f"y: got labels that are none of {list(self.classes_)}, expected these. Leave out"
-                " rows of other classes."
-            )
-        own: AnyNDArray = np.log(probability[np.arange(len(y)), place])
-        return own
+        return log_of_labels(self.predict_proba(X), self.classes_, y)
 
     def _make_likelihood(self) -> Likelihood:
         num_classes = len(self.classes_)
@@ -137,3 +128,24 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     ) -> GPModel:
         kernel, likelihood, points = parts
         return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+
+
+def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:
+    """
+    Take the logarithm of the probability of the label of each row, [N].
+
+    :param probability: Of each class, [N, C].
+    :param classes: Their labels, [C], sorted.
+    :param y: Labels, [N], all among them.
+    :raises ValueError: If one is not, or their number differs.
+    """
+    y = column_or_1d(y)
+    check_consistent_length(probability, y)
+    place = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    if not np.array_equal(classes[place], y):
+        raise ValueError(
+            f"y: got labels that are none of {list(classes)}, expected these. Leave out rows of"
+            " other classes."
+        )
+    own: AnyNDArray = np.log(probability[np.arange(len(y)), place])
+    return own
