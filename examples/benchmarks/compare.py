@@ -1,7 +1,7 @@
 """Seconds of ``gpflow-pep compare`` on scikit-learn's data, from the command to its last line.
 
     python examples/benchmarks/compare.py
-    python examples/benchmarks/compare.py --example wine
+    python examples/benchmarks/compare.py --example wine --jobs 1
 
 ``begins`` is when the first fit begins: until then Python and TensorFlow are loaded, and the table
 is read. ``trained`` is when the last fit has ended, ``ends`` when the report is written.
@@ -17,12 +17,12 @@ from pathlib import Path
 from gpflow_pep.compare.cli import EXAMPLES
 
 
-def seconds(example: str, folder: Path) -> list[float]:
+def seconds(example: str, folder: Path, jobs: list[str]) -> list[float]:
     """When the first fit began, the last one ended, and all was done."""
     command = Path(sys.executable).with_name("gpflow-pep")
     began = time.perf_counter()
     process = subprocess.Popen(
-        [command, "compare", "--example", example, "--out", folder],
+        [command, "compare", "--example", example, "--out", folder, *jobs],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -37,11 +37,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--example", choices=EXAMPLES, action="append", help="may be repeated")
+    parser.add_argument("--jobs", help="of the command, see its help")
     args = parser.parse_args()
+    jobs = ["--jobs", args.jobs] if args.jobs else []
     print(f"{'example':14} {'begins':>7} {'trained':>8} {'ends':>6}  s")
     for example in args.example or ("chirp", "diabetes", "breast-cancer", "wine"):
         with tempfile.TemporaryDirectory() as folder:
-            begins, trained, ends = seconds(example, Path(folder) / "results")
+            begins, trained, ends = seconds(example, Path(folder) / "results", jobs)
         print(f"{example:14} {begins:7.1f} {trained:8.1f} {ends:6.1f}", flush=True)
 
 
