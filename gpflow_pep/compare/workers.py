@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Above so many rows products of matrices keep all cores busy.
 MOST_ROWS = 20_000
-#: More processes load and compile for longer than they train.
+#: Each process loads TensorFlow and compiles, which takes as long as some ten fits of few rows.
 MOST = 4
 
 
@@ -47,7 +47,7 @@ def num_cores() -> int:
     """Count the cores that this process may use."""
     from joblib import cpu_count
 
-    return int(cpu_count(only_physical_cores=True))
+    return int(cpu_count())  # asked for physical ones, it may print tracebacks where none are told
 
 
 class Worker:
@@ -131,10 +131,10 @@ def _serve(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked too, and ends this
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    with loading_tensorflow():
-        from ..training.threads import one_blas_thread
-        from .trials import Trials
     try:
+        with loading_tensorflow():
+            from ..training.threads import one_blas_thread
+            from .trials import Trials
         with one_blas_thread():
             trials = Trials(*connection.recv())
             while True:
@@ -143,7 +143,7 @@ def _serve(connection: Connection) -> None:
                     outcome = trials.run(trial, seconds)
                 told = [(str(one.message), one.category) for one in caught]
                 connection.send((outcome, told))
-    except BaseException:
+    except BaseException:  # the parent makes the fit too, and says what is wrong
         os._exit(1)
 
 
