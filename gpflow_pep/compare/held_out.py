@@ -64,15 +64,12 @@ def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, 
     :param classes: Whether the target is a class.
     """
     if classes:
-        return _of_classes(estimator.predict_proba(inputs), estimator.classes_)
+        probability, names = estimator.predict_proba(inputs), estimator.classes_
+        columns = {"predicted": names[np.argmax(probability, axis=1)]}
+        return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
     mean, sd = estimator.predict(inputs, return_std=True)
     ends = estimator.predict_quantiles(inputs, list(INTERVAL.values()))
     return {"mean": mean, "sd": sd, **dict(zip(INTERVAL, ends.T))}
-
-
-def _of_classes(probability: AnyNDArray, names: AnyNDArray) -> dict[str, AnyNDArray]:
-    columns = {"predicted": names[np.argmax(probability, axis=1)]}
-    return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
 
 
 def held_out(
@@ -89,12 +86,12 @@ def held_out(
     :raises ValueError: If a class is none of those that were trained on.
     """
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
+    columns = predictions(estimator, inputs, classes)
     if classes:
-        probability, names = estimator.predict_proba(inputs), estimator.classes_
-        columns = _of_classes(probability, names)
+        names = estimator.classes_
+        probability = np.stack([columns[f"p({name})"] for name in names], axis=1)
         densities = log_of_labels(probability, names, targets)
     else:
-        columns = predictions(estimator, inputs, classes)
         densities = estimator.log_densities(inputs, targets)
     return pd.DataFrame({"true": targets, **columns, "log_density": densities}, index=X.index)
 

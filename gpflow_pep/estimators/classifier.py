@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from ..models import PEPClassification
 from ..tilted import class_probabilities
-from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
+from .base import PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
 
@@ -83,8 +83,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """
         X = self._inputs(X)
         likelihood, num_classes = self.likelihood_, len(self.classes_)
-        rows = self._latents(X, max(1, PREDICTION_CHUNK // num_classes))
-        parts = [class_probabilities(likelihood, *part, num_classes) for part in rows]
+        parts = [class_probabilities(likelihood, *part, num_classes) for part in self._latents(X)]
         probability = np.concatenate(parts) if parts else np.zeros([0, num_classes])
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)

@@ -1,5 +1,6 @@
 """Likelihoods of classes: how many there are, and the probability of each."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -8,7 +9,11 @@ from gpflow.base import TensorType
 from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
 from gpflow.utilities import Dispatcher
 
+from ..ops import chunks
 from .moments import log_power_expectation
+
+#: Of which integrals are computed at a time, a row for each class.
+_ROWS = 10_000
 
 #: ``(likelihood) -> C`` for likelihoods of the classes 0 to C - 1.
 num_classes = Dispatcher("gpflow_pep.tilted.num_classes")
@@ -21,7 +26,7 @@ def class_probabilities(
     """
     Compute the probability of each class: its tilted integral at power 1.
 
-    All classes are computed at once, in the memory of C N rows.
+    All classes are computed at once, so many rows at a time that memory does not grow with C.
 
     :param likelihood: Of classes 0 to C - 1.
     :param X: Inputs, as the model takes them.
@@ -29,11 +34,16 @@ def class_probabilities(
     :param Fvar: Their variance.
     :param num_classes: C.
     """
-    rows = [tf.tile(part, [num_classes, 1]) for part in map(tf.convert_to_tensor, (X, Fmu, Fvar))]
-    num_rows, one = tf.shape(Fmu)[0], tf.ones([1], Fmu.dtype)
-    labels = tf.repeat(tf.range(num_classes, dtype=one.dtype), num_rows)[:, None]
-    found = log_power_expectation(likelihood, *rows, labels, one)
-    return tf.exp(tf.transpose(tf.reshape(found, [num_classes, num_rows])))
+
+    def of_chunk(rows: Sequence[tf.Tensor]) -> tf.Tensor:
+        X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
+        num_rows, one = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
+        labels = tf.repeat(tf.range(num_classes, dtype=one.dtype), num_rows)[:, None]
+        found = log_power_expectation(likelihood, X, Fmu, Fvar, labels, one)
+        return tf.exp(tf.transpose(tf.reshape(found, [num_classes, num_rows])))
+
+    rows = tuple(map(tf.convert_to_tensor, (X, Fmu, Fvar)))
+    return chunks.map_over_chunks(of_chunk, chunks.row_chunks(rows, max(1, _ROWS // num_classes)))
 
 
 @num_classes.register(object)
