@@ -26,12 +26,12 @@ from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
 from gpflow_pep.covariances import whiten
-from gpflow_pep.inference.posterior import Natural, no_sites
-from gpflow_pep.inference.prediction import whitened_posterior
-from gpflow_pep.inference.problem import sites_of_rows
-from gpflow_pep.inference.sequential import sequential_pass
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPClassification
+from gpflow_pep.sites.posterior import Natural, no_sites
+from gpflow_pep.sites.problem import sites_of_rows
+from gpflow_pep.sites.sequential import sequential_pass
+from gpflow_pep.sites.whitened import whitened_posterior
 
 SEED = 0
 NUM_TEST = 1000

@@ -21,9 +21,10 @@ ROOMS = {
     "tilted": "likelihood, Gaussian and alpha turned into the tilted integral, a file for each"
     " likelihood; their supports",
     "likelihoods": "likelihoods that GPflow lacks",
-    "inference": "sites, the posterior that they make, and the inner loop that brings them to their"
-    " fixed point",
+    "sites": "sites, the posterior q(v) that they make, and the inner loop that brings them to"
+    " their fixed point",
     "energies": "approximate log marginal likelihoods: scalars to maximise",
+    "predictions": "moments of f at new rows, from q(v) and from training rows beside it",
     "models": "parameters and GPflow's interface; models only wire the stages before",
     "selection": "data turned into inducing variables, and rows worth a label",
     "training": "loops, their record and outputs, and rows spread over processes",

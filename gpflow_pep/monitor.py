@@ -29,8 +29,8 @@ from gpflow.models import GPModel
 from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
-from .inference.phases import FALLBACKS
 from .models import PEP
+from .sites.phases import FALLBACKS
 from .training.outputs import bar
 
 
@@ -39,7 +39,7 @@ class SitesToTensorBoard(ToTensorBoard):
     The record of the inner loop's newest run, as scalars ``sites/...``.
 
     They are ``residual``, ``num_sweeps``, ``num_rejected``, ``converged`` (1 or 0) and ``fallback``
-    (0 for none, else its place in :data:`gpflow_pep.inference.phases.FALLBACKS`). Nothing is
+    (0 for none, else its place in :data:`gpflow_pep.sites.phases.FALLBACKS`). Nothing is
     computed for it.
 
     :param log_dir: Where to write.

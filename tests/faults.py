@@ -63,14 +63,14 @@ FAULTS = [
     ),
     Fault(
         "cavity: a missing power",
-        "inference/posterior.py",
+        "sites/posterior.py",
         "(q.m - alpha * sites.nu * q.s) / e",
         "(q.m - sites.nu * q.s) / e",
         POINT,
     ),
     Fault(
         "posterior: a factor not transposed",
-        "inference/prediction.py",
+        "sites/whitened.py",
         "tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])",
         "tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1]))",
         (*REGRESSION, *POINT),
@@ -91,7 +91,7 @@ FAULTS = [
     ),
     Fault(
         "sweep: a sign in the sites' second moment",
-        "inference/sweep.py",
+        "sites/sweep.py",
         "tau = -delta2 / (1.0 + power * delta2 * s)",
         "tau = -delta2 / (1.0 - power * delta2 * s)",
         POINT,

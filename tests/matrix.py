@@ -71,7 +71,7 @@ FEW = (
 #: With these, a file or more of each room.
 ROOMS = (
     "compare/test_compare",
-    "inference/test_fixed_point",
+    "sites/test_fixed_point",
     "models/test_tied_values",
     "selection/test_selection",
     "tilted/test_multiclass",

@@ -31,11 +31,11 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 
-from gpflow_pep.inference.phases import FALLBACKS
-from gpflow_pep.inference.posterior import Sites
-from gpflow_pep.inference.problem import row_prior
-from gpflow_pep.inference.sweep import sweep
 from gpflow_pep.models import PEP
+from gpflow_pep.sites.phases import FALLBACKS
+from gpflow_pep.sites.posterior import Sites
+from gpflow_pep.sites.problem import row_prior
+from gpflow_pep.sites.sweep import sweep
 
 VARIANCES = (0.1, 1.0, 10.0, 100.0, 1e4)
 LENGTHSCALES = (0.05, 0.3, 1.0, 5.0)

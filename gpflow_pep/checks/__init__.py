@@ -19,7 +19,7 @@ from .arguments import (
     check_single_output,
     read_powers,
 )
-from .graph import reason, require, require_finite, require_same_rows
+from .graph import message, reason, refusal, require, require_finite, require_same_rows
 from .numbers import (
     check_callable,
     check_loop,
@@ -56,8 +56,10 @@ __all__ = [
     "check_seed",
     "check_single_output",
     "is_number",
+    "message",
     "read_powers",
     "reason",
+    "refusal",
     "require",
     "require_finite",
     "require_same_rows",

@@ -1,9 +1,34 @@
-"""Checks of values that only a running graph knows, and what they say when they fail there."""
+"""What refusals say, and checks of values that only a running graph knows."""
 
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+
+def message(name: str, got: Any, expected: str, remedy: str) -> str:
+    """
+    Say what was got, what was expected and what to do: the one form of all refusals.
+
+    :param name: What it is, mostly the name of an argument.
+    :param got: What was passed, in words.
+    :param expected: What would have been right, in words.
+    :param remedy: What to do: whole sentences.
+    """
+    return f"{name}: got {got}, expected {expected}. {remedy}"
+
+
+def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
+    """
+    Make the error that refuses something, for ``raise``; see :func:`message`.
+
+    :param name: What it is, mostly the name of an argument.
+    :param got: What was passed, in words.
+    :param expected: What would have been right, in words.
+    :param remedy: What to do: whole sentences.
+    """
+    return ValueError(message(name, got, expected, remedy))
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
@@ -15,8 +40,8 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     :param advice: Likely cause and what to try.
     :raises ValueError: See :func:`require`.
     """
-    message = f"{quantity}: got NaN or infinity, expected finite numbers. {advice}"
-    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), message)):
+    text = message(quantity, "NaN or infinity", "finite numbers", advice)
+    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), text)):
         return tf.identity(value)
 
 

@@ -9,13 +9,13 @@ from .distance import (
 )
 from .evaluate import Prior, Projection, project, project_blocks, whiten
 from .nearest import NearestPredecessors, largest_group, nearest_predecessors
-from .points import at_latent, inducing_inputs, project_points
+from .points import inducing_inputs, project_points, take_latent
 from .priors import (
     check_columns,
     check_independent,
     check_inducing_variable,
     mixes_outputs,
-    of_one_output,
+    split_outputs,
 )
 from .trial import check_kernel_at_row, check_mean_at_row
 from .well_conditioned import WellConditioned, covariance_of_u, well_conditioned
@@ -25,7 +25,6 @@ __all__ = [
     "Prior",
     "Projection",
     "WellConditioned",
-    "at_latent",
     "check_columns",
     "check_independent",
     "check_inducing_variable",
@@ -39,12 +38,13 @@ __all__ = [
     "nearest_by_products",
     "nearest_by_tree",
     "nearest_predecessors",
-    "of_one_output",
     "project",
     "project_blocks",
     "project_points",
     "scaled_inputs",
     "search_tree",
+    "split_outputs",
+    "take_latent",
     "well_conditioned",
     "whiten",
 ]

@@ -2,7 +2,7 @@
 Covariances at some rows, and the rows seen through whitened inducing variables.
 
 Here is the one boundary to users' code: kernels, inducing variables and mean functions are called
-in this module and nowhere else, and likelihoods through :func:`users_code`.
+in this module and nowhere else, and likelihoods through :func:`convert_user_code`.
 """
 
 import functools
@@ -31,7 +31,7 @@ from gpflow.kernels import (
 from gpflow.mean_functions import MeanFunction
 
 from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
-from .priors import of_one_output
+from .priors import split_outputs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ def is_plain(part: Any) -> bool:
     return all(type(one).__module__.partition(".")[0] in _PLAIN for one in parts)
 
 
-def users_code(function: Function) -> Function:
+def convert_user_code(function: Function) -> Function:
     """
     Decorate a function that calls code of users, which may have loops or conditions on tensors.
 
@@ -76,7 +76,7 @@ def users_code(function: Function) -> Function:
     return boundary  # type: ignore[return-value]
 
 
-def lean(method: Function) -> Function:
+def skip_autograph(method: Function) -> Function:
     """
     Decorate a method of models that AutoGraph leaves alone where the whole model is plain.
 
@@ -92,17 +92,17 @@ def lean(method: Function) -> Function:
     return chosen  # type: ignore[return-value]
 
 
-@users_code
+@convert_user_code
 def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
     return Kuu(inducing_variable, kernel, jitter=default_jitter())
 
 
-@users_code
+@convert_user_code
 def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> tf.Tensor:
     """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
     if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
-        own, kernels = of_one_output(inducing_variable), kernel.latent_kernels
+        own, kernels = split_outputs(inducing_variable), kernel.latent_kernels
         number = max(len(own), len(kernels))
         if {len(own), len(kernels)} <= {1, number}:
             parts = [kuf(own[k % len(own)], kernels[k % len(kernels)], X) for k in range(number)]
@@ -149,7 +149,7 @@ def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorTyp
     return (of_Z + of_X) - tf.matmul(2.0 * scaled, X, transpose_b=True)
 
 
-@users_code
+@convert_user_code
 def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
     """[N], or [L, N] of several latent functions: prior variances of f at some rows."""
     if isinstance(kernel, MultioutputKernel):
@@ -157,13 +157,13 @@ def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
     return kernel(X, full_cov=False)
 
 
-@users_code
+@convert_user_code
 def covariance(kernel: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
     """[..., N, N2], prior covariances of f at some rows, for a kernel of one output."""
     return kernel(X, X2)
 
 
-@users_code
+@convert_user_code
 def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
     """[N, L or 1], the mean function at some rows."""
     return mean_function(X)
@@ -206,10 +206,10 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` knows.
     :param kernel: The kernel, of one output, or of several that are independent.
     """
-    return Prior(*factorise_with_jitter(by_latent(kuu(inducing_variable, kernel), 3)))
+    return Prior(*factorise_with_jitter(with_latent_axis(kuu(inducing_variable, kernel), 3)))
 
 
-def by_latent(covariances: tf.Tensor, rank: int) -> tf.Tensor:
+def with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
     """
     Give what all latent functions share an axis for them.
 
@@ -236,8 +236,8 @@ def project(
     :param kernel: The kernel, of one output, or of several that are independent.
     :param X: Inputs of the rows.
     """
-    A = lower_matmul(W, by_latent(kuf(inducing_variable, kernel, X), 3))
-    d = by_latent(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
+    A = lower_matmul(W, with_latent_axis(kuf(inducing_variable, kernel, X), 3))
+    d = with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
 
 

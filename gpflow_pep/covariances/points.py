@@ -8,8 +8,8 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
 
 from ..ops.linalg import lower_matmul
-from .evaluate import Projection, by_latent, covariance, kuf
-from .priors import of_one_output
+from .evaluate import Projection, covariance, kuf, with_latent_axis
+from .priors import split_outputs
 
 
 def inducing_inputs(inducing_variable: InducingVariables, what: str) -> tf.Tensor:
@@ -20,7 +20,7 @@ def inducing_inputs(inducing_variable: InducingVariables, what: str) -> tf.Tenso
     :param what: What needs them.
     :raises ValueError: If they are something else.
     """
-    parts = of_one_output(inducing_variable)
+    parts = split_outputs(inducing_variable)
     for part in parts:
         if not isinstance(part, InducingPoints):
             raise ValueError(
@@ -31,7 +31,7 @@ def inducing_inputs(inducing_variable: InducingVariables, what: str) -> tf.Tenso
     return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
 
 
-def at_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
+def take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
     """
     Take what belongs to a latent function, of one for all or one for each.
 
@@ -76,10 +76,10 @@ def project_points(
     jitter = tf.constant(default_jitter(), W.dtype)
     A, D = [], []
     for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, kept)))):
-        own_Z = at_latent(Z, latent)
-        Kuf = at_latent(by_latent(kuf(inducing_variable, kernel, own_Z), 3), latent)
-        Kuf += jitter * at_latent(kept, latent)
-        A.append(lower_matmul(at_latent(W, latent)[None], Kuf[None])[0])
+        own_Z = take_latent(Z, latent)
+        Kuf = take_latent(with_latent_axis(kuf(inducing_variable, kernel, own_Z), 3), latent)
+        Kuf += jitter * take_latent(kept, latent)
+        A.append(lower_matmul(take_latent(W, latent)[None], Kuf[None])[0])
         K = covariance(kernels[min(latent, len(kernels) - 1)], own_Z)
         K += jitter * tf.eye(tf.shape(own_Z)[0], dtype=K.dtype)
         D.append(K - tf.matmul(A[-1], A[-1], transpose_a=True))

@@ -36,7 +36,7 @@ def check_inducing_variable(
     if not isinstance(inducing_variable, InducingVariables):
         _check_points(inducing_variable)
     inducing_variable = inducingpoint_wrapper(inducing_variable)
-    numbers = {int(one.num_inducing) for one in of_one_output(inducing_variable)}
+    numbers = {int(one.num_inducing) for one in split_outputs(inducing_variable)}
     if len(numbers) > 1:
         raise ValueError(
             f"inducing_variable: got {', '.join(map(str, sorted(numbers)))} inducing variables for"
@@ -57,7 +57,7 @@ def check_inducing_variable(
             " pair that GPflow knows. Use inducing points: they know every kernel."
         )
     parts = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
-    for one, part in itertools.product(of_one_output(inducing_variable), parts):
+    for one, part in itertools.product(split_outputs(inducing_variable), parts):
         if isinstance(one, NoisyInducingVariables):
             check_inducing_variable(one.inducing_variable, part, X)
         if isinstance(one, BlurredInducingPoints):
@@ -86,7 +86,7 @@ def _check_points(Z: Any) -> None:
         checks.check_finite("inducing_variable", points)
 
 
-def of_one_output(inducing_variable: InducingVariables) -> list[InducingVariables]:
+def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariables]:
     """
     Take apart inducing variables of several latent functions: those of each, or one for all.
 

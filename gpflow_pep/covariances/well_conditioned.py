@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 
 from ..inducing_variables import InducingVariablesWrapper
 from ..ops.linalg import jitter_needed
-from .evaluate import users_code
+from .evaluate import convert_user_code
 
 
 class WellConditioned(InducingVariablesWrapper):
@@ -66,7 +66,7 @@ def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> In
     return WellConditioned(inducing_variable)
 
 
-@users_code
+@convert_user_code
 def covariance_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """
     Compute the prior covariance of u, [1, M, M] or [L, M, M].

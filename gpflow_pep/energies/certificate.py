@@ -8,9 +8,9 @@ from gpflow.base import AnyNDArray
 from scipy.stats import qmc
 
 from ..covariances import evaluate
-from ..inference.problem import SiteProblem
-from ..inference.record import FixedPoint
 from ..ops import chunks
+from ..sites.problem import SiteProblem
+from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation
 
 #: Of the precision in the scale of a row, for which it is looked what is proved.
@@ -39,7 +39,7 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
         \min_{0 \le S_l \le w_{nl}} g_n(S), \qquad g_n(S) = \phi_n(S)
         + \tfrac12 \sum_l [\lambda_{nl} S_l - \log(1 + \lambda_{nl} d_{nl})],
 
-    see :mod:`gpflow_pep.inference.conditional`; in the energy it has :math:`g_n(w_n)` with
+    see :mod:`gpflow_pep.sites.conditional`; in the energy it has :math:`g_n(w_n)` with
     :math:`\lambda_n = \max(\tau_n, 0)`. The shortfall is the second less the largest of the first
     for the fractions 1, 3/4, 1/2, 1/4 and 0 of that :math:`\lambda_n`, with S on a grid: multiples
     of 1/16 of :math:`w_n`, or with several latent functions those of :func:`_grid`. A row is proved

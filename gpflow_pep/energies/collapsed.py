@@ -28,11 +28,11 @@ from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 
 from ..covariances import evaluate, project, project_blocks
-from ..covariances.evaluate import users_code
-from ..inference.memory import MemoryTerms, and_memory
-from ..inference.posterior import Natural, posterior_factor
+from ..covariances.evaluate import convert_user_code
 from ..ops.linalg import gram
 from ..ops.power import log1p_ratio
+from ..sites.memory import MemoryTerms, add_memory
+from ..sites.posterior import Natural, posterior_factor
 
 
 class RowSums(NamedTuple):
@@ -69,7 +69,7 @@ class RegressionPrior(NamedTuple):
         return tf.squeeze(_noise_variance(self.likelihood, X), axis=-1)
 
 
-@users_code
+@convert_user_code
 def _noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
     return likelihood.variance_at(X)
 
@@ -243,13 +243,13 @@ def block_sums(
     eigenvalues = tf.linalg.eigvalsh(relative_to_noise(D, noise))
     eigenvalues = tf.maximum(eigenvalues, tf.zeros_like(eigenvalues))
     return sums_of_whitened(
-        tf.linalg.triangular_solve(C, by_block(A, noise)),
+        tf.linalg.triangular_solve(C, as_blocks(A, noise)),
         tf.linalg.triangular_solve(C, r),
         tf.math.log(noise) + log1p_ratio(eigenvalues, alpha),
     )
 
 
-def by_block(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+def as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B, S] has."""
     num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
     return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
@@ -298,7 +298,7 @@ def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
     if terms is None:
         return sums
     return sums._replace(
-        natural=and_memory(sums.natural, terms), squares=sums.squares - 2.0 * terms.log_scale
+        natural=add_memory(sums.natural, terms), squares=sums.squares - 2.0 * terms.log_scale
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..inference.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
+from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
 from .collapsed import RegressionPrior, project_single_rows
 
 #: ``(d, noise, alpha) -> precision``, all [N].

@@ -1,6 +1,6 @@
 r"""The factor that a memory is, made from a model and put into another one.
 
-A memory (:mod:`gpflow_pep.inference.memory`) is the Gaussian factor
+A memory (:mod:`gpflow_pep.sites.memory`) is the Gaussian factor
 :math:`\exp(c + hᵀ (f(Z') - m') - \tfrac12 |W (f(Z') - m')|^2)` of f at earlier inducing points Z'.
 Power EP takes it as it takes a block of rows with Gaussian noise (Bui, Yan & Turner 2017, section
 3.6), here in a form that needs no targets. Let A be the projection of Z' on the present inducing
@@ -25,11 +25,11 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..covariances import Projection
-from ..inference.memory import Memory, MemoryTerms
-from ..inference.posterior import Natural, PosteriorFactor, log_root, posterior_factor
-from ..inference.surrogate import informed_directions
 from ..ops.linalg import gram
 from ..ops.power import log1p_ratio
+from ..sites.memory import Memory, MemoryTerms
+from ..sites.posterior import Natural, PosteriorFactor, log_root, posterior_factor
+from ..sites.surrogate import informed_directions
 
 
 @check_shapes(
@@ -52,7 +52,7 @@ def memory_of(
     :param Z: The inducing points.
     :param mean: The mean function there.
     :raises ValueError: If the rows leave some direction less certain than the prior, see
-        :func:`~gpflow_pep.inference.surrogate.informed_directions`.
+        :func:`~gpflow_pep.sites.surrogate.informed_directions`.
     """
     values, vectors = informed_directions(natural.G, "remember")
     root = tf.sqrt(tf.nn.relu(values))[..., None] * tf.linalg.matrix_transpose(vectors)

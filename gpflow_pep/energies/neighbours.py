@@ -40,8 +40,8 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..covariances import project_blocks
-from ..inference.posterior import Natural
 from ..ops.linalg import grouped_gram
+from ..sites.posterior import Natural
 from .collapsed import RegressionPrior, RowSums
 
 

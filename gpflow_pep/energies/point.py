@@ -36,7 +36,7 @@ with which the first sum has the derivative
 
     \frac{\partial}{\partial A_{nl}} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl} .
 
-With a scaled conditional (:mod:`gpflow_pep.inference.conditional`) the energy is stationary in the
+With a scaled conditional (:mod:`gpflow_pep.sites.conditional`) the energy is stationary in the
 scales as well, or they are 1: they are held fixed too.
 """
 
@@ -48,14 +48,14 @@ from check_shapes import check_shapes
 
 from .. import checks
 from ..covariances import Projection, evaluate
-from ..covariances.evaluate import by_latent
-from ..inference.conditional import conditional_scale
-from ..inference.posterior import cavity, log_root, terms_of_mean
-from ..inference.problem import SiteProblem
-from ..inference.record import FixedPoint
+from ..covariances.evaluate import with_latent_axis
 from ..ops import chunks
 from ..ops.linalg import sum_like
 from ..ops.power import log1p_ratio
+from ..sites.conditional import conditional_scale
+from ..sites.posterior import cavity, log_root, terms_of_mean
+from ..sites.problem import SiteProblem
+from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
@@ -87,7 +87,7 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         X, (slope, tau, delta1, by_variance, m, s, Y, alpha) = piece
         A, D = Projection(*kept) if kept else problem.project(W, X)
         d, mean = tf.stop_gradient(tf.transpose(D)), evaluate.mean(problem.mean_function, X)
-        prior = tf.transpose(by_latent(evaluate.variance(problem.kernel, X), 2))
+        prior = tf.transpose(with_latent_axis(evaluate.variance(problem.kernel, X), 2))
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         if problem.scaled:
             v = conditional_scale(d, tau, alpha[:, None])

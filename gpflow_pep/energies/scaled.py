@@ -34,7 +34,7 @@ from check_shapes import check_shapes
 from .collapsed import (
     RegressionPrior,
     RowSums,
-    by_block,
+    as_blocks,
     project_blocks_of_rows,
     project_single_rows,
     relative_to_noise,
@@ -112,4 +112,4 @@ def block_sums(
         return tf.matmul(C, tf.linalg.triangular_solve(L, scale * rows), transpose_a=True)
 
     logdet = tf.math.log(noise) + 2.0 * tf.math.log(tf.linalg.diag_part(L))
-    return sums_of_whitened(whitened(by_block(A, noise)), whitened(r), logdet)
+    return sums_of_whitened(whitened(as_blocks(A, noise)), whitened(r), logdet)

@@ -24,11 +24,11 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.kullback_leiblers import gauss_kl
 
-from ..inference.conditional import conditional_scale
-from ..inference.prediction import WhitenedGaussian
 from ..ops import chunks
 from ..ops.power import log1p_ratio
 from ..ops.tempered import normaliser, tempered
+from ..sites.conditional import conditional_scale
+from ..sites.whitened import WhitenedGaussian
 
 _SCALE_STEPS = 3
 
@@ -155,7 +155,7 @@ def converged_scale(
     Compute the scale of each row's conditional, :math:`v_n = 1 / (1 + \lambda_n d_n)` with
     :math:`\lambda_n = \max(-2 \, \partial \ell_n / \partial s_n, 0)` at the variance
     :math:`s_n + v_n d_n`, by a few steps of that iteration from :math:`v_n = 1`; see
-    :mod:`gpflow_pep.inference.conditional`.
+    :mod:`gpflow_pep.sites.conditional`.
 
     One step is enough for Gaussian noise. For others the error shrinks in each step by a factor of
     :math:`v (1 - v)` times the relative change of :math:`\lambda` along the variance, for counts
@@ -173,7 +173,7 @@ def converged_scale(
             v = conditional_scale(d, precision(v), power)
         return v
 
-    return chunks.without_record(found)
+    return chunks.without_gradient(found)
 
 
 def _half_logdet(q: WhitenedGaussian) -> tf.Tensor:

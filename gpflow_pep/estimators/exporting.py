@@ -9,7 +9,7 @@ from gpflow.base import TensorType
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
 from ..tilted import class_probabilities
 from .base import PEPEstimator
 from .classifier import PEPClassifier
@@ -58,19 +58,19 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
             " a pipeline that ends with one. Export what it is made of."
         )
     check_is_fitted(last)
-    with PassingGraphs() as graphs:
+    with OneUseGraphs() as graphs:
         _save(folder, estimator, last, graphs)
 
 
 def _save(
-    folder: str | PathLike[str], estimator: Any, last: PEPEstimator, graphs: PassingGraphs
+    folder: str | PathLike[str], estimator: Any, last: PEPEstimator, graphs: OneUseGraphs
 ) -> None:
     """Write the predictions of the last step of a pipeline, or of an estimator by itself."""
     posterior = last.model_.posterior() if last._posterior is None else last._posterior
     scaler = last._scaler
     rows = tf.TensorSpec([None, last.n_features_in_], tf.float64, name="X")
 
-    @graphs.noted
+    @graphs.tracked
     def predict(X: tf.Tensor) -> Any:
         offset = 0.0 if scaler.mean_ is None else scaler.mean_
         X = (X - offset) / (1.0 if scaler.scale_ is None else scaler.scale_)

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..columns import Format, TableEncoder
 from ..columns.encoder import Encoding
-from ..inference.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
+from ..sites.posterior import Sites
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Describer, Rebuilder, check_same

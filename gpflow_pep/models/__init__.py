@@ -1,6 +1,6 @@
 """GPflow models trained by Power Expectation Propagation."""
 
-from ..inference.memory import Memory
+from ..sites.memory import Memory
 from .classification import PEPClassification
 from .parameters import ConvergenceWarning
 from .pep import PEP

@@ -22,21 +22,16 @@ from ..covariances import (
     check_mean_at_row,
     whiten,
 )
-from ..covariances.evaluate import lean
-from ..inference.memory import Memory, MemoryTerms
-from ..inference.posterior import Natural
-from ..inference.prediction import (
-    WhitenedGaussian,
-    f_under,
-    gpflow_posterior,
-    unwhitened,
-    whitened_posterior,
-)
-from ..inference.surrogate import SurrogateRegression, surrogate_regression
+from ..covariances.evaluate import skip_autograph
 from ..ops.chunks import LOCAL, Reduction
+from ..predictions.posterior import f_under, gpflow_posterior
+from ..sites.memory import Memory, MemoryTerms
+from ..sites.posterior import Natural
+from ..sites.surrogate import SurrogateRegression, surrogate_regression
+from ..sites.whitened import WhitenedGaussian, unwhitened, whitened_posterior
 from ..tilted import check_support
 from .conditional import require_bound
-from .memory import HeldMemory, remember
+from .memory import AttachedMemory, remember
 from .parameters import Power, assign_power, never_trained
 from .rows import check_replacement, put_rows
 
@@ -133,7 +128,7 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
     """Over processes, where each holds a shard of the rows: see
     :mod:`gpflow_pep.training.distributed`."""
     _conditional: str
-    memory: HeldMemory | None = None
+    memory: AttachedMemory | None = None
     """What is known of rows that the model does not have."""
 
     # Records of what was done, neither parameters nor to be trained.
@@ -246,7 +241,7 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
         )
 
     @inherit_check_shapes
-    @lean
+    @skip_autograph
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
@@ -263,7 +258,7 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
         """
         Compute the regression problem whose exact posterior of u and evidence are this model's.
 
-        See :mod:`gpflow_pep.inference.surrogate`.
+        See :mod:`gpflow_pep.sites.surrogate`.
 
         :raises ValueError: If sites of negative precision leave a direction of u with less
             precision than the prior has: no observation with noise does that.
@@ -279,7 +274,7 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
 
         Give it to a model of other rows as ``memory``; this one stays as it is. Kernel, likelihood,
         mean function and inducing variables may be others there: see
-        :mod:`gpflow_pep.inference.memory`.
+        :mod:`gpflow_pep.sites.memory`.
 
         :param alpha: The power of the memory as a factor, in [0, 1]; None: that of the model that
             it is given to, which must then have one power for all rows.

@@ -8,10 +8,10 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, Module, TensorData
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 
-from ..covariances import evaluate, inducing_inputs, of_one_output, project_points, whiten
+from ..covariances import evaluate, inducing_inputs, project_points, split_outputs, whiten
 from ..energies.memory import memory_of, memory_terms
-from ..inference.memory import Memory, MemoryTerms
 from ..ops.power import is_power
+from ..sites.memory import Memory, MemoryTerms
 from .parameters import FixedParameter
 from .rows import match_rows
 
@@ -32,7 +32,7 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
     return memory_of(W, natural, log_z, Z, mean)._replace(alpha=alpha)
 
 
-def hold(memory: Memory | None, model: Any, *, shared: bool = False) -> "HeldMemory | None":
+def hold(memory: Memory | None, model: Any, *, shared: bool = False) -> "AttachedMemory | None":
     """
     Make a memory part of a model, if there is one.
 
@@ -49,7 +49,7 @@ def hold(memory: Memory | None, model: Any, *, shared: bool = False) -> "HeldMem
             " what the memory knows of f between the inducing points is not counted there. Leave"
             " them out."
         )
-    held = HeldMemory(memory, model)
+    held = AttachedMemory(memory, model)
     if shared and (held.Z.shape[0] > 1 or held.weights.shape[0] > 1):
         raise ValueError(
             "memory: got one whose latent functions differ in what is known of them, expected one"
@@ -58,7 +58,7 @@ def hold(memory: Memory | None, model: Any, *, shared: bool = False) -> "HeldMem
     return held
 
 
-class HeldMemory(Module):
+class AttachedMemory(Module):
     """
     A memory as constants of a model, saved with it and never trained.
 
@@ -144,7 +144,7 @@ def _mean_at(mean_function: Any, Z: tf.Tensor, num_latent: int) -> tf.Tensor:
 
 def _kept(Z: AnyNDArray, inducing_variable: InducingVariables) -> AnyNDArray:
     """Mark the inducing points that are some of Z now, [K, M, R]."""
-    now = of_one_output(inducing_variable)
+    now = split_outputs(inducing_variable)
     size = int(now[0].num_inducing)
     kept = np.zeros([max(len(now), len(Z)), size, Z.shape[1]])
     for latent, of_latent in enumerate(kept):

@@ -2,7 +2,7 @@ r"""Training PEP by minibatches: sites of the batch, and running totals of all o
 
 Bui, Yan & Turner (2017), section 3.9; Villacampa-Calvo & Hernández-Lobato (2020), section 3.1. What
 all sites add to the prior is kept as totals G and b
-(:class:`~gpflow_pep.inference.posterior.Natural`). A step takes the batch's sites out of them,
+(:class:`~gpflow_pep.sites.posterior.Natural`). A step takes the batch's sites out of them,
 updates these against the rest, puts them back, and returns
 
 .. math::
@@ -21,13 +21,13 @@ import tensorflow as tf
 
 from .. import checks
 from ..energies import point
-from ..inference.posterior import Natural, Sites
-from ..inference.problem import SiteProblem, natural_sums
-from ..inference.record import FixedPoint, Goal
-from ..inference.sweep import infer
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
+from ..sites.posterior import Natural, Sites
+from ..sites.problem import SiteProblem, natural_sums
+from ..sites.record import FixedPoint, Goal
+from ..sites.sweep import infer
 from ..tilted import require_resolved
 
 #: Evaluations of a batch in one step: its sites as they were, and after each of two updates.
@@ -71,9 +71,9 @@ class MinibatchLoss:
         self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self.epoch))
         self._next = self._of_next
         if compile:
-            graphs = PassingGraphs()
-            self._next = tf.function(graphs.noted(self._of_next), autograph=False)
-            graphs.release_with(self)
+            graphs = OneUseGraphs()
+            self._next = tf.function(graphs.tracked(self._of_next), autograph=False)
+            graphs.release_with_owner(self)
         L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
         self._totals = Natural(
             *(
@@ -121,7 +121,7 @@ class MinibatchLoss:
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
-        found, totals = chunks.without_record(lambda: self._update(problem, batch, index))
+        found, totals = chunks.without_gradient(lambda: self._update(problem, batch, index))
         ell = found.extra.tilted.ell
         resolved = require_resolved(model.likelihood, ell, *found.marginals, rows=index)
         with tf.control_dependencies(resolved):

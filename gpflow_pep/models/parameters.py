@@ -10,10 +10,10 @@ from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
 from .. import checks
-from ..inference.posterior import Sites, no_sites
-from ..inference.record import SiteUpdateInfo
 from ..ops.linalg import report_once
 from ..ops.power import is_power
+from ..sites.posterior import Sites, no_sites
+from ..sites.record import SiteUpdateInfo
 
 
 class ConvergenceWarning(UserWarning):

@@ -13,15 +13,15 @@ from gpflow.models.util import InducingVariablesLike
 from .. import checks
 from ..covariances import check_independent, whiten
 from ..energies import certificate, point
-from ..inference.memory import Memory, and_memory
-from ..inference.phases import FALLBACKS
-from ..inference.posterior import Natural, Sites, no_sites
-from ..inference.problem import SiteProblem, natural_sums
-from ..inference.record import FixedPoint, Goal, SiteUpdateInfo
-from ..inference.sequential import infer_sequentially
-from ..inference.sweep import infer
 from ..ops import chunks
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
+from ..sites.memory import Memory, add_memory
+from ..sites.phases import FALLBACKS
+from ..sites.posterior import Natural, Sites, no_sites
+from ..sites.problem import SiteProblem, natural_sums
+from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
+from ..sites.sequential import infer_sequentially
+from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved
 from .base import ADVICE, InternalDataModel
 from .conditional import check_powers, require_bound
@@ -31,7 +31,7 @@ from .parameters import SiteParameters, never_trained, warn_unless_converged
 from .rows import put_rows, replace_rows
 
 _TOLERANCE = 1e-6
-#: In nats for each row, see :class:`~gpflow_pep.inference.record.Goal`. On the paths of L-BFGS on
+#: In nats for each row, see :class:`~gpflow_pep.sites.record.Goal`. On the paths of L-BFGS on
 #: six data sets the error of the energy was then below 1e-6 nats for each row in half of all
 #: evaluations, and below 4e-6 in nine of ten. A tenth of this took 13 to 55% more sweeps to the
 #: same optima (examples/benchmarks/optimum.py).
@@ -63,7 +63,7 @@ class PEP(InternalDataModel):
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; by default what the likelihood needs.
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
-        ``"scaled"`` (:mod:`gpflow_pep.inference.conditional`), for a tighter bound than SVGP's at
+        ``"scaled"`` (:mod:`gpflow_pep.sites.conditional`), for a tighter bound than SVGP's at
         :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
         likelihood, and powers are refused.
     :param neighbours: 0: those of :class:`~gpflow_pep.models.PEPRegression` need Gaussian noise.
@@ -185,7 +185,7 @@ class PEP(InternalDataModel):
         :param fresh: Start from no sites instead of those that are there. Where there are several
             fixed points, the one that is found then depends on the parameters alone.
         :param sequential: Update one row after another, as the papers do
-            (:mod:`gpflow_pep.inference.sequential`); each sweep is one pass, and one pass from no
+            (:mod:`gpflow_pep.sites.sequential`); each sweep is one pass, and one pass from no
             sites is assumed-density filtering. Slow, and in memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
@@ -215,8 +215,8 @@ class PEP(InternalDataModel):
             checks.check_not_sharded(
                 self.reduction.count, "update_sites(sequential=True)", "Leave out sequential."
             )
-            with PassingGraphs() as graphs:
-                tf.function(graphs.noted(run), autograph=False)()
+            with OneUseGraphs() as graphs:
+                tf.function(graphs.tracked(run), autograph=False)()
             warn_unless_converged(self.last_inference, self.tolerance, ADVICE)
         else:
             run()
@@ -320,7 +320,7 @@ class PEP(InternalDataModel):
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem = self.site_problem().keep_projections()
-        return and_memory(natural_sums(problem, self._infer(problem).sites), problem.memory)
+        return add_memory(natural_sums(problem, self._infer(problem).sites), problem.memory)
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
@@ -381,7 +381,7 @@ class PEP(InternalDataModel):
                 initial = Sites(*map(tf.zeros_like, initial))
             return loop(problem, initial, **options)
 
-        found: FixedPoint = chunks.without_record(run)
+        found: FixedPoint = chunks.without_gradient(run)
         self.write_sites(found.sites)
         dtype = found.sites.nu.dtype
         self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in found.info]))

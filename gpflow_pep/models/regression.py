@@ -12,17 +12,17 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
-from ..covariances import check_independent, of_one_output, project, whiten
+from ..covariances import check_independent, project, split_outputs, whiten
 from ..energies import collapsed, left_out, scaled
 from ..energies.collapsed import Bound, RegressionPrior, RowSums
 from ..energies.neighbours import rows_with_neighbours
-from ..inference.memory import Memory
-from ..inference.posterior import Natural, posterior_factor
 from ..ops import chunks
 from ..ops.blocks import block_chunks, plan_blocks
+from ..sites.memory import Memory
+from ..sites.posterior import Natural, posterior_factor
 from .base import ADVICE
 from .conditional import require_bound
-from .held_rows import HeldRowsModel
+from .context_rows import ContextRowsModel
 from .memory import hold
 from .neighbours import NeighbourPlan, check_neighbours, check_single_power
 from .rows import check_replacement, put_rows
@@ -38,7 +38,7 @@ _BOUNDS: dict[str, tuple[Bound, Bound]] = {
 _PRECISIONS = {"prior": collapsed.row_precision, "scaled": scaled.row_precision}
 
 
-class PEPRegression(HeldRowsModel):
+class PEPRegression(ContextRowsModel):
     r"""
     Sparse GP regression by Power Expectation Propagation.
 
@@ -294,7 +294,7 @@ class PEPRegression(HeldRowsModel):
         """Kernel and inducing variables without what says that all outputs share them."""
         kernel, variables = self.kernel, self.inducing_variable
         if isinstance(kernel, SharedIndependent):
-            return kernel.kernel, of_one_output(variables)[0]
+            return kernel.kernel, split_outputs(variables)[0]
         return kernel, variables
 
     def _prior(self) -> RegressionPrior:

@@ -31,18 +31,13 @@ from ..covariances import (
     project,
     whiten,
 )
-from ..covariances.evaluate import lean, users_code
+from ..covariances.evaluate import convert_user_code, skip_autograph
 from ..energies import tied
 from ..energies.tied import TiedEnergy, converged_scale
-from ..inference.conditional import scale_terms
-from ..inference.prediction import (
-    WhitenedGaussian,
-    f_under,
-    gpflow_posterior,
-    row_moments,
-    unwhitened,
-)
 from ..ops import chunks
+from ..predictions.posterior import f_under, gpflow_posterior
+from ..sites.conditional import scale_terms
+from ..sites.whitened import WhitenedGaussian, row_moments, unwhitened
 from ..tilted import (
     check_num_latent,
     check_support,
@@ -88,7 +83,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
         ``"scaled"``, at :math:`\alpha = 0`, for latent functions that are independent a priori:
         a tighter bound than SVGP's at the same q, row by row
-        (:mod:`gpflow_pep.inference.conditional`), whose scales
+        (:mod:`gpflow_pep.sites.conditional`), whose scales
         :func:`gpflow_pep.energies.tied.converged_scale` finds. It is the bound of Titsias (2025)
         for Gaussian noise, proven. For other likelihoods it is a lower bound where the expected
         log density of a row, as a function of the variance, stays above its tangent: so for the
@@ -292,7 +287,7 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
         )
 
     @inherit_check_shapes
-    @lean
+    @skip_autograph
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
@@ -387,7 +382,7 @@ class APEP(TiedModel):
     energy = staticmethod(tied.apep)
 
 
-@users_code
+@convert_user_code
 def _f_under(
     kernel: Kernel,
     inducing_variable: InducingVariables,

@@ -321,7 +321,7 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
     return tf.nest.pack_sequence_as(structure, whole)
 
 
-def without_record(function: Callable[[], Tensors]) -> Tensors:
+def without_gradient(function: Callable[[], Tensors]) -> Tensors:
     """
     Call a function whose results are constants for differentiation, without any record of how
     they came about: what it computes on the way is freed at once, in eager mode too.

@@ -22,26 +22,26 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _ONE_USE = "CustomGradient-"
 
 
-class PassingGraphs:
+class OneUseGraphs:
     """
     The graphs of some functions, none of which is differentiated from outside of its graph::
 
-        with PassingGraphs() as graphs:
-            compiled = tf.function(graphs.noted(function))
+        with OneUseGraphs() as graphs:
+            compiled = tf.function(graphs.tracked(function))
 
-    They are released in the end, or with what has the functions: :meth:`release_with`.
+    They are released in the end, or with what has the functions: :meth:`release_with_owner`.
     """
 
     def __init__(self) -> None:
         self._graphs: list[tf.Graph] = []
 
-    def __enter__(self) -> "PassingGraphs":
+    def __enter__(self) -> "OneUseGraphs":
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.release()
 
-    def noted(self, function: Function) -> Function:
+    def tracked(self, function: Function) -> Function:
         """
         Wrap what is to be compiled, so that each of its graphs is known.
 
@@ -79,7 +79,7 @@ class PassingGraphs:
                 values.pop(key, None)
         self._graphs.clear()
 
-    def release_with(self, owner: object) -> None:
+    def release_with_owner(self, owner: object) -> None:
         """
         Release them when an object is collected.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..inference.record import SiteUpdateInfo
+from ..sites.record import SiteUpdateInfo
 from ..training import FitRecord, MaximiseRecord
 from .arrays import same_length, vector, vectors
 from .canvas import (

@@ -19,7 +19,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from .. import checks
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
 from ..tilted import check_num_latent, check_support, tilted_derivatives
 from .kernels import CompiledKernel
 from .rows import as_data, distinct_rows
@@ -99,15 +99,15 @@ def _derivatives(likelihood: Likelihood, X: AnyNDArray, Y: AnyNDArray) -> Any:
     """Compile a function of means and variances."""
     inputs, targets, dtype = tf.constant(X), tf.constant(Y), X.dtype
 
-    graphs = PassingGraphs()
+    graphs = OneUseGraphs()
 
     @tf.function(autograph=False)
-    @graphs.noted
+    @graphs.tracked
     def compiled(mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
         m = tf.cast(mean, dtype)[:, None]
         v = tf.maximum(tf.cast(variance, dtype), np.finfo(dtype).tiny)[:, None]
         result = tilted_derivatives(likelihood, inputs, m, v, targets, 1.0)
         return [tf.cast(part[:, 0], tf.float64) for part in (result.delta1, result.delta2)]
 
-    graphs.release_with(compiled)
+    graphs.release_with_owner(compiled)
     return lambda *moments: [part.numpy() for part in compiled(*map(tf.constant, moments))]

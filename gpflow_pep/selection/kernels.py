@@ -8,7 +8,7 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
 from ..covariances import check_kernel_at_row, evaluate
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
 
 #: Numbers in a matrix that is computed at a time (4 MiB in float64).
 CHUNK_ELEMENTS = 2**19
@@ -27,20 +27,20 @@ class CompiledKernel:
         check_kernel_at_row(kernel, like)
         rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
 
-        graphs = PassingGraphs()
+        graphs = OneUseGraphs()
 
         @tf.function(input_signature=[rows, rows], autograph=False)
-        @graphs.noted
+        @graphs.tracked
         def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
             return tf.cast(evaluate.covariance(kernel, X, X2), tf.float64)
 
         @tf.function(input_signature=[rows], autograph=False)
-        @graphs.noted
+        @graphs.tracked
         def variances(X: tf.Tensor) -> tf.Tensor:
             return tf.cast(evaluate.variance(kernel, X), tf.float64)
 
         self._between, self._variances = between, variances
-        graphs.release_with(self)
+        graphs.release_with_owner(self)
 
     def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
         """[N, N2], the covariances of two sets of rows."""

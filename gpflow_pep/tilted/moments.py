@@ -7,7 +7,7 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood
 
-from ..covariances.evaluate import users_code
+from ..covariances.evaluate import convert_user_code
 from .scalar import implementation_for
 
 
@@ -70,7 +70,7 @@ def log_power_expectation(
     return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha)
 
 
-@users_code
+@convert_user_code
 def _dispatch(likelihood: Likelihood, *arguments: tf.Tensor) -> tf.Tensor:
     return implementation_for(likelihood)(likelihood, *arguments)
 

@@ -24,7 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..models.base import InternalDataModel
-from ..ops.chunks import LOCAL, Reduction, Tensors, without_record
+from ..ops.chunks import LOCAL, Reduction, Tensors, without_gradient
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
@@ -169,7 +169,7 @@ def sharded_training_loss(
     def loss() -> tf.Tensor:
         eager = tf.executing_eagerly()
         function = value_and_gradient if eager else _traced_apart(value_and_gradient)
-        value, *gradient = without_record(function)
+        value, *gradient = without_gradient(function)
 
         @tf.custom_gradient
         def with_gradient(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """
     Let an interrupt wait until the block is left; a second one does not wait.
 

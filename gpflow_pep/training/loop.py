@@ -29,10 +29,10 @@ from ..checks import (
 from ..covariances.evaluate import is_plain
 from ..models.minibatch import MinibatchLoss
 from ..ops.batches import Epochs, shuffled_rows
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
-from .interrupts import held_back
+from .interrupts import delay_interrupts
 from .model_state import assign, state_of
 from .natural import Length, Natural
 from .outputs import bar, resumed, saved_if_interrupted, scalars
@@ -176,9 +176,9 @@ def fit(
     if checkpoint_dir is not None:
         replicas.copy_chief([*model.variables, *optimizer.variables, *best], history)
     spec = epochs(history.epoch).element_spec
-    graphs = PassingGraphs()
+    graphs = OneUseGraphs()
     take_step = tf.function(
-        graphs.noted(
+        graphs.tracked(
             lambda batch: replicas.run(
                 lambda: _step(loss, batch, optimizer, variables, natural, replicas)
             )
@@ -197,7 +197,7 @@ def fit(
         started = time.perf_counter()
         batch, *place = next(stream)
         step = history.num_steps + 1
-        with held_back():  # the variables and the history belong together
+        with delay_interrupts():  # the variables and the history belong together
             loss_value = _value(take_step, batch, step)
             history.losses.append(loss_value)
             history.epoch, history.batches = place
@@ -212,7 +212,7 @@ def fit(
         started, step = time.perf_counter(), history.num_steps
         metrics = _evaluated(evaluate, model, state, step, early_stopping)
         metrics = dict(zip(metrics, replicas.from_chief([*metrics.values()])))
-        with held_back():
+        with delay_interrupts():
             history.evaluations.append(Evaluation(step, metrics))
             if early_stopping and history.best_step(early_stopping) == step:
                 assign(best, state)
@@ -327,7 +327,7 @@ def _evaluated(
     try:
         found = evaluate(model)
     finally:
-        with held_back():
+        with delay_interrupts():
             assign(state, before)
     metrics = checks.as_metrics(found)
     for name, value in metrics.items():

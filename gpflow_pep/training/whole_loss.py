@@ -8,7 +8,7 @@ from gpflow.models import GPModel
 
 from ..covariances.evaluate import is_plain
 from ..models import PEP
-from ..ops.graphs import PassingGraphs
+from ..ops.graphs import OneUseGraphs
 from . import checks
 from .model_state import state_of
 
@@ -28,12 +28,12 @@ class WholeLoss:
         self.model = model
         self.variables = checks.check_holds_data(model)
         self.state = state_of(model)
-        graphs = PassingGraphs()
-        closure = model.training_loss if optimizer else graphs.noted(model.training_loss)
+        graphs = OneUseGraphs()
+        closure = model.training_loss if optimizer else graphs.tracked(model.training_loss)
         optimizer = optimizer or gpflow.optimizers.Scipy()
         options = {"autograph": not is_plain(model)}
         self._evaluate = optimizer.eval_func(closure, self.variables, options)
-        graphs.release_with(self._evaluate)
+        graphs.release_with_owner(self._evaluate)
 
     def num_rows(self) -> int:
         """Count the rows that the model has now."""

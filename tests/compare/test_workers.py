@@ -51,11 +51,11 @@ def test_a_worker_makes_fits_and_nothing_else_changes(worker: Worker) -> None:
     by_worker = []
     run_there = worker.run
 
-    def noted(trial: Any, seconds: float) -> Any:
+    def tracked(trial: Any, seconds: float) -> Any:
         by_worker.append(trial)
         return run_there(trial, seconds)
 
-    worker.run = noted  # type: ignore[method-assign]
+    worker.run = tracked  # type: ignore[method-assign]
     found = compare_by(worker, told.append)
     assert_same(found, small_comparison())
     assert by_worker[0].model == "alpha 0" and by_worker[0].part == 2  # the last of the powers

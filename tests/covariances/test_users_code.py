@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import assert_close
 
 import gpflow_pep as pep
-from gpflow_pep.covariances.evaluate import is_plain, users_code
+from gpflow_pep.covariances.evaluate import convert_user_code, is_plain
 
 
 class Branching(gpflow.kernels.SquaredExponential):
@@ -30,7 +30,7 @@ class BranchingMean(gpflow.functions.MeanFunction):
         return 0.3 * X[:, :1]
 
 
-@users_code
+@convert_user_code
 def _branch(part: Any, x: tf.Tensor) -> tf.Tensor:
     if x > 0.0:
         return x

@@ -30,11 +30,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     made: list[Any] = []
     make = whole_loss.WholeLoss.__init__
 
-    def noted(loss: Any, model: Any, *arguments: Any) -> None:
+    def tracked(loss: Any, model: Any, *arguments: Any) -> None:
         made.append(model)
         make(loss, model, *arguments)
 
-    monkeypatch.setattr(whole_loss.WholeLoss, "__init__", noted)
+    monkeypatch.setattr(whole_loss.WholeLoss, "__init__", tracked)
     yield made
 
 

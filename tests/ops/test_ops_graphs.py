@@ -16,7 +16,7 @@ import tf_keras
 from sklearn.exceptions import ConvergenceWarning
 
 import gpflow_pep as pep
-from gpflow_pep.ops.graphs import PassingGraphs
+from gpflow_pep.ops.graphs import OneUseGraphs
 
 X = np.linspace(-1.0, 1.0, 12)[:, None]
 Y = np.sin(3.0 * X)
@@ -47,7 +47,7 @@ def looped(x: tf.Tensor) -> tf.Tensor:
     return tf.cond(x > 0.0, lambda: doubled(positive(doubled(x))), lambda: x)
 
 
-def graph_of(function: Callable[[tf.Tensor], tf.Tensor], graphs: PassingGraphs) -> Any:
+def graph_of(function: Callable[[tf.Tensor], tf.Tensor], graphs: OneUseGraphs) -> Any:
     """Compile and differentiate it inside, and refer to the graph without keeping it."""
 
     def gradient(x: tf.Tensor) -> tf.Tensor:
@@ -56,14 +56,14 @@ def graph_of(function: Callable[[tf.Tensor], tf.Tensor], graphs: PassingGraphs) 
             value = function(x)
         return tape.gradient(value, x)
 
-    compiled = tf.function(graphs.noted(gradient), autograph=False)
+    compiled = tf.function(graphs.tracked(gradient), autograph=False)
     x = tf.constant(0.3, tf.float64)
     assert compiled(x) > 0.0
     return weakref.ref(compiled.get_concrete_function(x).graph)
 
 
 def test_a_graph_is_released() -> None:
-    with PassingGraphs() as graphs:
+    with OneUseGraphs() as graphs:
         graph = graph_of(looped, graphs)
     gc.collect()
     assert graph() is None
@@ -73,9 +73,9 @@ def test_a_graph_is_released_with_its_owner() -> None:
     class Owner:
         pass
 
-    owner, graphs = Owner(), PassingGraphs()
+    owner, graphs = Owner(), OneUseGraphs()
     graph = graph_of(looped, graphs)
-    graphs.release_with(owner)
+    graphs.release_with_owner(owner)
     gc.collect()
     assert graph() is not None
     del owner
@@ -88,7 +88,7 @@ def test_functions_of_others_keep_their_gradients() -> None:
     x = tf.constant(0.3, tf.float64)
     before, within = tf.function(looped), tf.function(looped)
     before(x)
-    with PassingGraphs() as graphs:
+    with OneUseGraphs() as graphs:
         graph_of(lambda x: within(x) + doubled(x), graphs)
     expected = None
     for function in (looped, before, within):

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import gpflow_pep as pep
 from gpflow_pep import metrics, plotting
-from gpflow_pep.inference.record import SiteUpdateInfo
+from gpflow_pep.sites.record import SiteUpdateInfo
 from gpflow_pep.training import Ascent, FitRecord, MaximiseRecord
 
 

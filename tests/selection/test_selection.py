@@ -264,8 +264,8 @@ def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
     Kzz = kernel(Z).numpy() + gpflow.config.default_jitter() * np.eye(len(Z))
     Q = Kxz @ np.linalg.solve(Kzz, Kxz.T)
     S = Q + NOISE * np.eye(N)
-    of_one_output = np.linalg.slogdet(2.0 * np.pi * S)[1] + np.trace(kernel(X).numpy() - Q) / NOISE
-    return -0.5 * float(Y.shape[1] * of_one_output + np.sum(Y * np.linalg.solve(S, Y)))
+    split_outputs = np.linalg.slogdet(2.0 * np.pi * S)[1] + np.trace(kernel(X).numpy() - Q) / NOISE
+    return -0.5 * float(Y.shape[1] * split_outputs + np.sum(Y * np.linalg.solve(S, Y)))
 
 
 @pytest.mark.parametrize(

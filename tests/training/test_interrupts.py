@@ -13,7 +13,7 @@ from test_training import arpep, assert_same, point_pep, run
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpflow_pep.training.history import History
-from gpflow_pep.training.interrupts import held_back
+from gpflow_pep.training.interrupts import delay_interrupts
 from gpflow_pep.training.outputs import resumed
 from gpflow_pep.training.threads import one_blas_thread
 
@@ -32,7 +32,7 @@ def interrupt() -> None:
 
 def test_interrupt_waits_for_the_end() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), held_back():
+    with pytest.raises(KeyboardInterrupt), delay_interrupts():
         interrupt()
         done.append("all of it")
     assert done
@@ -41,7 +41,7 @@ def test_interrupt_waits_for_the_end() -> None:
 
 def test_second_interrupt_does_not_wait() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), held_back():
+    with pytest.raises(KeyboardInterrupt), delay_interrupts():
         interrupt()
         interrupt()
         done.append("the rest")

@@ -29,7 +29,7 @@ class Phase(NamedTuple):
     """A part of a run: numbers, or tensors [] of the one that a run is in."""
 
     ease: Any
-    """Of the problem, see :func:`~gpflow_pep.inference.fixed_point.run_to_fixed_point`."""
+    """Of the problem, see :func:`~gpflow_pep.sites.fixed_point.run_to_fixed_point`."""
 
     fallback: Any
     """Place in :data:`FALLBACKS`."""

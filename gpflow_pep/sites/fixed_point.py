@@ -11,7 +11,7 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
   or smaller steps, and at last precisions that are not negative.
 
 Where that has not converged, fallbacks follow by themselves, and where several fixed points may be,
-easier problems come first: :mod:`gpflow_pep.inference.phases`.
+easier problems come first: :mod:`gpflow_pep.sites.phases`.
 
 The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
 may be held in other numbers than their natural parameters, see :class:`Evaluation`. Where each
@@ -304,7 +304,7 @@ def run_to_fixed_point(
     :param fall_back: Whether to try the fallbacks.
     :param coupled: What the numbers of a site are, see :class:`Evaluation`.
     :param climb: Whether to begin with the easier problems of
-        :data:`~gpflow_pep.inference.phases.RUNGS`; None: never.
+        :data:`~gpflow_pep.sites.phases.RUNGS`; None: never.
     :param below: Whether there are smaller powers to try; None: there are.
     :param reduction: Over processes that hold a shard of the sites each.
     :param extra: What an evaluation has of that name, before the first.

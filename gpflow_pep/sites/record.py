@@ -26,7 +26,7 @@ class Evaluation(NamedTuple):
     """The same with precisions that are not negative."""
 
     error: tf.Tensor
-    """[2, N, L], see :func:`~gpflow_pep.inference.posterior.scaled_error`."""
+    """[2, N, L], see :func:`~gpflow_pep.sites.posterior.scaled_error`."""
 
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite."""

@@ -14,11 +14,11 @@ from gpflow.kernels import SeparateIndependent, SquaredExponential
 from helpers import assert_close
 
 import gpflow_pep as pep
-from gpflow_pep.inference import coupling
-from gpflow_pep.inference.coupling import Curvature, Factor, mean_step
-from gpflow_pep.inference.posterior import Natural, Sites, posterior_factor
-from gpflow_pep.inference.problem import natural_sums
 from gpflow_pep.models.parameters import ConvergenceWarning
+from gpflow_pep.sites import coupling
+from gpflow_pep.sites.coupling import Curvature, Factor, mean_step
+from gpflow_pep.sites.posterior import Natural, Sites, posterior_factor
+from gpflow_pep.sites.problem import natural_sums
 
 N, M, C = 60, 8, 3
 LIKELIHOODS = {

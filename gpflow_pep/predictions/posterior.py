@@ -1,10 +1,9 @@
-"""Predictions: q(v) as GPflow holds it, and GPflow posteriors made from it."""
+"""Moments of f under q(v), and the GPflow posteriors made from it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
@@ -19,78 +18,7 @@ from gpflow.posteriors import (
 
 from .. import checks
 from ..covariances import well_conditioned
-from ..ops.linalg import on_columns
-from .posterior import Marginals, Natural, posterior_factor
-
-
-class WhitenedGaussian(NamedTuple):
-    """q(v) of the whitened inducing variables, as GPflow's SVGP holds it."""
-
-    q_mu: tf.Tensor
-    """[M, L], means."""
-
-    q_sqrt: tf.Tensor
-    """[L, M, M], lower triangular square roots of the covariances."""
-
-
-@check_shapes(
-    "natural.G: [broadcast L, M, M]",
-    "natural.b: [L, M, 1]",
-    "return.q_mu: [M, L]",
-    "return.q_sqrt: [L, M, M]",
-)
-def whitened_posterior(natural: Natural) -> WhitenedGaussian:
-    """
-    Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`.
-
-    :param natural: What all rows add to the prior.
-    """
-    # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is an upper
-    # one; that of B with rows and columns in reverse order, put in reverse order again, is a lower
-    # one.
-    reverse = Natural(tf.reverse(natural.G, [-2, -1]), tf.reverse(natural.b, [-2]))
-    q = posterior_factor(reverse)
-    q_sqrt = tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])
-    q_mu = tf.transpose(tf.reverse(q.w, [-2])[..., 0])
-    return WhitenedGaussian(q_mu, q_sqrt + tf.zeros_like(natural.b))
-
-
-@check_shapes(
-    "L: [broadcast L, M, M]",
-    "q.q_mu: [M, L]",
-    "q.q_sqrt: [L, M, M]",
-    "return[0]: [M, L]",
-    "return[1]: [L, M, M]",
-)
-def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute mean and covariance of q(u), u = L v.
-
-    :param L: Cholesky factors of the prior covariances.
-    :param q: q(v).
-    """
-    root = tf.matmul(L, q.q_sqrt)
-    mean = tf.matmul(L, tf.transpose(q.q_mu)[..., None])
-    return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
-
-
-@check_shapes(
-    "q.q_mu: [M, L]",
-    "q.q_sqrt: [L, M, M]",
-    "A: [broadcast L, M, N]",
-    "return.m: [N, L]",
-    "return.s: [N, L]",
-)
-def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
-    """
-    Compute the moments under q of :math:`h_n = A_nᵀ v`, what rows see of v.
-
-    :param q: q(v).
-    :param A: The rows, projected on the whitened inducing variables.
-    """
-    m = on_columns(A, tf.transpose(q.q_mu)[:, :, None])
-    s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
-    return Marginals(tf.transpose(m), tf.transpose(s))
+from ..sites.whitened import WhitenedGaussian
 
 
 def f_under(
@@ -163,7 +91,7 @@ def gpflow_posterior(
     plain = get_posterior_class(kernel, variables)
     unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
 
-    class FreshPosterior(plain):  # type: ignore[misc,valid-type]
+    class UpdatingPosterior(plain):  # type: ignore[misc,valid-type]
         """A posterior that asks for q whenever it is about to use it."""
 
         _q_dist: Any
@@ -204,8 +132,8 @@ def gpflow_posterior(
                 if not tf.executing_eagerly():  # a symbolic tensor must not outlive its graph
                     self._q_dist = held
 
-    FreshPosterior.__name__ = FreshPosterior.__qualname__ = plain.__name__
-    posterior = FreshPosterior(
+    UpdatingPosterior.__name__ = UpdatingPosterior.__qualname__ = plain.__name__
+    posterior = UpdatingPosterior(
         kernel,
         variables,
         *unused[0],

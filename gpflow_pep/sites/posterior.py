@@ -194,7 +194,7 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
     Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
 
     :param F: The changes of the two numbers of each, see
-        :class:`~gpflow_pep.inference.record.Evaluation`.
+        :class:`~gpflow_pep.sites.record.Evaluation`.
     :param marginals: [2, N, L], m and s.
     :param coupled: Which numbers they are.
     """

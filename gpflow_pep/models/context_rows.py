@@ -9,15 +9,15 @@ from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
 
 from .. import checks
 from ..covariances import whiten
-from ..covariances.evaluate import lean
+from ..covariances.evaluate import skip_autograph
 from ..energies.collapsed import RegressionPrior
-from ..inference.held_posterior import HeldRowsPosterior, check_neighbours
-from ..inference.held_rows import HeldRows, SharedPosterior, rows_of_blocks
 from ..ops.blocks import BlockPlan
+from ..predictions.context_posterior import ContextRowsPosterior, check_neighbours
+from ..predictions.context_rows import ContextRows, SharedPosterior, rows_of_blocks
 from .base import InternalDataModel
 
 
-class HeldRowsModel(InternalDataModel):
+class ContextRowsModel(InternalDataModel):
     """
     A regression model whose predictions may know training rows.
 
@@ -35,7 +35,7 @@ class HeldRowsModel(InternalDataModel):
     def _prior(self) -> RegressionPrior:
         """Hand out what the rows have in common."""
 
-    @lean
+    @skip_autograph
     def predict_f(
         self,
         Xnew: InputData,
@@ -49,8 +49,9 @@ class HeldRowsModel(InternalDataModel):
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
         By default new rows are predicted from u, or, by a model that was trained with neighbours,
-        from u and as many training rows. See :doc:`/held_rows` for what they can know besides, and
-        :mod:`gpflow_pep.inference.held_rows` for what is then computed, covariances included.
+        from u and as many training rows. See :doc:`/context_rows` for what they can know besides,
+        and :mod:`gpflow_pep.predictions.context_rows` for what is then computed, covariances
+        included.
 
         :param Xnew: The new rows, [N, D].
         :param full_cov: Whether to compute the covariances of rows.
@@ -98,7 +99,7 @@ class HeldRowsModel(InternalDataModel):
 
     def _holding(
         self, precompute_cache: PrecomputeCacheType | str | None, neighbours: int | None
-    ) -> HeldRowsPosterior:
+    ) -> ContextRowsPosterior:
         checks.check_not_sharded(
             self.reduction.count,
             "blocks or neighbours",
@@ -106,7 +107,7 @@ class HeldRowsModel(InternalDataModel):
         )
         prior = self._prior()
         blocks = None if self._blocks is None else rows_of_blocks(self._blocks)
-        return HeldRowsPosterior(
+        return ContextRowsPosterior(
             self._rows_and_posterior,
             prior.kernel,
             prior.inducing_variable,
@@ -118,9 +119,9 @@ class HeldRowsModel(InternalDataModel):
         )
 
     @tf.autograph.experimental.do_not_convert
-    def _rows_and_posterior(self) -> tuple[tf.Tensor, SharedPosterior, HeldRows]:
+    def _rows_and_posterior(self) -> tuple[tf.Tensor, SharedPosterior, ContextRows]:
         X, Y = self._rows()
         prior, q = self._prior(), self._posterior_of_v()
         W = whiten(self.inducing_variable, self.kernel).W
-        rows = HeldRows(X, prior.residual(X, Y), prior.noise(X))
+        rows = ContextRows(X, prior.residual(X, Y), prior.noise(X))
         return W, SharedPosterior(q.q_mu, q.q_sqrt[0]), rows

@@ -16,16 +16,16 @@ from sklearn.neighbors import NearestNeighbors
 
 from .. import checks
 from ..covariances import input_scales, nearest_by_products, nearest_by_tree, search_tree
-from ..covariances.evaluate import lean
-from .held_rows import (
-    Basis,
+from ..covariances.evaluate import skip_autograph
+from .context_rows import (
     BlockRows,
-    HeldRows,
-    Known,
+    Context,
+    ContextRows,
+    InducingBasis,
     Prediction,
     SharedPosterior,
-    given_blocks,
-    given_neighbours,
+    predict_from_blocks,
+    predict_from_neighbours,
 )
 
 #: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
@@ -63,7 +63,7 @@ _DYNAMIC = Cached(
 )
 
 
-class Choice(NamedTuple):
+class RowsToUse(NamedTuple):
     """Which training rows a prediction is to know."""
 
     blocks: Any = None
@@ -73,12 +73,12 @@ class Choice(NamedTuple):
     """How many near rows each new row is given; 0: none; None: the posterior's own number."""
 
 
-_DEFAULT = Choice()
+_DEFAULT = RowsToUse()
 
 
-class HeldRowsPosterior(AbstractPosterior):
+class ContextRowsPosterior(AbstractPosterior):
     """
-    A GPflow posterior that holds the training rows, see :mod:`gpflow_pep.inference.held_rows`.
+    A GPflow posterior that holds the training rows, see :mod:`gpflow_pep.predictions.context_rows`.
 
     Its predictions take what :meth:`gpflow_pep.models.regression.PEPRegression.predict_f` does. Its
     cache is q(v) and the rows, N (D + P + 1) numbers; rows are projected on the inducing variables
@@ -100,7 +100,7 @@ class HeldRowsPosterior(AbstractPosterior):
 
     def __init__(
         self,
-        compute: Callable[[], tuple[tf.Tensor, SharedPosterior, HeldRows]],
+        compute: Callable[[], tuple[tf.Tensor, SharedPosterior, ContextRows]],
         kernel: Kernel,
         inducing_variable: InducingVariables,
         mean_function: MeanFunction,
@@ -121,7 +121,7 @@ class HeldRowsPosterior(AbstractPosterior):
         super().update_cache(precompute_cache)
         self._tree = None
 
-    @lean
+    @skip_autograph
     def predict_f(
         self,
         Xnew: InputData,
@@ -137,10 +137,10 @@ class HeldRowsPosterior(AbstractPosterior):
                 "cache: got none, expected one that was computed. Call update_cache to set it, or"
                 " use fused_predict_f."
             )
-        choice = Choice(blocks, neighbours)
+        choice = RowsToUse(blocks, neighbours)
         return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, choice)
 
-    @lean
+    @skip_autograph
     def fused_predict_f(
         self,
         Xnew: InputData,
@@ -151,7 +151,7 @@ class HeldRowsPosterior(AbstractPosterior):
         neighbours: int | None = None,
     ) -> MeanAndVariance:
         """See :meth:`predict_f`; without the cache, for the parameters as they are."""
-        choice = Choice(blocks, neighbours)
+        choice = RowsToUse(blocks, neighbours)
         return self._predict_f(self._fresh(), Xnew, full_cov, full_output_cov, choice)
 
     def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
@@ -178,7 +178,7 @@ class HeldRowsPosterior(AbstractPosterior):
         Xnew: TensorType,
         full_cov: bool = False,
         full_output_cov: bool = False,
-        choice: Choice = _DEFAULT,
+        choice: RowsToUse = _DEFAULT,
     ) -> MeanAndVariance:
         cached = Cached(*map(tf.convert_to_tensor, cache))
         if choice.blocks is not None:
@@ -197,13 +197,13 @@ class HeldRowsPosterior(AbstractPosterior):
         covariance = tf.repeat(tf.expand_dims(covariance, axis), mean.shape[1], axis=axis)
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
-    def _known(self, cached: Cached) -> Known:
+    def _known(self, cached: Cached) -> Context:
         W, mean, root, *rows, _ = cached
-        basis = Basis(W, self.X_data, self.kernel)
-        return Known(basis, SharedPosterior(mean, root), HeldRows(*rows))
+        basis = InducingBasis(W, self.X_data, self.kernel)
+        return Context(basis, SharedPosterior(mean, root), ContextRows(*rows))
 
     def _given_blocks(
-        self, cached: Cached, Xnew: tf.Tensor, choice: Choice, full_cov: bool
+        self, cached: Cached, Xnew: tf.Tensor, choice: RowsToUse, full_cov: bool
     ) -> Prediction:
         if self._blocks is None:
             raise ValueError(
@@ -214,7 +214,7 @@ class HeldRowsPosterior(AbstractPosterior):
         X, scales = cached.X, cached.scales
         place = places_of(self._blocks, choice.blocks, X / scales, Xnew / scales)
         known = self._known(cached)
-        return given_blocks(known, self._blocks, Xnew, place, full_cov, self._chunk_size)
+        return predict_from_blocks(known, self._blocks, Xnew, place, full_cov, self._chunk_size)
 
     def _given_neighbours(
         self, cached: Cached, Xnew: tf.Tensor, m: int, tree: Any, full_cov: bool
@@ -223,7 +223,7 @@ class HeldRowsPosterior(AbstractPosterior):
         if m == 0 and full_cov:  # as if all were new rows of one block that has no rows
             none = BlockRows(*(tf.zeros([number], tf.int32) for number in (1, 0, 2)))
             place = tf.zeros_like(Xnew[:, 0], tf.int32)
-            return given_blocks(known, none, Xnew, place, full_cov, size)
+            return predict_from_blocks(known, none, Xnew, place, full_cov, size)
         X, scaled = cached.X / cached.scales, Xnew / cached.scales
         if m == 0:
             index = tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
@@ -231,7 +231,7 @@ class HeldRowsPosterior(AbstractPosterior):
             index = nearest_by_products(X, scaled, m)
         else:
             index = nearest_by_tree(tree, scaled, m)
-        return given_neighbours(known, Xnew, index, full_cov, size)
+        return predict_from_neighbours(known, Xnew, index, full_cov, size)
 
     def _search_tree(self, cached: Cached, is_own: bool) -> NearestNeighbors | None:
         """Index the rows, once for those of a cache of tensors: variables may be assigned."""

@@ -137,7 +137,7 @@ def sweep(
     :param prior: Of the rows.
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
-    :param coupled: See :mod:`gpflow_pep.inference.coupling`.
+    :param coupled: See :mod:`gpflow_pep.sites.coupling`.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
     """
     natural = natural_sums(problem, sites)
@@ -191,7 +191,7 @@ def _coupled_target(
     curvature: Curvature,
     step: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
-    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.inference.coupling`."""
+    r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.sites.coupling`."""
     gap = first - matched.tilted.delta1
     g = -gap - curvature.times(problem.alpha[:, None] * matched.cavity.s * gap)
     change = step(g)
@@ -231,7 +231,7 @@ def infer(
     others: Natural | None = None,
 ) -> FixedPoint:
     """
-    Bring the sites of all rows to their fixed point; see :mod:`gpflow_pep.inference.fixed_point`.
+    Bring the sites of all rows to their fixed point; see :mod:`gpflow_pep.sites.fixed_point`.
 
     :param problem: The rows.
     :param initial: Where to start.

@@ -60,7 +60,7 @@ def accelerated_step(
     :param differences: What is remembered.
     :param F: [2, N, L], where the sites want to be less where they are.
     :param marginals: [2, N, L], m and s.
-    :param coupled: See :func:`~gpflow_pep.inference.posterior.in_deviations`.
+    :param coupled: See :func:`~gpflow_pep.sites.posterior.in_deviations`.
     :param reduction: Over processes that hold a shard of the sites each.
     """
     scaled = in_deviations(F, marginals, coupled)

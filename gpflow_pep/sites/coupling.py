@@ -25,7 +25,7 @@ the sites want. With :math:`g = \delta_1 - \lambda - W [\alpha s^{-} (\lambda - 
     \Big(I + \sum_n A_n W_n A_nᵀ\Big) \Delta w = A g, \qquad
     \Delta\lambda = g - W Aᵀ \Delta w .
 
-With W diagonal this is the plain one of :mod:`gpflow_pep.inference.sweep`, in these coordinates.
+With W diagonal this is the plain one of :mod:`gpflow_pep.sites.sweep`, in these coordinates.
 The fixed point, the energy and the residual do not know how it was found.
 """
 

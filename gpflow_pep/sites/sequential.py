@@ -11,14 +11,14 @@ Abdel-Gawad & Minka 2010). Each row sees the posterior that the row before left:
     w \leftarrow w + \frac{\delta_\nu - \delta_\tau m}{1 + \delta_\tau s} V a.
 
 It takes a step of the graph for each row, and is here as a reference and for rows that come one
-after another; :mod:`gpflow_pep.inference.fixed_point` is what trains.
+after another; :mod:`gpflow_pep.sites.fixed_point` is what trains.
 """
 
 import numpy as np
 import tensorflow as tf
 
 from ..covariances import Projection
-from .memory import and_memory
+from .memory import add_memory
 from .posterior import Marginals, Natural, Sites, posterior_factor
 from .problem import SiteProblem, row_prior, sites_of_rows
 from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
@@ -43,7 +43,7 @@ def sequential_pass(
     :return: The sites, and how many rows were refused, because their cavity or the posterior would
         have been improper; these keep their sites.
     """
-    natural = and_memory(sites_of_rows(projection.A, sites), problem.memory)
+    natural = add_memory(sites_of_rows(projection.A, sites), problem.memory)
     if others is not None:
         natural = tf.nest.map_structure(tf.add, natural, others)
     q = posterior_factor(natural)

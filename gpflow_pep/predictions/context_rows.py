@@ -16,9 +16,10 @@ and with q(v) of mean m and covariance :math:`B^{-1}`, with :math:`E = A_* - A g
 
     f_* \sim N\big( Eᵀ m + gᵀ r,\; D_{**} - gᵀ D_{h*} + Eᵀ B^{-1} E \big)
 
-Which rows are held is the difference between the two functions here. With :func:`given_blocks` they
-are those of the new row's block: the partially independent conditional (PIC) of Snelson &
-Ghahramani (2007). With :func:`given_neighbours` they are a few near ones, others for each new row.
+Which rows are held is the difference between the two functions here. In
+:func:`predict_from_blocks` they are those of the new row's block: the partially independent
+conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_neighbours` they are a few
+near ones, others for each new row.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
 _MANY_PIECES = 50
 
 
-class HeldRows(NamedTuple):
+class ContextRows(NamedTuple):
     """What predictions know of training rows."""
 
     X: tf.Tensor
@@ -61,7 +62,7 @@ class SharedPosterior(NamedTuple):
     """[M, M], a square root of the covariance: it is the root times its transpose."""
 
 
-class Basis(NamedTuple):
+class InducingBasis(NamedTuple):
     """How rows are seen through the whitened inducing variables."""
 
     W: tf.Tensor
@@ -71,12 +72,12 @@ class Basis(NamedTuple):
     kernel: Kernel
 
 
-class Known(NamedTuple):
+class Context(NamedTuple):
     """All that predictions of new rows start from."""
 
-    basis: Basis
+    basis: InducingBasis
     q: SharedPosterior
-    rows: HeldRows
+    rows: ContextRows
 
 
 class Conditioned(NamedTuple):
@@ -165,14 +166,14 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
     "return.A: [G, K, M]",
     "return.D: [G, K, K]",
 )
-def _project_groups(basis: Basis, X: tf.Tensor) -> Projection:
+def _project_groups(basis: InducingBasis, X: tf.Tensor) -> Projection:
     W, inducing_variable, kernel = basis
     A, D = project_blocks(W, inducing_variable, kernel, X)
     num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
     return Projection(tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1]), D)
 
 
-def _take(known: Known, Xnew: tf.Tensor, index: tf.Tensor) -> Conditioned:
+def _condition_groups(known: Context, Xnew: tf.Tensor, index: tf.Tensor) -> Conditioned:
     """Condition groups of new rows [G, T, D] on the held rows of each [G, S]."""
     X, r, noise = (tf.gather(part, index) for part in known.rows)
     A, D = _project_groups(known.basis, tf.concat([Xnew, X], axis=1))
@@ -193,8 +194,8 @@ def _own_variance(of: Conditioned) -> tf.Tensor:
     "return.covariance: [N_new, N_new] if full_cov",
     "return.covariance: [N_new] if not full_cov",
 )
-def given_neighbours(
-    known: Known,
+def predict_from_neighbours(
+    known: Context,
     Xnew: tf.Tensor,
     index: tf.Tensor,
     full_cov: bool,
@@ -219,7 +220,7 @@ def given_neighbours(
 
     def of_chunk(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
-        of = _take(known, X[:, None], index)
+        of = _condition_groups(known, X[:, None], index)
         mean, root = tf.matmul(of.E, q.mean) + of.mean, tf.matmul(of.E[:, 0], q.root)
         variance = _own_variance(of)[:, 0]
         if full_cov:
@@ -242,8 +243,8 @@ def given_neighbours(
     "return.covariance: [N_new, N_new] if full_cov",
     "return.covariance: [N_new] if not full_cov",
 )
-def given_blocks(
-    known: Known,
+def predict_from_blocks(
+    known: Context,
     blocks: BlockRows,
     Xnew: tf.Tensor,
     block: tf.Tensor,
@@ -275,7 +276,7 @@ def given_blocks(
     def of_piece(k: tf.Tensor) -> tuple[tf.Tensor, ...]:
         b, X = block[start[k]], Xnew[start[k] : stop[k]]
         index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
-        of = _take(known, X[None], index[None])
+        of = _condition_groups(known, X[None], index[None])
         mean, root = (tf.matmul(of.E, q.mean) + of.mean)[0], tf.matmul(of.E[0], q.root)
         if full_cov:
             columns = [start[k], num_new - stop[k]]

@@ -5,13 +5,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import context_reference
 import gpflow
-import held_reference
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
-from internals import Basis, HeldRows, Known, Reduction, SharedPosterior, given_neighbours, whiten
+from internals import (
+    Context,
+    ContextRows,
+    InducingBasis,
+    Reduction,
+    SharedPosterior,
+    predict_from_neighbours,
+    whiten,
+)
 from model_cases import saved_and_loaded
 from regression_cases import ALPHA_PER_BLOCK, SPARSE_LABELS, UNEVEN_BLOCKS, Case, N
 
@@ -45,7 +53,7 @@ def of_cases(cases: dict[str, Case]) -> Any:
 
 
 def _expected(case: Case, held: list[Any], same: Array, Xnew: Array = XNEW) -> tuple[Array, Array]:
-    mean, cov = held_reference.predict(held_reference.dense(case, Xnew), held, same)
+    mean, cov = context_reference.predict(context_reference.dense(case, Xnew), held, same)
     return mean + case.mean_at(Xnew), cov
 
 
@@ -76,8 +84,8 @@ class TestBlocks:
     @pytest.mark.parametrize("num_outputs, noise", [(1, "constant"), (2, "variance")])
     def test_exact_for_the_model_of_pitc(self, num_outputs: int, noise: str) -> None:
         case = Case(alpha=1.0, blocks=UNEVEN_BLOCKS, num_outputs=num_outputs, noise=noise)
-        dense = held_reference.dense(case, XNEW)
-        expected = held_reference.pitc_conditional(dense, UNEVEN_BLOCKS, NEW_BLOCKS)
+        dense = context_reference.dense(case, XNEW)
+        expected = context_reference.pitc_conditional(dense, UNEVEN_BLOCKS, NEW_BLOCKS)
         model = case.model()
         _check(lambda **full: model.predict_f(XNEW, blocks=NEW_BLOCKS, **full), *expected)
 
@@ -106,7 +114,7 @@ class TestBlocks:
             return value, tape.gradient(value, variables)
 
         expected, by_variable = value_and_gradients()
-        monkeypatch.setattr("gpflow_pep.inference.held_rows._MANY_PIECES", 2)
+        monkeypatch.setattr("gpflow_pep.predictions.context_rows._MANY_PIECES", 2)
         value, gradients = value_and_gradients()
         assert_close(value, expected)
         for gradient, wanted in zip(gradients, by_variable, strict=True):
@@ -117,7 +125,7 @@ class TestBlocks:
         problem, names = case.problem, np.unique(SPARSE_LABELS)
         centres = np.stack([problem.X[name == SPARSE_LABELS].mean(axis=0) for name in names])
         scaled = (part / problem.lengthscales for part in (centres, XNEW))
-        labels = names[np.concatenate(held_reference.nearest(*scaled, 1))]
+        labels = names[np.concatenate(context_reference.nearest(*scaled, 1))]
         assert len(set(labels)) > 2
         model = case.model()
         for actual, expected in zip(
@@ -128,7 +136,7 @@ class TestBlocks:
     def test_without_blocks_it_is_what_it_was(self) -> None:
         case = BLOCK_CASES["everything"]
         model = case.model()
-        dense = held_reference.dense(case, XNEW)
+        dense = context_reference.dense(case, XNEW)
         expected = dense.C[N:] @ dense.qu_mean + case.mean_at(XNEW)
         for mean, _ in (model.predict_f(XNEW), model.posterior().predict_f(XNEW)):
             assert_close(mean, expected)
@@ -168,7 +176,7 @@ class TestNeighbours:
     )
     def test_equation(self, case: Case, m: int) -> None:
         scaled = (part / case.problem.lengthscales for part in (case.problem.X, XNEW))
-        held = held_reference.nearest(*scaled, m)
+        held = context_reference.nearest(*scaled, m)
         expected = _expected(case, held, np.eye(len(XNEW)))
         model = case.model()
         _check(lambda **full: model.predict_f(XNEW, neighbours=m, **full), *expected)
@@ -176,17 +184,17 @@ class TestNeighbours:
     def test_exact_where_all_are_known(self) -> None:
         """Each training row given all before it, each new one given all: the exact process."""
         case = Case(alpha=1.0, noise="scale", num_outputs=2)
-        dense, prior = held_reference.dense(case, XNEW), case.problem.prior()
+        dense, prior = context_reference.dense(case, XNEW), case.problem.prior()
         L = np.linalg.cholesky(prior.Kuu)
-        mean, cov = held_reference.vecchia_qu(dense, prior.Kuu)
+        mean, cov = context_reference.vecchia_qu(dense, prior.Kuu)
         root = np.linalg.cholesky(cov)
         model = case.model()
         parts = model.inducing_variable, model.kernel
         q = SharedPosterior(*map(tf.constant, (np.linalg.solve(L, mean), np.linalg.solve(L, root))))
-        rows = HeldRows(*map(tf.constant, (case.problem.X, dense.R, dense.noise)))
+        rows = ContextRows(*map(tf.constant, (case.problem.X, dense.R, dense.noise)))
         index = tf.constant(np.tile(np.arange(N), [len(XNEW), 1]))
-        known = Known(Basis(whiten(*parts).W, *parts), q, rows)
-        actual = given_neighbours(known, tf.constant(XNEW), index, False)
+        known = Context(InducingBasis(whiten(*parts).W, *parts), q, rows)
+        actual = predict_from_neighbours(known, tf.constant(XNEW), index, False)
         K, new = dense.Q + dense.D, slice(N, None)
         gain = np.linalg.solve(K[:N, :N] + np.diag(dense.noise), K[:N, new]).T
         assert_close(actual.mean, gain @ dense.R)

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_close
 
-from gpflow_pep.inference.fixed_point import run_to_fixed_point
-from gpflow_pep.inference.phases import BELOW, FALLBACKS, RUNGS
-from gpflow_pep.inference.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.inference.record import Evaluation, Goal, SiteUpdateInfo
+from gpflow_pep.sites.fixed_point import run_to_fixed_point
+from gpflow_pep.sites.phases import BELOW, FALLBACKS, RUNGS
+from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
+from gpflow_pep.sites.record import Evaluation, Goal, SiteUpdateInfo
 
 N, L = 5, 2
 SHAPE = (N, L)

@@ -11,7 +11,7 @@ prior. As a function of f at the inducing points Z it is, for each latent functi
 with :math:`q(u) = N(\mu, S)`, m the mean function at Z, and c such that the prior's integral of it
 is Z, the evidence. The prior is divided out: c, h, W and m are constants, which mean the same to a
 model with another kernel, mean function or inducing variables. W is also that of
-:mod:`gpflow_pep.inference.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`; with h itself
+:mod:`gpflow_pep.sites.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`; with h itself
 nothing is lost in directions of which little is known. The size is M² however many rows, and
 however many memories before, it stands for.
 """
@@ -61,7 +61,7 @@ class MemoryTerms(NamedTuple):
     """[], to log Z, beside what it adds there by way of the natural parameters."""
 
 
-def and_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
+def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
     """
     Add what a memory says to what rows say.
 

@@ -9,7 +9,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
 from ..covariances import Projection, evaluate, project
-from ..covariances.evaluate import by_latent
+from ..covariances.evaluate import with_latent_axis
 from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
@@ -45,7 +45,7 @@ class SiteProblem(NamedTuple):
     """Over processes that hold a shard of the rows each."""
 
     scaled: bool = False
-    """Whether f given u is scaled, see :mod:`gpflow_pep.inference.conditional`."""
+    """Whether f given u is scaled, see :mod:`gpflow_pep.sites.conditional`."""
 
     kept: Projection | None = None
     """The rows projected, where there is memory for it."""
@@ -124,7 +124,7 @@ def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
     :param sites: Some sites of them.
     """
     zeros = tf.zeros_like(sites.nu)
-    variance = by_latent(evaluate.variance(problem.kernel, problem.X), 2)
+    variance = with_latent_axis(evaluate.variance(problem.kernel, problem.X), 2)
     return RowPrior(
         zeros + evaluate.mean(problem.mean_function, problem.X), zeros + tf.transpose(variance)
     )

@@ -1,0 +1,1 @@
+"""Predictions from q(v), and from training rows that they are given besides."""
