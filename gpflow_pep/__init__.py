@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 #: architecture test, CONTRIBUTING.md and the reference are held to this list.
 ROOMS = {
     "checks": "checks of what users pass: got, expected, what to do",
+    "files": "files and folders that are whole or not there; no TensorFlow",
     "columns": "columns of tables, pandas only: how their cells are read, numbers made of them",
     "ops": "tensors only; `linalg` is the one place that adds jitter, `power` the one place where a"
     " small alpha is special",

@@ -1,11 +1,16 @@
 """The folder that a comparison writes: checked before anything slow, and never anyone else's."""
 
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from ..files import (
+    atomic_write,
+    check_no_foreign,
+    check_writable,
+    unfinished_file,
+    unfinished_folders,
+)
 
 #: Lists the files of a run, so that the next run knows which are its own to remove.
 MANIFEST = "files.txt"
@@ -17,7 +22,7 @@ NAMES = (
     *(f"{name}.png" for name in FIGURES), MANIFEST,
 )  # fmt: skip
 #: What it may write into folders there: save_estimator, and TensorFlow.
-BELOW = (
+NESTED = (
     "model/model.json", "model/arrays.npz", "saved_model/saved_model.pb",
     "saved_model/fingerprint.pb", "saved_model/variables/variables.index",
     "saved_model/variables/variables.data-00000-of-00001",
@@ -32,23 +37,15 @@ def check_folder(out: Path) -> None:
     :raises ValueError: If it cannot be made or written, or has files that a run would replace and
         that none has written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"cannot write the folder {out} ({error}): choose another --out."
-        ) from error
-    earlier = _earlier(out)
-    for path in _present(out):
-        name = path.relative_to(out).as_posix()
-        if name not in earlier and name != MANIFEST:
-            raise ValueError(
-                f"{out} has {name}, which no earlier run has written (these are in {MANIFEST}),"
-                " expected a folder in which nothing of others would be replaced. Choose another"
-                " --out, or move the file away."
-            )
+    check_writable(out, "choose another --out.")
+    check_no_foreign(
+        out,
+        (path.relative_to(out).as_posix() for path in _replaceable(out)),
+        {*_earlier(out), MANIFEST},
+        f"files that an earlier run has written (these are in {MANIFEST}), or none that a run would"
+        " replace",
+        "Choose another --out, or move the file away.",
+    )
 
 
 def begin_folder(out: Path) -> None:
@@ -61,13 +58,13 @@ def begin_folder(out: Path) -> None:
     """
     for name in NAMES:
         path = out / name
-        found = [_unfinished(path), *(out.glob(f".{name}-*") if name in FOLDERS else [])]
-        for one in found if name == MANIFEST else [path, *found]:
-            if one.is_dir():
-                shutil.rmtree(one)
+        unfinished = unfinished_folders(path) if name in FOLDERS else [unfinished_file(path)]
+        for old in unfinished if name == MANIFEST else [path, *unfinished]:
+            if old.is_dir():
+                shutil.rmtree(old)
             else:
-                one.unlink(missing_ok=True)
-    _write_list(out, (*NAMES, *BELOW))
+                old.unlink(missing_ok=True)
+    _write_list(out, (*NAMES, *NESTED))
 
 
 def list_files(out: Path, written: Iterable[Path]) -> None:
@@ -81,25 +78,8 @@ def list_files(out: Path, written: Iterable[Path]) -> None:
     _write_list(out, sorted({file.relative_to(out).as_posix() for file in files}))
 
 
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """
-    Give the name of a new file to write, which takes the place of another once all is written.
-
-    So the file is whole whenever the process ends.
-
-    :param path: The file, which need not exist.
-    """
-    yield _unfinished(path)
-    os.replace(_unfinished(path), path)
-
-
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f".{path.name}")
-
-
 def _write_list(out: Path, names: Iterable[str]) -> None:
-    with whole(out / MANIFEST) as new:
+    with atomic_write(out / MANIFEST) as new:
         new.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
 
 
@@ -108,7 +88,7 @@ def _earlier(out: Path) -> set[str]:
     return set(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else set()
 
 
-def _present(out: Path) -> Iterator[Path]:
+def _replaceable(out: Path) -> Iterator[Path]:
     """Find the files that a run would replace."""
     for name in NAMES:
         if (out / name).exists():

@@ -8,8 +8,9 @@ import pandas as pd
 
 from .. import plotting
 from ..estimators import export_saved_model, save_estimator
+from ..files import atomic_write
 from .figures import figures as figures_of
-from .folder import MANIFEST, list_files, whole
+from .folder import MANIFEST, list_files
 from .page import page
 from .run import Comparison
 from .summary import summarise
@@ -26,7 +27,7 @@ def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:
     """
     path = directory / "folds.csv"
     rows = [{**fit._asdict(), **fit.scores} for fit in fits]
-    with whole(path) as new:
+    with atomic_write(path) as new:
         pd.DataFrame(rows).drop(columns="scores").to_csv(new, index=False)
     return path
 
@@ -59,19 +60,19 @@ def write_report(
     """
     directory.mkdir(parents=True, exist_ok=True)
     written = [write_scores(directory, comparison.fits), directory / "metrics.csv"]
-    with whole(written[-1]) as new:
+    with atomic_write(written[-1]) as new:
         summarise(comparison).to_csv(new)
     drawn: dict[str, bytes] = {}
     if comparison.best is not None:
         held_out = comparison.held_out[comparison.best]
         written.append(directory / "predictions.csv")
-        with whole(written[-1]) as new:
+        with atomic_write(written[-1]) as new:
             held_out.to_csv(new, index_label="row")
         if figures if figures is not None else plotting.available():
             drawn = _draw(comparison)
             for name, content in drawn.items():
                 written.append(directory / f"{name}.png")
-                with whole(written[-1]) as new:
+                with atomic_write(written[-1]) as new:
                     new.write_bytes(content)
     if comparison.model is not None:
         written.append(directory / "model")
@@ -81,7 +82,7 @@ def write_report(
             export_saved_model(written[-1], comparison.model)
     text = page(comparison, drawn, command=command, folder=directory)
     written.insert(0, directory / "report.html")
-    with whole(written[0]) as new:
+    with atomic_write(written[0]) as new:
         new.write_text(text, encoding="utf-8")
     list_files(directory, written)
     return [*written, directory / MANIFEST]

@@ -9,13 +9,13 @@ from gpflow.base import TensorType
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ..files import atomic_folder
 from ..ops.graphs import OneUseGraphs
 from ..tilted import class_probabilities
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .files import check_replaceable
 from .regressor import PEPRegressor
-from .replacing import replacing
 
 #: What TensorFlow writes into the folder of a SavedModel.
 WRITTEN = ("saved_model.pb", "variables", "assets", "fingerprint.pb")
@@ -90,7 +90,7 @@ def _save(
         return
     path = Path(folder).resolve()
     check_replaceable(path, WRITTEN)
-    with replacing(path) as new:
+    with atomic_folder(path) as new:
         tf.saved_model.save(module, str(new), signatures=predict_y)
 
 

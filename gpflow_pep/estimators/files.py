@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from .replacing import replacing
+from ..files import atomic_folder, check_no_foreign
 
 FORMAT = 4
 DESCRIPTION, ARRAYS = "model.json", "arrays.npz"
@@ -28,12 +28,13 @@ def check_replaceable(
     :raises OSError: If it is no folder.
     """
     folder = Path(folder)
-    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    for foreign in sorted(found - set(names)):
-        raise ValueError(
-            f"{folder} has {foreign}, expected {' and '.join(names[:2])} of an earlier call or"
-            " nothing, because the folder is replaced: choose another, or remove what is there."
-        )
+    check_no_foreign(
+        folder,
+        [path.name for path in folder.iterdir()] if folder.exists() else [],
+        names,
+        f"{' and '.join(names[:2])} of an earlier call or nothing, because the folder is replaced",
+        "Choose another folder, or remove what is there.",
+    )
 
 
 def write_files(
@@ -53,7 +54,7 @@ def write_files(
     """
     folder = Path(folder).resolve()
     check_replaceable(folder)
-    with replacing(folder) as new:
+    with atomic_folder(folder) as new:
         new.mkdir()
         np.savez(new / ARRAYS, **arrays)
         description = {

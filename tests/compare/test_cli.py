@@ -30,7 +30,7 @@ import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
-from gpflow_pep.compare.folder import BELOW, NAMES
+from gpflow_pep.compare.folder import NAMES, NESTED
 from gpflow_pep.compare.loading import LOG_LEVEL, loading_tensorflow
 from gpflow_pep.compare.trials import num_classes_of
 from gpflow_pep.estimators import load_estimator
@@ -72,7 +72,7 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
     assert_allclose(folds.loc["alpha 0.5", "nlpd"], -predictions["log_density"].mean())
 
     files = (out / "files.txt").read_text().splitlines()
-    assert {*files} <= {*NAMES, *BELOW}  # else a run that is killed would not know its own
+    assert {*files} <= {*NAMES, *NESTED}  # else a run that is killed would not know its own
     assert {name.split("/")[0] for name in files} == {
         "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
         "predictions.png", "relevance.png", "training.png", "model", "saved_model",

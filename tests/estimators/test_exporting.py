@@ -65,7 +65,7 @@ def test_replaces_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.Monk
     assert (folder / "saved_model.pb").read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [folder]
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"has notes.txt, expected saved_model.pb .* choose"):
+    with pytest.raises(ValueError, match=r"got notes.txt in it, expected saved_model.pb .* Choose"):
         export_saved_model(folder, model)
 
 

@@ -19,12 +19,12 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import gpflow_pep as pep
+from gpflow_pep import files
 from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
     load_estimator,
-    replacing,
     save_estimator,
 )
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
@@ -239,7 +239,7 @@ def test_a_save_that_fails_leaves_what_was_there(
 
     monkeypatch.setattr(place, step, fail)
     if step == "rename":  # as where two names cannot be exchanged
-        monkeypatch.setattr(replacing, "_exchanged", lambda *paths: False)
+        monkeypatch.setattr(files, "_exchange", lambda *paths: False)
     with pytest.raises(OSError, match="no space left"):
         save_estimator(folder, estimator)
     monkeypatch.undo()
@@ -270,7 +270,7 @@ def test_a_saved_folder_is_as_open_as_any(tmp_path: Path, saved: Path) -> None:
 
 def test_files_of_others_are_not_replaced(tmp_path: Path, saved: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"has notes.txt, expected model.json .* choose another"):
+    with pytest.raises(ValueError, match=r"got notes.txt in it, expected model.json .* Choose"):
         save_estimator(tmp_path, load_estimator(saved))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

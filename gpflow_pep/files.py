@@ -1,0 +1,106 @@
+"""Files and folders that are whole or not there, and folders that hold files of others."""
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: Of Linux: the folder that relative paths begin at, and the flag that exchanges two paths.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """
+    Give the name of a new file to write, which replaces ``path`` when the block has ended.
+
+    Whenever the process ends, ``path`` is the old file or the new one, and whole. A block that
+    raises leaves the old file; a process that is killed leaves the new one as well, under the name
+    that :func:`unfinished_file` gives.
+
+    :param path: The file, which need not exist.
+    """
+    new = unfinished_file(path)
+    try:
+        yield new
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """
+    Give the name of a new folder to write, which replaces ``folder`` when the block has ended.
+
+    A process that is killed leaves the old folder or the new one, where the file system of Linux
+    can exchange two names. Elsewhere two names are changed, one after the other, and a process that
+    is killed between leaves both folders in one of :func:`unfinished_folders`.
+
+    :param folder: The folder, which need not exist.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
+        new, old = Path(work, "new"), Path(work, "old")
+        yield new
+        if folder.exists() and _exchange(new, folder):
+            return
+        try:
+            if folder.exists():
+                folder.rename(old)
+            new.rename(folder)
+        except BaseException:
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            raise
+
+
+def unfinished_file(path: Path) -> Path:
+    """Name the file that :func:`atomic_write` writes until it is whole."""
+    return path.with_name(f".{path.name}")
+
+
+def unfinished_folders(folder: Path) -> list[Path]:
+    """Find the folders that processes left which were killed in :func:`atomic_folder`."""
+    return sorted(folder.parent.glob(f".{folder.name}-*"))
+
+
+def check_writable(folder: Path, remedy: str) -> None:
+    """
+    Make a folder if there is none, and check that files can be made in it.
+
+    :raises ValueError: If one of both fails.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write the folder {folder} ({error}): {remedy}") from error
+
+
+def check_no_foreign(
+    folder: Path, present: Iterable[str], known: Collection[str], expected: str, remedy: str
+) -> None:
+    """
+    Check that of the files that would be replaced none is of others.
+
+    :param folder: Where they are, for the message.
+    :param present: Names of the files that are there.
+    :param known: Names of those that earlier calls have written, or may have.
+    :raises ValueError: If a file is there that is not known.
+    """
+    for name in sorted(set(present) - set(known)):
+        raise ValueError(f"{folder}: got {name} in it, expected {expected}. {remedy}")
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two names, if the system can; say whether it could."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    paths = os.fsencode(first), os.fsencode(second)
+    return rename is not None and not rename(
+        _AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE
+    )
