@@ -43,7 +43,7 @@ BUDGET = {
     "plotting": 1830,
     "compare": 3350,
     "monitor": 185,
-    "files": 120,
+    "files": 110,
 }
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 4
@@ -57,11 +57,8 @@ HOMES = {
         "models/tied.py",
         "training/loop.py",
     },
-    r"os\.replace|\btempfile\b": {
-        "compare/folder.py",
-        "compare/loading.py",
-        "estimators/replacing.py",
-    },
+    # loading.py keeps what TensorFlow writes to stderr while it loads: no file that stays.
+    r"os\.replace|\btempfile\b": {"compare/loading.py", "files.py"},
     r"_rows_version": {"models/base.py", "models/parameters.py", "models/rows.py"},
     r"isinstance\([^)]*likelihood": {
         "checks/arguments.py",
