@@ -13,7 +13,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
-from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
 from ..covariances import (
@@ -55,8 +55,87 @@ def finite(moments: MeanAndVariance) -> MeanAndVariance:
     return mean, variance
 
 
-class CheckedPredictions(GPModel):
-    """GPflow's predictions, which refuse what would come out as nonsense."""
+class PowerEPModel(GPModel, abc.ABC):
+    """What all models share: a power, a whitened q(v), and predictions that must be finite."""
+
+    alpha: Power
+    inducing_variable: InducingVariables
+    memory: AttachedMemory | None = None
+    """What is known of rows that the model does not have."""
+    _conditional: str
+
+    @property
+    def conditional(self) -> str:
+        """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
+        return self._conditional
+
+    @abc.abstractmethod
+    def _powers(self) -> tf.Tensor:
+        """Read alpha after a check that it suits the model: it can be assigned at any time."""
+
+    @abc.abstractmethod
+    def _posterior_of_v(self) -> WhitenedGaussian:
+        """q(v) for the parameters as they are."""
+
+    def pep_log_marginal_likelihood(self, *data: RegressionData) -> tf.Tensor:
+        """
+        Compute the Power EP estimate of the log marginal likelihood, see the class.
+
+        :param data: For models that hold no data: X [B, D] and Y [B, P] of a batch. The sum over
+            the B rows is scaled by N / B, so that the mean over batches of one size is the value
+            for all rows.
+        :raises ValueError: If the batch does not suit the model, or the result is not finite; the
+            message says what to try.
+        """
+        return self.maximum_log_likelihood_objective(*data)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return: []",
+    )
+    def elbo(self, *data: RegressionData) -> tf.Tensor:
+        """
+        Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
+        :class:`gpflow.models.SVGP`, of models that hold their data at its best q; with a scaled
+        conditional a tighter one.
+
+        :param data: As in :meth:`pep_log_marginal_likelihood`.
+        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        """
+        with tf.control_dependencies(require_bound(self._powers(), "elbo")):
+            return self.pep_log_marginal_likelihood(*data)
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+    ) -> BasePosterior:
+        """
+        Create the GPflow posterior, for fast predictions.
+
+        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        :raises ValueError: If it is none of GPflow's.
+        """
+        parts = self.kernel, self.inducing_variable, self.mean_function
+        return gpflow_posterior(self._posterior_of_v, *parts, precompute_cache)
+
+    @inherit_check_shapes
+    @skip_autograph
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        See :meth:`gpflow.models.GPModel.predict_f`.
+
+        This computes q(u) at each call; :meth:`posterior` computes it once for many predictions.
+        """
+        parts = self.kernel, self.inducing_variable, self.mean_function
+        return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
+
+    @property
+    def trainable_variables(self) -> tuple[tf.Variable, ...]:
+        """See ``tf.Module``; neither alpha nor a memory is, whatever ``set_trainable`` says."""
+        fixed = [self.alpha] if self.memory is None else [self.alpha, self.memory]
+        return never_trained(super().trainable_variables, *fixed)
 
     @inherit_check_shapes
     def predict_y(
@@ -100,7 +179,7 @@ class CheckedPredictions(GPModel):
         return super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
 
 
-class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
+class InternalDataModel(PowerEPModel, InternalDataTrainingLossMixin):
     """
     A model that holds its data and computes q(v) from them.
 
@@ -122,14 +201,9 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
     """
 
     data: tuple[tf.Tensor, tf.Tensor]
-    inducing_variable: InducingVariables
-    alpha: Power
     reduction: Reduction = LOCAL
     """Over processes, where each holds a shard of the rows: see
     :mod:`gpflow_pep.training.distributed`."""
-    _conditional: str
-    memory: AttachedMemory | None = None
-    """What is known of rows that the model does not have."""
 
     # Records of what was done, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
@@ -177,15 +251,6 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
         else:
             super().__setattr__(name, value)
 
-    @property
-    def conditional(self) -> str:
-        """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
-        return self._conditional
-
-    @abc.abstractmethod
-    def _powers(self) -> tf.Tensor:
-        """Alpha, after a check that it suits the rows: it can be assigned and data replaced."""
-
     def _assign_data(self, data: RegressionData) -> None:
         given = checks.check_data(data)
         check_replacement(self.data, given)
@@ -199,59 +264,6 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
     @abc.abstractmethod
     def natural_of_v(self) -> Natural:
         """Compute what the data add to the natural parameters of the prior of v."""
-
-    def pep_log_marginal_likelihood(self) -> tf.Tensor:
-        """
-        Compute the Power EP estimate of the log marginal likelihood, see the class.
-
-        :raises ValueError: If it is not finite; the message says what to try.
-        """
-        return self.maximum_log_likelihood_objective()
-
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
-    def elbo(self) -> tf.Tensor:
-        """
-        Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
-        :class:`gpflow.models.SVGP` at its best q; with a scaled conditional a tighter one.
-
-        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
-        """
-        with tf.control_dependencies(require_bound(self._powers(), "elbo")):
-            return self.pep_log_marginal_likelihood()
-
-    def posterior(
-        self,
-        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
-    ) -> AbstractPosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
-
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :raises ValueError: If it is none of GPflow's.
-        """
-        return gpflow_posterior(
-            self._posterior_of_v,
-            self.kernel,
-            self.inducing_variable,
-            self.mean_function,
-            precompute_cache,
-        )
-
-    @inherit_check_shapes
-    @skip_autograph
-    def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """
-        See :meth:`gpflow.models.GPModel.predict_f`.
-
-        This works q(u) out anew; :meth:`posterior` keeps it for many predictions.
-        """
-        parts = self.kernel, self.inducing_variable, self.mean_function
-        return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
 
     @tf.autograph.experimental.do_not_convert
     def surrogate(self) -> SurrogateRegression:
@@ -304,12 +316,6 @@ class InternalDataModel(CheckedPredictions, InternalDataTrainingLossMixin):
     def q_sqrt(self) -> tf.Tensor:
         """[L, M, M], lower triangular square root of the covariance of the whitened q(v)."""
         return self._posterior_of_v().q_sqrt
-
-    @property
-    def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``; neither alpha nor a memory is, whatever ``set_trainable`` says."""
-        fixed = [self.alpha] if self.memory is None else [self.alpha, self.memory]
-        return never_trained(super().trainable_variables, *fixed)
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import check_shapes
 from gpflow import Parameter
-from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
+from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
@@ -15,7 +15,6 @@ from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
-from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 from gpflow.utilities import positive, triangular
 
 from .. import checks
@@ -31,11 +30,11 @@ from ..covariances import (
     project,
     whiten,
 )
-from ..covariances.evaluate import convert_user_code, skip_autograph
+from ..covariances.evaluate import convert_user_code
 from ..energies import tied
 from ..energies.tied import TiedEnergy, converged_scale
 from ..ops import chunks
-from ..predictions.posterior import f_under, gpflow_posterior
+from ..predictions.posterior import f_under
 from ..sites.conditional import scale_terms
 from ..sites.whitened import WhitenedGaussian, row_moments, unwhitened
 from ..tilted import (
@@ -46,14 +45,14 @@ from ..tilted import (
     tilted_derivatives,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .base import ADVICE, CheckedPredictions, finite
-from .conditional import check_powers, require_bound
-from .parameters import NumData, Power, assign_power, never_trained
+from .base import ADVICE, PowerEPModel
+from .conditional import check_powers
+from .parameters import NumData, Power, assign_power
 from .rows import check_batch
 from .start import check_q, size_of_u
 
 
-class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
+class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     r"""
     What APEP, ARPEP and RPAPEP have in common: everything but the energy.
 
@@ -94,7 +93,6 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
     """
 
     likelihood: Likelihood
-    inducing_variable: InducingVariables
     q_mu: Parameter
     q_sqrt: Parameter
 
@@ -157,34 +155,6 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
             )
         else:
             super().__setattr__(name, value)
-
-    @property
-    def conditional(self) -> str:
-        """``"prior"`` or ``"scaled"``."""
-        return self._conditional
-
-    def pep_log_marginal_likelihood(self, data: RegressionData) -> tf.Tensor:
-        """
-        Estimate the Power EP estimate of the log marginal likelihood of all rows from a batch.
-
-        The sum over the B rows is scaled by N / B: the mean over batches of one size is the
-        value for all rows.
-
-        :param data: X [B, D] and Y [B, P] of the batch.
-        :raises ValueError: If the batch does not suit the model, or the result is not finite.
-        """
-        return self.maximum_log_likelihood_objective(data)
-
-    def elbo(self, data: RegressionData) -> tf.Tensor:
-        """
-        Estimate the evidence lower bound of all rows from a batch, at alpha 0: that of
-        :meth:`gpflow.models.SVGP.elbo`; with a scaled conditional a tighter one.
-
-        :param data: X [B, D] and Y [B, P] of the batch.
-        :raises ValueError: If alpha is not 0: log Z is no lower bound then.
-        """
-        with tf.control_dependencies(require_bound(self._powers(), "elbo")):
-            return self.pep_log_marginal_likelihood(data)
 
     @check_shapes(
         "return: []",
@@ -268,33 +238,6 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
         v = converged_scale(d, precision, alpha)
         return self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
 
-    def posterior(
-        self,
-        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
-    ) -> BasePosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
-
-        :param precompute_cache: As in :meth:`gpflow.models.SVGP.posterior`.
-        :raises ValueError: If it is none of GPflow's.
-        """
-        return gpflow_posterior(
-            self._posterior_of_v,
-            self.kernel,
-            self.inducing_variable,
-            self.mean_function,
-            precompute_cache,
-        )
-
-    @inherit_check_shapes
-    @skip_autograph
-    def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """See :meth:`gpflow.models.GPModel.predict_f`."""
-        parts = self.kernel, self.inducing_variable, self.mean_function
-        return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
-
     @check_shapes(
         "return[0]: [M, L]",
         "return[1]: [L, M, M]",
@@ -306,11 +249,6 @@ class TiedModel(CheckedPredictions, ExternalDataTrainingLossMixin):
         :return: mean, covariance
         """
         return unwhitened(self._prior_root(), self._posterior_of_v())
-
-    @property
-    def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``; alpha is none of them, whatever ``set_trainable`` says."""
-        return never_trained(super().trainable_variables, self.alpha)
 
     def _prior_root(self) -> tf.Tensor:
         """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
