@@ -7,7 +7,6 @@ import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
-from gpflow.config import default_float
 
 from .. import checks
 from .parameters import Power, keep
@@ -151,18 +150,3 @@ def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power 
     powers = alpha.numpy()[index]
     powers[is_new] = new
     return Power(powers)
-
-
-def check_batch(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Check a batch and convert it to tensors; labels may be of an integer type, as in GPflow.
-
-    :param data: A pair of X [B, D] and Y [B, P].
-    :raises ValueError: If it is none.
-    """
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        X, Y = data
-        dtype = getattr(Y, "dtype", None)
-        if dtype is not None and (tf.as_dtype(dtype).is_integer or tf.as_dtype(dtype).is_bool):
-            data = X, tf.cast(Y, default_float())
-    return checks.check_data(data)
