@@ -8,7 +8,6 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
 
-from .. import checks
 from .parameters import Power, keep
 
 Data = tuple[tf.Tensor, tf.Tensor]
