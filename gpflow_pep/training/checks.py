@@ -10,13 +10,13 @@ import tf_keras
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ..checks import check_not_sharded, check_positive, is_number
+from ..checks import check_not_sharded, check_positive, is_number, refusal
 from ..models.base import InternalDataModel
 from ..models.minibatch import MinibatchLoss
 from ..models.pep import PEP
 from ..ops.batches import Epochs
 from .history import EarlyStopping
-from .natural import DEFAULT_LENGTH, Natural, NaturalParameters
+from .natural import DEFAULT_LENGTH, NaturalGradients, VariationalParameters
 
 
 def check_stopping(
@@ -44,15 +44,33 @@ def check_stopping(
         )
 
 
-def as_metrics(found: Any) -> dict[str, float]:
+def as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str, float]:
     """Take metrics that a function of the user returned as numbers by name; refuse all else."""
     try:
-        return {str(name): float(value) for name, value in found.items()}
+        metrics = {str(name): float(value) for name, value in returned.items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"evaluate: got a function that returned {found!r}, expected numbers by name. Return"
-            " {'nlpd': 0.7}, for example."
+        raise refusal(
+            "evaluate",
+            f"a function that returned {returned!r}",
+            "numbers by name",
+            "Return {'nlpd': 0.7}, for example.",
         ) from error
+    for name, value in metrics.items():
+        if not np.isfinite(value):
+            raise refusal(
+                f"Training stopped at step {step}. Metric '{name}'",
+                value,
+                "a finite number",
+                "Look at the predictions of the held-out rows, or lower the learning rate.",
+            )
+    if rule and rule.metric not in metrics:
+        raise refusal(
+            "early_stopping",
+            f"the metric '{rule.metric}'",
+            f"one that evaluate returns: {', '.join(metrics) or 'none'}",
+            "Name one of them.",
+        )
+    return metrics
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -140,10 +158,10 @@ def check_strategy(
             )
 
 
-def natural_training(model: GPModel, natural_gradient: Any) -> Natural:
+def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
     """Find q where natural gradients are to train it, and how."""
     if natural_gradient is None or natural_gradient is False:
-        return Natural()
+        return NaturalGradients()
     mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
     if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
         raise ValueError(
@@ -156,11 +174,11 @@ def natural_training(model: GPModel, natural_gradient: Any) -> Natural:
             " [L, M, M]: natural gradients are of full covariances. Use q_diag=False, or leave it"
             " out."
         )
-    q = NaturalParameters(mean, root)
+    q = VariationalParameters(mean, root)
     if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
-        return Natural(q, gpflow=natural_gradient)
+        return NaturalGradients(q, gpflow=natural_gradient)
     if natural_gradient is True:
-        return Natural(q, DEFAULT_LENGTH)
+        return NaturalGradients(q, DEFAULT_LENGTH)
     schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
     if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
         raise ValueError(
@@ -168,14 +186,14 @@ def natural_training(model: GPModel, natural_gradient: Any) -> Natural:
             " schedule of it, True, or gpflow.optimizers.NaturalGradient. Pass"
             f" {DEFAULT_LENGTH}, for example."
         )
-    return Natural(q, natural_gradient)
+    return NaturalGradients(q, natural_gradient)
 
 
-def variables_of_optimizer(model: GPModel, q: NaturalParameters | None) -> list[tf.Variable]:
-    """Find all trainable variables that natural gradients leave."""
+def variables_of_optimizer(model: GPModel, q: VariationalParameters | None) -> list[tf.Variable]:
+    """Find the trainable variables but those of q, which natural gradients train."""
     taken = {id(variable) for variable in (q.variables if q else [])}
     variables = [v for v in model.trainable_variables if id(v) not in taken]
-    if not variables:
+    if not variables and q is None:
         raise ValueError(
             "model: got none with a parameter for the optimizer to train, expected at least one."
             " Use gpflow.set_trainable(model, True)."

@@ -34,7 +34,7 @@ from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
 from .interrupts import delay_interrupts
 from .model_state import assign, state_of
-from .natural import Length, Natural
+from .natural import Length, NaturalGradients
 from .outputs import bar, resumed, saved_if_interrupted, scalars
 from .replicas import Replicas
 
@@ -160,22 +160,18 @@ def fit(
     replicas = Replicas(strategy)
     with replicas.scope():
         optimizer.build(variables)
-    state = state_of(model)
-    best = [
-        tf.Variable(tf.identity(v), trainable=False, shape=v.shape) for v in state if early_stopping
-    ]
-    history = History()
+    run = _Run(model, num_steps, early_stopping, replicas)
+    history = run.history
     checkpoint = tf.train.Checkpoint(
         model=model,
         optimizer=optimizer,
         history=history,
-        best=best,
+        best=run.best,
         sums=batches.state if isinstance(batches, MinibatchLoss) else [],
     )
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:
-        replicas.copy_chief([*model.variables, *optimizer.variables, *best], history)
-    spec = epochs(history.epoch).element_spec
+        replicas.copy_chief([*model.variables, *optimizer.variables, *run.best], history)
     graphs = OneUseGraphs()
     take_step = tf.function(
         graphs.tracked(
@@ -183,82 +179,117 @@ def fit(
                 lambda: _step(loss, batch, optimizer, variables, natural, replicas)
             )
         ),
-        input_signature=[spec],
+        input_signature=[epochs(history.epoch).element_spec],
         autograph=not is_plain(model),
     )
     stream = _stream(epochs, history.epoch, history.batches)
-    chief_log_dir = log_dir if replicas.is_chief else None
-
-    def is_over() -> bool:
-        return history.num_steps >= num_steps or history.is_over(early_stopping)
-
-    def advance() -> None:
-        """Take the next step, and take note of it."""
-        started = time.perf_counter()
-        batch, *place = next(stream)
-        step = history.num_steps + 1
-        with delay_interrupts():  # the variables and the history belong together
-            loss_value = _value(take_step, batch, step)
-            history.losses.append(loss_value)
-            history.epoch, history.batches = place
-            step_seconds = time.perf_counter() - started
-            history.seconds += step_seconds
-        if step % log_every == 0:
-            log(step, {"loss": loss_value, "step_seconds": step_seconds})
-
-    def look() -> None:
-        """Evaluate after this step, and take note of it."""
-        assert evaluate is not None  # for mypy
-        started, step = time.perf_counter(), history.num_steps
-        metrics = _evaluated(evaluate, model, state, step, early_stopping)
-        metrics = dict(zip(metrics, replicas.from_chief([*metrics.values()])))
-        with delay_interrupts():
-            history.evaluations.append(Evaluation(step, metrics))
-            if early_stopping and history.best_step(early_stopping) == step:
-                assign(best, state)
-            history.seconds += time.perf_counter() - started
-        log(step, {f"held_out/{name}": metric for name, metric in metrics.items()})
-
     with (
         graphs,
-        scalars(chief_log_dir) as log,
+        scalars(log_dir if replicas.is_chief else None) as log,
         bar(progress and replicas.is_chief, num_steps) as show,
         replicas.waiting(),
         saved_if_interrupted(save),
     ):
-        if not is_over():
+        if not run.is_over():
             take_step.get_concrete_function()  # an interrupt of a step would wait for seconds
         while True:
             if evaluate is not None and history.lacks_evaluation(evaluate_every):
-                look()
+                metrics = run.evaluate(evaluate)
+                log(run.step, {f"held_out/{name}": value for name, value in metrics.items()})
             if history.losses:
                 newest = history.evaluations[-1].metrics if history.evaluations else {}
-                show(history.num_steps, {"loss": history.losses[-1], **newest})
-            if is_over():
+                show(run.step, {"loss": history.losses[-1], **newest})
+            if run.is_over():
                 break
-            if history.num_steps % checkpoint_every == 0:
+            if run.step % checkpoint_every == 0:
                 save()
-            advance()
+            step_seconds = run.advance(take_step, stream)
+            if run.step % log_every == 0:
+                log(run.step, {"loss": history.losses[-1], "step_seconds": step_seconds})
         save()
-    if early_stopping and history.evaluations:
-        assign(state, best)
-    return FitRecord(
-        history.num_steps,
-        history.seconds,
-        np.array(history.losses),
-        history.evaluations,
-        history.best_step(early_stopping),
-        history.is_over(early_stopping),
-    )
+    return run.finish()
+
+
+class _Run:
+    """The model that :func:`fit` trains, what has happened to it, and when it is over."""
+
+    def __init__(
+        self,
+        model: GPModel,
+        num_steps: int,
+        early_stopping: EarlyStopping | None,
+        replicas: Replicas,
+    ) -> None:
+        self.model, self.num_steps, self.replicas = model, num_steps, replicas
+        self.early_stopping = early_stopping
+        self.history = History()
+        self.state = state_of(model)
+        self.best = [
+            tf.Variable(tf.identity(v), trainable=False, shape=v.shape)
+            for v in self.state
+            if early_stopping
+        ]
+
+    @property
+    def step(self) -> int:
+        return self.history.num_steps
+
+    def is_over(self) -> bool:
+        return self.step >= self.num_steps or self.history.is_over(self.early_stopping)
+
+    def advance(
+        self, take_step: Callable[[Any], tf.Tensor], stream: Iterator[tuple[Any, int, int]]
+    ) -> float:
+        """Take the next step; the seconds it took."""
+        started, history = time.perf_counter(), self.history
+        batch, *place = next(stream)
+        with delay_interrupts():  # the variables and the history belong together
+            history.losses.append(_checked_loss(take_step, batch, self.step + 1))
+            history.epoch, history.batches = place
+            step_seconds = time.perf_counter() - started
+            history.seconds += step_seconds
+        return step_seconds
+
+    def evaluate(self, evaluate: Callable[[GPModel], Mapping[str, float]]) -> dict[str, float]:
+        """Compute held-out metrics, and keep the parameters if they are the best so far."""
+        started, history = time.perf_counter(), self.history
+        # Predictions of PEP move its sites, which training must not see.
+        before = [tf.identity(variable) for variable in self.state]
+        try:
+            returned = evaluate(self.model)
+        finally:
+            with delay_interrupts():
+                assign(self.state, before)
+        metrics = checks.as_metrics(returned, self.step, self.early_stopping)
+        metrics = dict(zip(metrics, self.replicas.from_chief([*metrics.values()])))
+        with delay_interrupts():
+            history.evaluations.append(Evaluation(self.step, metrics))
+            if self.early_stopping and history.best_step(self.early_stopping) == self.step:
+                assign(self.best, self.state)
+            history.seconds += time.perf_counter() - started
+        return metrics
+
+    def finish(self) -> FitRecord:
+        """Give the model the best parameters, where there is early stopping, and the record."""
+        history, rule = self.history, self.early_stopping
+        if rule and history.evaluations:
+            assign(self.state, self.best)
+        return FitRecord(
+            self.step,
+            history.seconds,
+            np.array(history.losses),
+            history.evaluations,
+            history.best_step(rule),
+            history.is_over(rule),
+        )
 
 
 def _stream(epochs: Epochs, epoch: int, taken: int) -> Iterator[tuple[Any, int, int]]:
     """
-    Batch after batch, epoch after epoch, each with its epoch and number there (from 1).
+    Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
 
-    :param epochs: The batches of each epoch.
-    :param epoch: Where to start,
-    :param taken: and how many batches of that epoch to leave out.
+    :param epoch: The first one.
+    :param taken: How many of its batches to leave out.
     """
     while True:
         for batch in epochs(epoch).skip(taken).prefetch(tf.data.AUTOTUNE):
@@ -277,11 +308,11 @@ def _step(
     batch: Any,
     optimizer: tf_keras.optimizers.Optimizer,
     variables: Sequence[tf.Variable],
-    natural: Natural,
+    natural: NaturalGradients,
     replicas: Replicas,
 ) -> tf.Tensor:
-    """One step on one batch; the loss before the optimiser's."""
-    natural.before(lambda: require_finite(loss(batch), "training loss", ADVICE))
+    """Take one step on one batch; the loss before it."""
+    natural.step_before(lambda: require_finite(loss(batch), "training loss", ADVICE))
     trained = [*variables, *natural.variables]
     share, weight = replicas.share(batch)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -298,7 +329,9 @@ def _step(
     ]
     # All of them are checked before any variable changes.
     with tf.control_dependencies([value, *finite]):
-        natural.beside(finite[len(variables) :], optimizer.iterations)
+        natural.step_beside(finite[len(variables) :], optimizer.iterations)
+        if not variables:  # the optimizer would not count the step
+            optimizer.iterations.assign_add(1)
         optimizer.apply_gradients(
             [(tf.identity(g), v) for g, v in zip(finite, variables)],
             skip_gradients_aggregation=True,
@@ -306,39 +339,10 @@ def _step(
     return value
 
 
-def _value(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
+def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) -> float:
     """Take a step: its loss, or an error that says what was wrong and at which step."""
     try:
         return float(take_step(batch))
     except tf.errors.InvalidArgumentError as error:
-        said = reason(error)
-    raise ValueError(f"Training stopped at step {step}. {said.rstrip('. ')}. {REMEDY}")
-
-
-def _evaluated(
-    evaluate: Callable[[GPModel], Mapping[str, float]],
-    model: GPModel,
-    state: Sequence[tf.Variable],
-    step: int,
-    early_stopping: EarlyStopping | None,
-) -> dict[str, float]:
-    """Metrics. Predictions of PEP move its sites, which training must not see."""
-    before = [tf.identity(variable) for variable in state]
-    try:
-        found = evaluate(model)
-    finally:
-        with delay_interrupts():
-            assign(state, before)
-    metrics = checks.as_metrics(found)
-    for name, value in metrics.items():
-        if not np.isfinite(value):
-            raise ValueError(
-                f"Training stopped at step {step}. Metric '{name}': got {value}, expected a finite"
-                " number. Look at the predictions of the held-out rows, or lower the learning rate."
-            )
-    if early_stopping and early_stopping.metric not in metrics:
-        raise ValueError(
-            f"early_stopping: got the metric '{early_stopping.metric}', expected one that evaluate"
-            f" returns: {', '.join(metrics) or 'none'}. Name one of them."
-        )
-    return metrics
+        cause = reason(error)
+    raise ValueError(f"Training stopped at step {step}. {cause.rstrip('. ')}. {REMEDY}")

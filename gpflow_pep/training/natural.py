@@ -15,7 +15,7 @@ DEFAULT_LENGTH = 0.1
 Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
 
 
-class NaturalParameters(NamedTuple):
+class VariationalParameters(NamedTuple):
     """q of a model: mean [M, L], and lower triangular square roots [L, M, M]."""
 
     q_mu: Parameter
@@ -23,7 +23,6 @@ class NaturalParameters(NamedTuple):
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What is differentiated."""
         return [part.unconstrained_variable for part in self]
 
     def take_step(self, gradients: Sequence[tf.Tensor], length: Length, step: tf.Variable) -> None:
@@ -31,23 +30,22 @@ class NaturalParameters(NamedTuple):
         Take a step, see :func:`gpflow_pep.ops.natural.natural_step`.
 
         :param gradients: Of the loss in :attr:`variables`, finite.
-        :param length: Of the step: a number, or a schedule of it.
-        :param step: How many there were.
+        :param step: The number of steps before, on which a schedule of the length depends.
         """
         by_mean, by_root = gradients
         if self.q_sqrt.transform is not None:
             by_root = self.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
         mean, root = map(tf.convert_to_tensor, self)
         gamma = tf.cast(length(step), mean.dtype) if callable(length) else length
-        found = natural_step(mean, root, by_mean, by_root, gamma)
-        self.q_mu.assign(found.mean)
-        self.q_sqrt.assign(found.root)
+        after = natural_step(mean, root, by_mean, by_root, gamma)
+        self.q_mu.assign(after.mean)
+        self.q_sqrt.assign(after.root)
 
 
-class Natural(NamedTuple):
-    """How q is trained in :func:`~gpflow_pep.training.loop.fit`: by one of two, or by neither."""
+class NaturalGradients(NamedTuple):
+    """How :func:`~gpflow_pep.training.loop.fit` trains q: our way, GPflow's, or not at all."""
 
-    q: NaturalParameters | None = None
+    q: VariationalParameters | None = None
 
     length: Length | None = None
     """Of steps by the gradient that the optimiser gets too."""
@@ -57,15 +55,15 @@ class Natural(NamedTuple):
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What the gradient of a step is needed in, for q."""
+        """The variables of q in which a step needs the gradient of the loss."""
         return [] if self.q is None or self.length is None else self.q.variables
 
-    def before(self, loss: Callable[[], tf.Tensor]) -> None:
-        """Take GPflow's step, if it is GPflow's."""
+    def step_before(self, loss: Callable[[], tf.Tensor]) -> None:
+        """Take GPflow's step, if it is GPflow that trains q."""
         if self.gpflow is not None and self.q is not None:
             self.gpflow.minimize(loss, [(self.q.q_mu, self.q.q_sqrt)])
 
-    def beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
+    def step_beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
         """Take a step by the gradients in :attr:`variables`."""
         if self.q is not None and self.length is not None:
             self.q.take_step(gradients, self.length, step)

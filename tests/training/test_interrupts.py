@@ -88,7 +88,7 @@ def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The step is taken, noted, and in the checkpoint."""
     from gpflow_pep.training import loop
 
-    value = loop._value
+    value = loop._checked_loss
 
     def interrupted(*arguments: Any) -> float:
         loss = value(*arguments)
@@ -96,7 +96,7 @@ def test_interrupt_within_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             interrupt()
         return loss
 
-    monkeypatch.setattr(loop, "_value", interrupted)
+    monkeypatch.setattr(loop, "_checked_loss", interrupted)
     model, restored = arpep(), arpep()
     with pytest.raises(KeyboardInterrupt):
         run(model, 9, checkpoint_dir=tmp_path)

@@ -164,6 +164,35 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
         assert_close(actual, expected, rtol=1e-6)  # schedules are in single precision
 
 
+@pytest.mark.parametrize("way", [1.0, _NATURAL])
+def test_q_alone_by_natural_gradients(way: Any) -> None:
+    """All hyperparameters are fixed, so that there is nothing left for the optimiser to train."""
+    model = tied("ARPEP")
+    gpflow.set_trainable(model, False)
+    gpflow.set_trainable(model.q_mu, True)
+    gpflow.set_trainable(model.q_sqrt, True)
+    fixed = {id(part): part.numpy() for part in model.parameters}
+    exact = gpflow.models.SGPR((X, Y), model.kernel, X[:4].copy(), noise_variance=0.3)
+    run(model, 1, batches=tf.data.Dataset.from_tensors((X, Y)), natural_gradient=way)
+    assert_close(model.training_loss((X, Y)), -exact.elbo(), rtol=1e-6)
+    for part in model.parameters:
+        if part is not model.q_mu and part is not model.q_sqrt:
+            assert np.all(part.numpy() == fixed[id(part)])
+
+
+def test_steps_of_q_alone_are_counted(tmp_path: Path) -> None:
+    """A schedule of the step length goes on, also after the run was resumed."""
+    schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.9, 0.0])
+    model, resumed = tied("ARPEP"), tied("ARPEP")
+    for each in (model, resumed):
+        gpflow.set_trainable(each, False)
+    for each, num_steps in ((model, 1), (resumed, 1), (resumed, 3)):
+        directory = tmp_path if each is resumed else None
+        run(each, num_steps, natural_gradient=schedule, checkpoint_dir=directory)
+    assert np.any(model.q_mu.numpy() != 0.0)
+    assert_close(resumed.q_mu, model.q_mu, rtol=SAME)
+
+
 @pytest.mark.parametrize(
     "name",
     [
