@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 #: The rooms of the house, from the ground up: each imports only from those before it. The
 #: architecture test, CONTRIBUTING.md and the reference are held to this list.
 ROOMS = {
+    "refusals": "the one form of all refusals: got, expected, what to do",
     "checks": "checks of what users pass: got, expected, what to do",
     "files": "files and folders that are whole or not there; no TensorFlow",
     "columns": "columns of tables, pandas only: how their cells are read, numbers made of them",

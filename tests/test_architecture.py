@@ -25,6 +25,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
+    "refusals": 35,
     "checks": 680,
     "columns": 490,
     "ops": 1760,

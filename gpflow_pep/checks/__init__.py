@@ -1,5 +1,6 @@
 """Checks of what users pass: what was got, what was expected, what to do."""
 
+from ..refusals import message, refusal
 from .arguments import (
     CONDITIONALS,
     as_tensor,
@@ -19,7 +20,7 @@ from .arguments import (
     check_single_output,
     read_powers,
 )
-from .graph import message, reason, refusal, require, require_finite, require_same_rows
+from .graph import reason, require, require_finite, require_same_rows
 from .numbers import (
     check_callable,
     check_loop,

@@ -1,34 +1,11 @@
-"""What refusals say, and checks of values that only a running graph knows."""
+"""Checks of values that only a running graph knows, and what TensorFlow's errors say."""
 
 import re
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-
-def message(name: str, got: Any, expected: str, remedy: str) -> str:
-    """
-    Say what was got, what was expected and what to do: the one form of all refusals.
-
-    :param name: What it is, mostly the name of an argument.
-    :param got: What was passed, in words.
-    :param expected: What would have been right, in words.
-    :param remedy: What to do: whole sentences.
-    """
-    return f"{name}: got {got}, expected {expected}. {remedy}"
-
-
-def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
-    """
-    Make the error that refuses something, for ``raise``; see :func:`message`.
-
-    :param name: What it is, mostly the name of an argument.
-    :param got: What was passed, in words.
-    :param expected: What would have been right, in words.
-    :param remedy: What to do: whole sentences.
-    """
-    return ValueError(message(name, got, expected, remedy))
+from ..refusals import message
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from .. import __version__
-from .interrupt import ending_at_once
+from .interrupt import exit_on_sigint
 from .loading import loading_tensorflow
 from .settings import INITS, KERNELS, LIKELIHOODS, SELECT, TASKS, Settings
 from .workers import MOST, MOST_ROWS, Worker, beginning, default_jobs
@@ -323,8 +323,8 @@ def compare(
         check_folder(out)
     _, parts, _ = settings.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(settings.alphas))
-    farewell = f"Interrupted. Scores of the fits that ended are in {out}."
-    with ending_at_once(lambda: farewell), beginning(jobs - 1) as workers:
+    interrupted = f"Interrupted. Scores of the fits that ended are in {out}."
+    with exit_on_sigint(interrupted), beginning(jobs - 1) as workers:
         comparison = _compare(cleaned, settings, out, saved_model, workers)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 
