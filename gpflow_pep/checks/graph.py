@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from ..refusals import message
 
+_NOT_FINITE = message("{}", "NaN or infinity", "finite numbers", "{}")
+
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     """
@@ -17,7 +19,7 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     :param advice: Likely cause and what to try.
     :raises ValueError: See :func:`require`.
     """
-    text = message(quantity, "NaN or infinity", "finite numbers", advice)
+    text = _NOT_FINITE.format(quantity, advice)
     with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), text)):
         return tf.identity(value)
 
