@@ -1,0 +1,33 @@
+"""Checkpoints of earlier versions: they load, and the models give what they gave then."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from stored_models import create, numbers
+
+STORED = Path(__file__).parent / "stored"
+VERSIONS = sorted(path.stem for path in STORED.glob("*.json"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_models_continue_from_a_checkpoint(version: str) -> None:
+    given = json.loads((STORED / f"{version}.json").read_text(encoding="utf-8"))
+    models = create(0.0)
+    assert set(given) <= set(models)
+    before = numbers(models["regression"])["log_z"]
+    assert abs(before - given["regression"]["log_z"]) > 0.1
+    checkpoint = tf.train.Checkpoint(**{name: models[name] for name in given})
+    checkpoint.read(str(STORED / version)).assert_consumed()
+    for name, expected in given.items():
+        actual = numbers(models[name])
+        assert actual["parameters"] == expected["parameters"]
+        for part in ("log_z", "mean", "variance"):
+            value = expected[part]
+            np.testing.assert_allclose(actual[part], value, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def test_each_version_that_is_read_has_its_checkpoint() -> None:
+    assert "0.1.0-2026-11-23" in VERSIONS
