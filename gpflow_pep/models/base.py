@@ -3,9 +3,11 @@
 import abc
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
+from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -55,6 +57,18 @@ def finite(moments: MeanAndVariance) -> MeanAndVariance:
     return mean, variance
 
 
+def labels_to_floats(data: Any) -> Any:
+    """Convert targets of an integer type or bool to GPflow's float, as GPflow's models do."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        return data  # `check_data` refuses it
+    X, Y = data
+    if not tf.is_tensor(Y):
+        Y = np.asarray(Y)
+    dtype = tf.as_dtype(Y.dtype) if tf.is_tensor(Y) or Y.dtype.kind in "biu" else tf.float64
+    whole = dtype.is_integer or dtype.is_bool
+    return (X, tf.cast(Y, default_float())) if whole else data
+
+
 class PowerEPModel(GPModel, abc.ABC):
     """What all models share: a power, a whitened q(v), and predictions that must be finite."""
 
@@ -100,10 +114,22 @@ class PowerEPModel(GPModel, abc.ABC):
         conditional a tighter one.
 
         :param data: As in :meth:`pep_log_marginal_likelihood`.
-        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
+            bound then.
         """
-        with tf.control_dependencies(require_bound(self._powers(), "elbo")):
+        with tf.control_dependencies(self._require_bound("elbo")):
             return self.pep_log_marginal_likelihood(*data)
+
+    def _require_bound(self, name: str) -> list[tf.Operation]:
+        self._require_all_rows(name)
+        return require_bound(self._powers(), name)
+
+    def _require_all_rows(self, name: str) -> None:
+        if self.memory is not None:
+            remedy = "The memory approximates the rows that it stands for, and no bound of their"
+            remedy += " evidence is known. Use pep_log_marginal_likelihood, an estimate, or make a"
+            remedy += " model of all rows without the memory."
+            raise checks.refusal(name, "a model with a memory", "one that has all rows", remedy)
 
     def posterior(
         self,
@@ -252,9 +278,12 @@ class InternalDataModel(PowerEPModel, InternalDataTrainingLossMixin):
             super().__setattr__(name, value)
 
     def _assign_data(self, data: RegressionData) -> None:
-        given = checks.check_data(data)
+        given = self._check_data(data)
         check_replacement(self.data, given)
         put_rows(self, given)
+
+    def _check_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        return checks.check_data(data)
 
     def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
         """X and Y as they are; graphs that keep others stop."""

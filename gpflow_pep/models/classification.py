@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
-from gpflow.config import default_float
+from gpflow.base import RegressionData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
 from gpflow.models.util import InducingVariablesLike
 
+from .. import checks
 from ..likelihoods import NoisyLabelBernoulli
+from .base import labels_to_floats
 from .pep import PEP
 
 _LIKELIHOODS = (Bernoulli, NoisyLabelBernoulli, MultiClass, Softmax)
@@ -42,7 +43,7 @@ class PEPClassification(PEP):
         inducing_variable: InducingVariablesLike,
         **options: Any,
     ) -> None:
-        data = _labels_to_float(data)
+        data = self._check_data(data)
         if likelihood is None:
             likelihood = _likelihood_for(data)
         elif not isinstance(likelihood, _LIKELIHOODS):
@@ -53,22 +54,16 @@ class PEPClassification(PEP):
             )
         super().__init__(data, kernel, likelihood, inducing_variable, **options)
 
-
-def _labels_to_float(data: Any) -> Any:
-    """Labels of an integer type or bool as GPflow's default float; the model checks all else."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        return data
-    X, Y = data
-    if isinstance(Y, (tf.Tensor, tf.Variable)):
-        whole = Y.dtype.is_integer or Y.dtype.is_bool
-        return (X, tf.cast(Y, default_float())) if whole else data
-    labels: AnyNDArray = np.asarray(Y)
-    if labels.dtype.kind not in "biuf":
-        raise ValueError(
-            f"Y: got labels of type {labels.dtype}, expected whole numbers from 0. Encode them, for"
-            " instance with numpy.unique(Y, return_inverse=True)."
-        )
-    return (X, labels.astype(default_float())) if labels.dtype.kind in "biu" else data
+    def _check_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        labels = data[1] if isinstance(data, (tuple, list)) and len(data) == 2 else 0.0
+        if not tf.is_tensor(labels) and np.asarray(labels).dtype.kind not in "biuf":
+            raise checks.refusal(
+                "Y",
+                f"labels of type {np.asarray(labels).dtype}",
+                "whole numbers from 0",
+                "Encode them, for instance with numpy.unique(Y, return_inverse=True).",
+            )
+        return super()._check_data(labels_to_floats(data))
 
 
 def _likelihood_for(data: Any) -> Likelihood:

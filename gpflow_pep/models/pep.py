@@ -24,7 +24,7 @@ from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved
 from .base import ADVICE, InternalDataModel
-from .conditional import check_powers, require_bound
+from .conditional import check_powers
 from .memory import hold
 from .minibatch import MinibatchLoss
 from .parameters import SiteParameters, never_trained, warn_unless_converged
@@ -270,7 +270,8 @@ class PEP(InternalDataModel):
         """
         Check for which rows log Z is proved a bound, see :mod:`gpflow_pep.energies.certificate`.
 
-        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
+            bound then.
         """
         return self._certify("certified_rows")[1].proved
 
@@ -284,9 +285,9 @@ class PEP(InternalDataModel):
         (lacking,) = self.reduction.total([tf.reduce_sum(shortfall)])
         return checks.require_finite(log_z - lacking, "certified bound", ADVICE)
 
-    def _certify(self, what: str) -> tuple[tf.Tensor, certificate.Certificate]:
-        problem = self.site_problem()
-        with tf.control_dependencies(require_bound(problem.alpha, what)):
+    def _certify(self, name: str) -> tuple[tf.Tensor, certificate.Certificate]:
+        with tf.control_dependencies(self._require_bound(name)):
+            problem = self.site_problem()
             found = self._infer(problem)
             # Hundreds of small steps, which take seconds outside a graph.
             proved = tf.function(lambda: certificate.certify(problem, found), autograph=False)
@@ -390,7 +391,7 @@ class PEP(InternalDataModel):
         return found
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
-        given = tuple(map(tf.convert_to_tensor, checks.check_data(data)))
+        given = tuple(map(tf.convert_to_tensor, self._check_data(data)))
         check_support(self.likelihood, given[1])
         # All that may be refused comes first, so that a refusal leaves the model as it was.
         new = replace_rows(self.data, self.alpha, given, alpha, add)

@@ -21,7 +21,6 @@ from ..ops.blocks import block_chunks, plan_blocks
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
 from .base import ADVICE
-from .conditional import require_bound
 from .context_rows import ContextRowsModel
 from .memory import hold
 from .neighbours import NeighbourPlan, check_neighbours, check_single_power
@@ -180,13 +179,9 @@ class PEPRegression(ContextRowsModel):
         As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several outputs each
         log-determinant counts once for each of them, so that it is a bound then too.
 
-        :raises ValueError: If the model has a memory: of rows that are gone no bound is known.
+        :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
         """
-        if self.memory is not None:
-            raise ValueError(
-                "upper_bound: got a model with a memory, expected one that has all rows: of those"
-                " that are gone no upper bound is known. Make a model without the memory."
-            )
+        self._require_all_rows("upper_bound")
         rows, prior = self._rows(), self._prior()
 
         def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
@@ -217,9 +212,10 @@ class PEPRegression(ContextRowsModel):
 
         It is :meth:`upper_bound` less the objective, at least 0 up to rounding.
 
-        :raises ValueError: If some alpha is not 0: log Z is no lower bound then.
+        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
+            bound then.
         """
-        with tf.control_dependencies(require_bound(self._powers(), "bound_gap")):
+        with tf.control_dependencies(self._require_bound("bound_gap")):
             return self.upper_bound() - self.pep_log_marginal_likelihood()
 
     @tf.autograph.experimental.do_not_convert
@@ -345,7 +341,7 @@ class PEPRegression(ContextRowsModel):
         return chunks.Chunks(of_blocks.count, take)
 
     def _assign_data(self, data: RegressionData) -> None:
-        given = checks.check_data(data)
+        given = self._check_data(data)
         num_rows = int(tf.shape(given[0])[0])
         check_replacement(self.data, given)
         if self._blocks is not None and num_rows != self.num_data:

@@ -45,7 +45,7 @@ from ..tilted import (
     tilted_derivatives,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .base import ADVICE, PowerEPModel
+from .base import ADVICE, PowerEPModel, labels_to_floats
 from .conditional import check_powers
 from .parameters import NumData, Power, assign_power
 from .start import check_q, size_of_u
@@ -168,7 +168,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     )
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
-        X, Y = _check_batch(data)
+        X, Y = checks.check_data(labels_to_floats(data))
         check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
         with tf.control_dependencies(self._enough_rows(X)):
@@ -329,18 +329,3 @@ def _f_under(
     joint: bool,
 ) -> MeanAndVariance:
     return f_under(q, kernel, inducing_variable, mean_function, X, full_output_cov=joint)
-
-
-def _check_batch(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Check a batch and convert it to tensors; labels may be of an integer type, as in GPflow.
-
-    :param data: A pair of X [B, D] and Y [B, P].
-    :raises ValueError: If it is none.
-    """
-    if isinstance(data, (tuple, list)) and len(data) == 2:
-        X, Y = data
-        dtype = getattr(Y, "dtype", None)
-        if dtype is not None and (tf.as_dtype(dtype).is_integer or tf.as_dtype(dtype).is_bool):
-            data = X, tf.cast(Y, default_float())
-    return checks.check_data(data)

@@ -504,8 +504,10 @@ def test_what_is_refused() -> None:
         with pytest.raises(ValueError, match=r"alpha: got.*expected a number in \[0, 1\]"):
             before.remember(alpha=alpha)
     model = _regression(BATCHES[1], SECOND, MOVED, memory)
-    with pytest.raises(ValueError, match=r"upper_bound: got a model with a memory.*Make"):
+    with pytest.raises(ValueError, match=r"upper_bound: got a model with a memory.*Use pep_log"):
         model.upper_bound()
+    with pytest.raises(ValueError, match=r"elbo: got a model with a memory.*Use pep_log"):
+        model.elbo()
     model.inducing_variable = gpflow.inducing_variables.InducingPoints(MORE)
     with pytest.raises(ValueError, match=r"inducing_variable: got 6 where.*5.*Make a new model"):
         model.pep_log_marginal_likelihood()
@@ -531,3 +533,33 @@ def test_regression_refuses_latent_functions_that_differ() -> None:
     data = X[BATCHES[1]], np.tile(Y[BATCHES[1]], [1, 3])
     with pytest.raises(ValueError, match=r"memory: got one whose latent functions differ.*Use"):
         pep.models.PEPRegression(data, FIRST.kernel(), Z, memory=softmax.remember())
+
+
+@pytest.mark.parametrize("alpha", [None, 0.0, 1.0])
+def test_no_bound_with_a_memory(alpha: float | None) -> None:
+    """Under another kernel, or with a memory of another power, log Z is above the evidence."""
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0.0, 9.0, [60, 1]), axis=0)
+    Y = np.sin(X) + 0.2 * rng.standard_normal(X.shape)
+    smooth = gpflow.kernels.SquaredExponential(lengthscales=1.5)
+    rough = smooth + gpflow.kernels.Matern12(0.3, 0.05)
+    Z = np.linspace(0.0, 9.0, 9)[:, None]
+    options: dict[str, Any] = {"alpha": 0.0 if alpha is None else alpha, "noise_variance": 0.04}
+    memory = pep.PEPRegression((X[:58], Y[:58]), smooth, Z, **options).remember(alpha=alpha)
+    rows, points = (X[58:], Y[58:]), np.vstack([Z, X[58:]])
+    options = {"alpha": 0.0, "memory": memory}
+    model = pep.PEPRegression(rows, rough, points, noise_variance=0.04, **options)
+    exact = gpflow.models.GPR((X, Y), rough, noise_variance=0.04).log_marginal_likelihood()
+    assert model.pep_log_marginal_likelihood() > exact + 10.0
+    point = pep.PEP(rows, rough, gpflow.likelihoods.Gaussian(0.04), points, **options)
+    for refusing in (
+        model.elbo,
+        model.bound_gap,
+        model.upper_bound,
+        tf.function(model.elbo),
+        point.elbo,
+        point.certified_bound,
+        point.certified_rows,
+    ):
+        with pytest.raises(ValueError, match=r"got a model with a memory, expected one that has"):
+            refusing()

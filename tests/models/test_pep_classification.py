@@ -62,3 +62,18 @@ def test_a_likelihood_of_classes_is_kept(likelihood: Any) -> None:
 
 def test_a_class_may_be_empty_where_the_likelihood_is_given() -> None:
     assert _model(2 * BINARY, gpflow.likelihoods.MultiClass(3)).num_latent_gps == 3
+
+
+@pytest.mark.parametrize("convert", [np.asarray, tf.constant, np.ndarray.tolist])
+def test_integer_labels_of_other_rows(convert: Any) -> None:
+    """They are converted as the constructor converts them; they were refused."""
+    model = _model(BINARY)
+    more = X[::-1] + 0.1, convert(BINARY)
+    model.condition_on(more)
+    assert model.num_data == 24
+    model.update_data(more)
+    assert model.num_data == 12
+    model.data = (X, convert(1 - BINARY))
+    np.testing.assert_array_equal(model.data[1], 1.0 - BINARY)
+    with pytest.raises(ValueError, match=r"Y: got labels of type <U1, expected whole numbers"):
+        model.data = (X, np.array([["a"]] * 12))
