@@ -20,12 +20,20 @@ from .arguments import (
     check_single_output,
     read_powers,
 )
+from .arrays import (
+    as_labels,
+    as_matrix,
+    as_numbers,
+    as_vector,
+    as_vectors,
+    require_finite_rows,
+    require_same_length,
+)
 from .graph import reason, require, require_finite, require_same_rows
 from .numbers import (
     check_callable,
     check_loop,
     check_noise_variance,
-    check_num_data,
     check_number,
     check_positive,
     check_seed,
@@ -34,7 +42,12 @@ from .numbers import (
 
 __all__ = [
     "CONDITIONALS",
+    "as_labels",
+    "as_matrix",
+    "as_numbers",
     "as_tensor",
+    "as_vector",
+    "as_vectors",
     "check_alpha",
     "check_blocks",
     "check_callable",
@@ -49,7 +62,6 @@ __all__ = [
     "check_no_neighbours",
     "check_noise_variance",
     "check_not_sharded",
-    "check_num_data",
     "check_num_outputs",
     "check_number",
     "check_positive",
@@ -63,5 +75,7 @@ __all__ = [
     "refusal",
     "require",
     "require_finite",
+    "require_finite_rows",
+    "require_same_length",
     "require_same_rows",
 ]

@@ -10,10 +10,15 @@ from gpflow.config import default_float
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
+from ..refusals import message, refusal
+from .arrays import require_finite_rows
 from .graph import require
 
 #: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
 CONDITIONALS = ("prior", "scaled")
+_OUTSIDE = message(
+    "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
+)
 
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
@@ -24,36 +29,36 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     :raises ValueError: If they are not.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
-        )
+        raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
     X, Y = (as_tensor(name, value) for name, value in zip("XY", data))
-    for name, value in (("X", X), ("Y", Y)):
+    for name, value, axes in (("X", X, "[N, D]"), ("Y", Y, "[N, P]")):
         if value.dtype != default_float():
-            raise ValueError(
-                f"{name}: got dtype {value.dtype.name}, expected {np.dtype(default_float()).name},"
-                f" GPflow's default float. Cast it, for instance"
-                f" {name}.astype(gpflow.default_float()), or change the default by"
-                " gpflow.config.set_default_float before the model's parts are created."
+            raise refusal(
+                name,
+                f"dtype {value.dtype.name}",
+                f"{np.dtype(default_float()).name}, GPflow's default float",
+                f"Cast it, for instance {name}.astype(gpflow.default_float()), or change the"
+                " default by gpflow.config.set_default_float before the model's parts are created.",
             )
         if value.shape.rank != 2:
-            raise ValueError(
-                f"{name}: got shape {_show(value)}, expected two axes"
-                f" ({'[N, D]' if name == 'X' else '[N, P]'})."
-                f" A single column is {name}[:, None]."
-            )
+            remedy = f"A single column is {name}[:, None]."
+            raise refusal(name, f"shape {_shape(value)}", f"two axes ({axes})", remedy)
     num_X, num_Y = X.shape[0], Y.shape[0]
     if tf.executing_eagerly():
         num_X, num_Y = tf.shape(X).numpy()[0], tf.shape(Y).numpy()[0]
     if num_X is not None and num_Y is not None and num_X != num_Y:
-        raise ValueError(
-            f"X and Y: got {num_X} and {num_Y} rows, expected as many of one as of the other."
-            " Check that X and Y come from the same rows."
+        raise refusal(
+            "X and Y",
+            f"{num_X} and {num_Y} rows",
+            "as many of one as of the other",
+            "Check that X and Y come from the same rows.",
         )
     if num_X == 0 or X.shape[1] == 0 or Y.shape[1] == 0:
-        raise ValueError(
-            f"data: got X of shape {_show(X)} and Y of shape {_show(Y)}, expected at least one row"
-            " and one column in each. Check how the data were read."
+        raise refusal(
+            "data",
+            f"X of shape {_shape(X)} and Y of shape {_shape(Y)}",
+            "at least one row and one column in each",
+            "Check how the data were read.",
         )
     for name, value in (("X", X), ("Y", Y)):
         check_finite(name, value)
@@ -64,8 +69,6 @@ def as_tensor(name: str, value: Any) -> tf.Tensor:
     """
     Convert an array, a table or lists of numbers; tensors and variables stay as they are.
 
-    :param name: What it is.
-    :param value: The numbers.
     :raises ValueError: If it is nothing of the kind.
     """
     if tf.is_tensor(value):
@@ -75,9 +78,11 @@ def as_tensor(name: str, value: Any) -> tf.Tensor:
             value = np.asarray(value, dtype=default_float())
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name}: got {type(value).__name__} that is no array of numbers ({error}), expected a"
-            " matrix of them. Convert it, for instance with numpy.asarray(..., dtype=float)."
+        raise refusal(
+            name,
+            f"{type(value).__name__} that is no array of numbers ({error})",
+            "a matrix of them",
+            "Convert it, for instance with numpy.asarray(..., dtype=float).",
         ) from error
 
 
@@ -89,37 +94,26 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
         is no value to check yet, and a row with NaN has NaN for its prediction.
     :param num_columns: D, or None where it is not known.
     :param dtype: The float of the model.
-    :raises ValueError: If they are not as said here.
+    :raises ValueError: If their float, shape or values are others.
     """
     Xnew = as_tensor("Xnew", Xnew)
     if Xnew.dtype != dtype:
-        raise ValueError(
-            f"Xnew: got dtype {Xnew.dtype.name}, expected {dtype.name}, as the data that the model"
-            f" was made of. Cast it, for instance Xnew.astype(numpy.{dtype.name})."
+        raise refusal(
+            "Xnew",
+            f"dtype {Xnew.dtype.name}",
+            f"{dtype.name}, as the data that the model was made of",
+            f"Cast it, for instance Xnew.astype(numpy.{dtype.name}).",
         )
     known = None not in (num_columns, Xnew.shape.rank) and Xnew.shape[-1:].is_fully_defined()
     if Xnew.shape.rank in (0, 1) or (known and Xnew.shape[-1] != num_columns):
-        raise ValueError(
-            f"Xnew: got shape {_show(Xnew)}, expected [N, {num_columns or 'D'}], the columns of the"
-            " data that the model was made of. Give those; a single row is Xnew[None, :]."
+        raise refusal(
+            "Xnew",
+            f"shape {_shape(Xnew)}",
+            f"[N, {num_columns or 'D'}], the columns of the data that the model was made of",
+            "Give those; a single row is Xnew[None, :].",
         )
     check_finite("Xnew", Xnew)
     return Xnew
-
-
-def check_mean_function(mean_function: Any) -> None:
-    """
-    Refuse what is neither None nor a mean function.
-
-    :raises ValueError: If it is none of GPflow's kind.
-    """
-    if mean_function is not None and not (
-        isinstance(mean_function, Module) and callable(mean_function)
-    ):
-        raise ValueError(
-            f"mean_function: got {type(mean_function).__name__}, expected one of gpflow.functions"
-            " or None. Pass gpflow.functions.Constant(), for example."
-        )
 
 
 def check_finite(name: str, value: tf.Tensor) -> None:
@@ -128,43 +122,64 @@ def check_finite(name: str, value: tf.Tensor) -> None:
 
     :raises ValueError: With the number of bad rows and the first of them.
     """
-    if not tf.executing_eagerly():
-        return
-    finite = np.isfinite(np.asarray(value))
-    bad = np.flatnonzero(~finite.reshape(-1, finite.shape[-1]).all(axis=1))
-    if bad.size:
-        raise ValueError(
-            f"{name}: got NaN or infinity in {bad.size} row(s), the first at index {bad[0]},"
-            " expected finite numbers. Remove those rows or fill in the missing values."
+    if tf.executing_eagerly() and not np.isfinite(value).all():
+        remedy = "Remove those rows or fill in the missing values."
+        require_finite_rows(name, np.asarray(value), remedy)
+
+
+def check_mean_function(mean_function: Any) -> None:
+    """
+    Refuse what is neither None nor one of GPflow's mean functions.
+
+    :raises ValueError: If it is another thing.
+    """
+    is_function = isinstance(mean_function, Module) and callable(mean_function)
+    if mean_function is not None and not is_function:
+        raise refusal(
+            "mean_function",
+            type(mean_function).__name__,
+            "one of gpflow.functions or None",
+            "Pass gpflow.functions.Constant(), for example.",
         )
 
 
 def check_kernel(kernel: Any) -> None:
     """
-    Refuse what is no kernel.
+    Refuse what is none of GPflow's kernels.
 
-    :raises ValueError: If it is none of GPflow's kind.
+    :raises ValueError: If it is another thing.
     """
     if not isinstance(kernel, Kernel):
-        raise ValueError(
-            f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel. Pass one."
-        )
+        raise refusal("kernel", type(kernel).__name__, "a gpflow.kernels.Kernel", "Pass one.")
 
 
 def check_single_output(kernel: Any) -> None:
     """
-    Refuse what is no kernel, and kernels of several outputs.
+    Refuse what is no kernel, or a kernel with several outputs.
 
     :raises ValueError: If it is one.
     """
     check_kernel(kernel)
     if isinstance(kernel, MultioutputKernel):
-        raise ValueError(
-            f"kernel: got the multi-output kernel {type(kernel).__name__}, expected a kernel of one"
-            " output. Regression here shares one kernel among all columns of Y: pass that kernel"
-            " itself (PEPRegression also takes it in SharedIndependent), or use one model for each"
-            " output."
+        raise refusal(
+            "kernel",
+            f"the multi-output kernel {type(kernel).__name__}",
+            "a kernel of one output",
+            "Regression here shares one kernel among all columns of Y: pass that kernel itself"
+            " (PEPRegression also takes it in SharedIndependent), or use one model for each"
+            " output.",
         )
+
+
+def check_likelihood(likelihood: Any) -> None:
+    """
+    Refuse what is none of GPflow's likelihoods.
+
+    :raises ValueError: If it is another thing.
+    """
+    if not isinstance(likelihood, Likelihood):
+        got = type(likelihood).__name__
+        raise refusal("likelihood", got, "one of gpflow.likelihoods", "Pass one.")
 
 
 def check_same_float(dtype: tf.DType, **parts: Module) -> None:
@@ -178,10 +193,11 @@ def check_same_float(dtype: tf.DType, **parts: Module) -> None:
     for name, part in parts.items():
         for variable in part.variables:
             if variable.dtype.is_floating and variable.dtype != dtype:
-                raise ValueError(
-                    f"{name}: got a parameter of {variable.dtype.name} ({variable.name}), expected"
-                    f" {dtype.name}, as the data. Create all parts under one"
-                    " gpflow.config.default_float()."
+                raise refusal(
+                    name,
+                    f"a parameter of {variable.dtype.name} ({variable.name})",
+                    f"{dtype.name}, as the data",
+                    "Create all parts under one gpflow.config.default_float().",
                 )
 
 
@@ -195,43 +211,32 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     """
     labels: AnyNDArray = np.asarray(blocks)
     if not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(
-            f"blocks: got dtype {labels.dtype}, expected integers: the label of each row's block."
-            " Convert the labels, for instance with numpy.unique(..., return_inverse=True)."
+        raise refusal(
+            "blocks",
+            f"dtype {labels.dtype}",
+            "integers: the label of each row's block",
+            "Convert the labels, for instance with numpy.unique(..., return_inverse=True).",
         )
     if labels.ndim != 1 or num_rows is None or labels.shape[0] != num_rows:
-        raise ValueError(
-            f"blocks: got shape {labels.shape}, expected one label for each of the"
-            f" {'unknown number of' if num_rows is None else num_rows} rows. Give data of a known"
-            " length and as many labels."
+        rows = "unknown number of" if num_rows is None else num_rows
+        raise refusal(
+            "blocks",
+            f"shape {labels.shape}",
+            f"one label for each of the {rows} rows",
+            "Give data of a known length and as many labels.",
         )
     return labels
-
-
-def check_likelihood(likelihood: Any) -> None:
-    """
-    Refuse what is no likelihood.
-
-    :raises ValueError: If it is none of GPflow's kind.
-    """
-    if not isinstance(likelihood, Likelihood):
-        raise ValueError(
-            f"likelihood: got {type(likelihood).__name__}, expected"
-            " one of gpflow.likelihoods. Pass one."
-        )
 
 
 def read_powers(alpha: Parameter) -> tf.Tensor:
     """
     Read powers that may have been assigned past the check of the model.
 
-    :param alpha: The power(s).
     :raises ValueError: If one is outside [0, 1] or NaN; see :func:`require`.
     """
     value = tf.convert_to_tensor(alpha)
     inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
-    message = "alpha: got a value outside [0, 1], expected none. Assign others: model.alpha = 0.5."
-    with tf.control_dependencies(require(inside, f"{message} Got:", value)):
+    with tf.control_dependencies(require(inside, _OUTSIDE, value)):
         return tf.identity(value)
 
 
@@ -242,7 +247,7 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     :param alpha: The power(s).
     :param num_factors: How many factors there are; a tensor where a graph will know.
     :param factor: What a factor is, "row" or "block".
-    :return: The power of each factor, or of all [1], once they are found to be as many.
+    :return: The power of each factor, or of all [1].
     :raises ValueError: If there is another number of them, or one is outside [0, 1]; see
         :func:`require`.
     """
@@ -250,14 +255,15 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     if value.shape.rank == 0:
         return value[None]
     known = tf.get_static_value(num_factors)
-    message = (
-        f"alpha: got shape {tuple(value.shape)}, expected a number, or one for each {factor}:"
-        f" ({'as many as there are' if known is None else known},). Assign or pass as many."
-    )
+    if known is not None and value.shape == (known,):
+        return value
+    number = "as many as there are" if known is None else known
+    expected = f"a number, or one for each {factor}: ({number},)"
+    text = message("alpha", f"shape {_shape(value)}", expected, "Assign or pass as many.")
     same = value.shape.rank == 1 and tf.equal(tf.shape(value)[0], num_factors)
     if value.shape.rank > 1 or (known is not None and value.shape[0] not in (None, known)):
-        raise ValueError(message)
-    with tf.control_dependencies(require(same, message)):
+        raise ValueError(text)
+    with tf.control_dependencies(require(same, text)):
         return tf.identity(value)
 
 
@@ -265,14 +271,15 @@ def check_no_neighbours(neighbours: Any) -> None:
     """
     Refuse neighbours for a model with a site for each row.
 
-    :param neighbours: How many were asked for.
-    :raises ValueError: If it is not 0.
+    :raises ValueError: If their number is not 0.
     """
     if neighbours:
-        raise ValueError(
-            f"neighbours: got {neighbours!r}, expected 0: what is left of near rows given u ties"
-            " their likelihoods together, and a site for each row cannot say that. Use"
-            " PEPRegression if the noise is Gaussian, or more inducing variables."
+        raise refusal(
+            "neighbours",
+            repr(neighbours),
+            "0: what is left of near rows given u ties their likelihoods together, and a site for"
+            " each row cannot say that",
+            "Use PEPRegression if the noise is Gaussian, or more inducing variables.",
         )
 
 
@@ -280,49 +287,37 @@ def check_conditional(conditional: Any) -> str:
     """
     Refuse what is no name of a conditional of f given u.
 
-    :param conditional: The name.
-    :raises ValueError: If it is none of them.
+    :raises ValueError: If it is none of :data:`CONDITIONALS`.
     """
     if not isinstance(conditional, str) or conditional not in CONDITIONALS:
-        raise ValueError(
-            f"conditional: got {conditional!r}, expected one of"
-            f" {', '.join(map(repr, CONDITIONALS))}. Pass one, or leave it out."
-        )
+        expected = f"one of {', '.join(map(repr, CONDITIONALS))}"
+        raise refusal("conditional", repr(conditional), expected, "Pass one, or leave it out.")
     return conditional
 
 
-def check_not_sharded(num_processes: int, what: str, remedy: str) -> None:
+def check_not_sharded(num_processes: int, quantity: str, remedy: str) -> None:
     """
     Refuse what has no meaning where each process holds a shard of the rows.
 
-    :param num_processes: How many do.
-    :param what: What was asked for.
-    :param remedy: What to do instead.
-    :raises ValueError: If they are several.
+    :raises ValueError: If there are several processes.
     """
     if num_processes > 1:
-        raise ValueError(
-            f"{what}: got it where {num_processes} processes hold a shard of the rows each,"
-            f" expected one process with all of them. {remedy}"
-        )
+        got = f"it where {num_processes} processes hold a shard of the rows each"
+        raise refusal(quantity, got, "one process with all of them", remedy)
 
 
 def check_num_outputs(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
     """
     Check the number of latent functions of a model with one for each column of Y.
 
-    :param num_latent_gps: The number, or None.
-    :param Y: Targets.
     :raises ValueError: If it is another.
     """
     num_outputs = Y.shape[1]
     if num_latent_gps is None or num_outputs is None or num_latent_gps == num_outputs:
         return num_latent_gps or num_outputs
-    raise ValueError(
-        f"num_latent_gps: got {num_latent_gps}, expected {num_outputs}, one for each column of Y."
-        " Leave it out."
-    )
+    expected = f"{num_outputs}, one for each column of Y"
+    raise refusal("num_latent_gps", num_latent_gps, expected, "Leave it out.")
 
 
-def _show(value: tf.Tensor) -> str:
+def _shape(value: tf.Tensor) -> str:
     return str(tuple(value.shape))

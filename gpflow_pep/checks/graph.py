@@ -1,4 +1,4 @@
-"""Checks of values that only a running graph knows, and what TensorFlow's errors say."""
+"""Checks of values that only a running graph knows."""
 
 import re
 
@@ -6,8 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from ..refusals import message
-
-_NOT_FINITE = message("{}", "NaN or infinity", "finite numbers", "{}")
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
@@ -19,8 +17,11 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     :param advice: Likely cause and what to try.
     :raises ValueError: See :func:`require`.
     """
-    text = _NOT_FINITE.format(quantity, advice)
-    with tf.control_dependencies(require(tf.reduce_all(tf.math.is_finite(value)), text)):
+    finite = tf.reduce_all(tf.math.is_finite(value))
+    if tf.executing_eagerly() and bool(finite):
+        return tf.identity(value)
+    text = message(quantity, "NaN or infinity", "finite numbers", advice)
+    with tf.control_dependencies(require(finite, text)):
         return tf.identity(value)
 
 
@@ -30,7 +31,7 @@ def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.
 
     :param condition: A truth value.
     :param message: What was got, what was expected, what to do.
-    :param numbers: What is said after it; the first ten of each.
+    :param numbers: They are printed after the message, the first ten of each.
     :return: What a graph must run first.
     :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
         ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
@@ -38,8 +39,8 @@ def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.
     if not tf.executing_eagerly():
         return [tf.debugging.Assert(condition, [message, *numbers], summarize=10)]
     if not bool(condition):
-        said = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
-        raise ValueError(" ".join([message, *said]))
+        printed = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        raise ValueError(" ".join([message, *printed]))
     return []
 
 
@@ -59,29 +60,25 @@ def require_same_rows(
         traced = version.value() if tf.executing_eagerly() else None
     if traced is None:  # inside a graph that is no tf.function
         return X
-    or_variables = ", or make the data tf.Variables of shape [None, D]"
-    same = require(
-        tf.equal(version, int(traced)),
-        "data: got a function that was compiled for rows, or powers of rows, that have been"
-        " replaced, expected one of the present ones. Compile it anew (with another"
-        " gpflow.optimizers.Scipy())"
-        f"{'' if isinstance(data[0], tf.Variable) else or_variables}.",
+    is_variable = isinstance(data[0], tf.Variable)
+    or_variables = "" if is_variable else ", or make the data tf.Variables of shape [None, D]"
+    text = message(
+        "data",
+        "a function that was compiled for rows, or powers of rows, that have been replaced",
+        "one of the present ones",
+        f"Compile it anew (with another gpflow.optimizers.Scipy()){or_variables}.",
     )
-    with tf.control_dependencies(same):
+    with tf.control_dependencies(require(tf.equal(version, int(traced)), text)):
         return tf.identity(X)
 
 
 def reason(error: Exception) -> str:
-    """
-    Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace.
-
-    :param error: The error.
-    """
-    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    said = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", message, re.DOTALL)
-    if said:
-        return " ".join(said[1].replace("\\", "").split())
+    """Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace."""
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    assertion = re.search(r"assertion failed: \[(.*?)\](?= \[|\n|$)", text, re.DOTALL)
+    if assertion:
+        return " ".join(assertion[1].replace("\\", "").split())
     if isinstance(error, tf.errors.OpError):
-        message = [line for line in message.splitlines() if line[:1] not in ("", "\t", " ")][-1]
-        message = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", message)
-    return " ".join(message.split())
+        text = [line for line in text.splitlines() if line[:1] not in ("", "\t", " ")][-1]
+        text = re.sub(r"\{\{.*?\}\}|\[Op:\w+\].*", "", text)
+    return " ".join(text.split())

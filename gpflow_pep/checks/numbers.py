@@ -7,32 +7,26 @@ import tensorflow as tf
 from gpflow import Parameter
 from gpflow.config import default_likelihood_positive_minimum
 
+from ..refusals import refusal
+
 #: The residual of the inner loop that rounding leaves, in units of the float's epsilon.
 _REACHABLE = 500.0
 
 
 def is_number(value: Any) -> bool:
-    """
-    Whether a value is a real number; NaN, truth values and text are none.
-
-    :param value: Anything.
-    """
+    """Whether a value is a real number; NaN, truth values and text are none."""
     numbers = (int, float, np.integer, np.floating)
     return isinstance(value, numbers) and not isinstance(value, bool) and not np.isnan(value)
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
     """
-    Refuse what is no seed.
+    Refuse what is no whole number of at least 0.
 
-    :param seed: A whole number of at least 0.
-    :param name: What it is.
     :raises ValueError: If it is none.
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(
-            f"{name}: got {seed!r}, expected a whole number of at least 0. Pass 0, for example."
-        )
+        raise refusal(name, repr(seed), "a whole number of at least 0", "Pass 0, for example.")
     return int(seed)
 
 
@@ -40,13 +34,10 @@ def check_callable(name: str, value: Any, remedy: str) -> None:
     """
     Refuse what is neither None nor a function.
 
-    :param name: What it is.
-    :param value: What was passed.
-    :param remedy: What to pass instead.
     :raises ValueError: If it cannot be called.
     """
     if value is not None and not callable(value):
-        raise ValueError(f"{name}: got {value!r}, expected a function or None. {remedy}")
+        raise refusal(name, repr(value), "a function or None", remedy)
 
 
 def check_noise_variance(noise_variance: Any) -> None:
@@ -61,10 +52,12 @@ def check_noise_variance(noise_variance: Any) -> None:
     least = default_likelihood_positive_minimum()
     value = np.ravel(noise_variance)
     if value.size != 1 or not is_number(value[0]) or not least < value[0] < np.inf:
-        raise ValueError(
-            f"noise_variance: got {noise_variance!r}, expected one finite number above {least:g}."
-            " Pass 0.1 times the variance of Y, for example; noise that depends on the input is"
-            " a likelihood: gpflow.likelihoods.Gaussian(variance=...) with a gpflow function."
+        raise refusal(
+            "noise_variance",
+            repr(noise_variance),
+            f"one finite number above {least:g}",
+            "Pass 0.1 times the variance of Y, for example; noise that depends on the input is a"
+            " likelihood: gpflow.likelihoods.Gaussian(variance=...) with a gpflow function.",
         )
 
 
@@ -78,54 +71,29 @@ def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, f
     :raises ValueError: If there is not at least one sweep, or the tolerance is not positive.
     """
     if not is_number(tolerance) or not 0.0 < tolerance < np.inf:
-        raise ValueError(f"tolerance: got {tolerance!r}, expected a positive number, such as 1e-6.")
+        raise refusal("tolerance", repr(tolerance), "a positive number", "Pass 1e-6, for example.")
     reachable = _REACHABLE * float(np.finfo(dtype.as_numpy_dtype).eps)
     return check_positive("max_sweeps", max_sweeps), max(float(tolerance), reachable)
 
 
-def check_positive(name: str, value: Any) -> int:
+def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
     """
-    Refuse what is no positive integer.
+    Refuse what is no whole number of at least 1.
 
-    :param name: What it is.
-    :param value: The number.
     :raises ValueError: If it is none.
     """
     if not is_number(value) or value % 1 or value < 1:
-        raise ValueError(
-            f"{name}: got {value!r}, expected a positive integer, a whole number of at least 1."
-            " Pass one."
-        )
+        expected = "a positive integer, a whole number of at least 1"
+        raise refusal(name, repr(value), expected, remedy)
     return int(value)
 
 
 def check_number(M: Any, num_rows: int, name: str = "M") -> None:
     """
-    Check a number of rows to choose.
+    Refuse what is no number of rows to choose.
 
-    :param M: The number.
-    :param num_rows: How many rows there are.
-    :param name: What it is.
-    :raises ValueError: If it is not an integer between 1 and N.
+    :raises ValueError: If it is not an integer between 1 and the number of rows.
     """
     if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= num_rows:
-        raise ValueError(
-            f"{name}: got {M!r}, expected an integer from 1 to {num_rows}, the number of rows."
-            " Choose another number."
-        )
-
-
-def check_num_data(num_data: Any) -> int:
-    """
-    Check the number of rows of the whole data set.
-
-    :param num_data: The number.
-    :raises ValueError: If it is missing or no positive whole number.
-    """
-    try:
-        return check_positive("num_data", num_data)
-    except ValueError:
-        raise ValueError(
-            f"num_data: got {num_data!r}, expected the number of rows of the whole data set, at"
-            " least 1. Pass num_data=len(X), of all rows and not of a batch."
-        ) from None
+        expected = f"an integer from 1 to {num_rows}, the number of rows"
+        raise refusal(name, repr(M), expected, "Choose another number.")

@@ -120,7 +120,8 @@ class NumData:
         return held.number
 
     def __set__(self, model: Any, value: Any) -> None:
-        number = checks.check_num_data(value)
+        remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
+        number = checks.check_positive("num_data", value, remedy)
         if "_num_data" in vars(model):
             held = vars(model)["_num_data"]
             held.number = number

@@ -1,0 +1,153 @@
+"""Checks of arrays, without TensorFlow: what a user passed becomes numbers of a known shape."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..refusals import refusal
+
+_ROWS_WITHOUT = "Leave out rows without a value."
+
+
+def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    """
+    Convert anything like an array to one of floats.
+
+    :param name: What it is.
+    :param values: An array, a table, lists, a tensor.
+    :param dtype: The float.
+    :raises ValueError: If there are others than real numbers.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiubO":  # objects may be numbers
+            raise TypeError(f"its type is {array.dtype}")
+        numbers: npt.NDArray[Any] = array.astype(dtype)
+    except (TypeError, ValueError) as error:
+        raise refusal(
+            name,
+            f"{type(values).__name__} that is no array of real numbers ({error})",
+            "an array of them",
+            "Convert it, for instance with numpy.asarray(..., dtype=float).",
+        ) from error
+    return numbers
+
+
+def as_matrix(
+    name: str,
+    values: Any,
+    num_columns: int | None = None,
+    dtype: npt.DTypeLike = np.float64,
+    remedy: str = _ROWS_WITHOUT,
+) -> npt.NDArray[Any]:
+    """
+    Convert to a matrix of finite numbers, [N, D], with at least one row and one column.
+
+    :param name: What it is.
+    :param values: An array, a table, a tensor.
+    :param num_columns: D, where it has to be that.
+    :param dtype: The float.
+    :param remedy: What to do about values that are not finite.
+    :raises ValueError: If these are no numbers, not finite, or of another shape.
+    """
+    array = as_numbers(name, values, dtype)
+    if array.ndim != 2 or 0 in array.shape or num_columns not in (None, array.shape[1]):
+        raise refusal(
+            name,
+            f"shape {array.shape}",
+            f"two axes [N, {num_columns or 'D'}], of at least 1 each",
+            f"A single column is {name}[:, None].",
+        )
+    require_finite_rows(name, array, remedy)
+    return array
+
+
+def as_vector(name: str, values: Any, remedy: str = _ROWS_WITHOUT) -> npt.NDArray[Any]:
+    """
+    Convert to a vector of at least one finite number; a matrix of one column is one.
+
+    :param name: What it is.
+    :param values: An array, a list, a column of a table, a tensor.
+    :param remedy: What to do about values that are not finite.
+    :raises ValueError: If these are no numbers, not finite, none, or in several columns.
+    """
+    array = _single_column(name, as_numbers(name, values), "number")
+    require_finite_rows(name, array, remedy)
+    return array
+
+
+def as_vectors(**values: Any) -> list[npt.NDArray[Any]]:
+    """
+    Convert to vectors of equal length; see :func:`as_vector`.
+
+    :raises ValueError: Also if there are not as many numbers in each as in the first.
+    """
+    arrays = {name: as_vector(name, numbers) for name, numbers in values.items()}
+    first = next(iter(arrays))
+    for name, array in arrays.items():
+        require_same_length(name, array, first, arrays[first])
+    return list(arrays.values())
+
+
+def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
+    """
+    Convert to a vector of class labels, which are numbers or words.
+
+    :raises ValueError: If there are none, several columns, or a label is missing.
+    """
+    array = _single_column(name, np.asarray(values), "label")
+    missing = [value is None or value != value for value in array.tolist()]
+    if any(missing):
+        raise refusal(
+            name,
+            f"{sum(missing)} missing label(s), the first at index {missing.index(True)}",
+            "a label for each row",
+            "Leave those rows out.",
+        )
+    return array
+
+
+def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None:
+    """
+    Refuse rows with NaN or infinity in them.
+
+    :raises ValueError: With the number of such rows and the first of them.
+    """
+    width = array.shape[-1] if array.ndim > 1 else 1
+    bad = np.flatnonzero(~np.isfinite(array).reshape(-1, width).all(axis=1))
+    if bad.size:
+        raise refusal(
+            name,
+            f"NaN or infinity in {bad.size} row(s), the first at index {bad[0]}",
+            "finite numbers",
+            remedy,
+        )
+
+
+def require_same_length(name: str, values: Any, other: str, others: Any) -> None:
+    """
+    Refuse what has not as many rows as something else.
+
+    :raises ValueError: With both numbers.
+    """
+    if len(values) != len(others):
+        raise refusal(
+            name,
+            f"{len(values)} values",
+            f"{len(others)}, as many as {other}",
+            "Pass those of the same rows.",
+        )
+
+
+def _single_column(name: str, array: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or array.size == 0:
+        raise refusal(
+            name,
+            f"shape {array.shape}",
+            f"one {kind} for each row, [N], and at least one row",
+            "Pass one column at a time.",
+        )
+    return array
