@@ -4,7 +4,6 @@ from ..refusals import message, refusal
 from .arguments import (
     CONDITIONALS,
     as_tensor,
-    check_alpha,
     check_blocks,
     check_conditional,
     check_data,
@@ -18,7 +17,6 @@ from .arguments import (
     check_num_outputs,
     check_same_float,
     check_single_output,
-    read_powers,
 )
 from .arrays import (
     as_labels,
@@ -29,7 +27,14 @@ from .arrays import (
     require_finite_rows,
     require_same_length,
 )
-from .graph import reason, require, require_finite, require_same_rows
+from .graph import (
+    check_alpha,
+    read_powers,
+    reason,
+    require,
+    require_finite,
+    require_same_rows,
+)
 from .numbers import (
     check_callable,
     check_loop,

@@ -4,21 +4,16 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module, RegressionData
 from gpflow.config import default_float
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
-from ..refusals import message, refusal
+from ..refusals import refusal
 from .arrays import require_finite_rows
-from .graph import require
 
 #: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
 CONDITIONALS = ("prior", "scaled")
-_OUTSIDE = message(
-    "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
-)
 
 
 def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
@@ -226,45 +221,6 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
             "Give data of a known length and as many labels.",
         )
     return labels
-
-
-def read_powers(alpha: Parameter) -> tf.Tensor:
-    """
-    Read powers that may have been assigned past the check of the model.
-
-    :raises ValueError: If one is outside [0, 1] or NaN; see :func:`require`.
-    """
-    value = tf.convert_to_tensor(alpha)
-    inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
-    with tf.control_dependencies(require(inside, _OUTSIDE, value)):
-        return tf.identity(value)
-
-
-def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
-    """
-    Check that there is one power, or one for each factor.
-
-    :param alpha: The power(s).
-    :param num_factors: How many factors there are; a tensor where a graph will know.
-    :param factor: What a factor is, "row" or "block".
-    :return: The power of each factor, or of all [1].
-    :raises ValueError: If there is another number of them, or one is outside [0, 1]; see
-        :func:`require`.
-    """
-    value = read_powers(alpha)
-    if value.shape.rank == 0:
-        return value[None]
-    known = tf.get_static_value(num_factors)
-    if known is not None and value.shape == (known,):
-        return value
-    number = "as many as there are" if known is None else known
-    expected = f"a number, or one for each {factor}: ({number},)"
-    text = message("alpha", f"shape {_shape(value)}", expected, "Assign or pass as many.")
-    same = value.shape.rank == 1 and tf.equal(tf.shape(value)[0], num_factors)
-    if value.shape.rank > 1 or (known is not None and value.shape[0] not in (None, known)):
-        raise ValueError(text)
-    with tf.control_dependencies(require(same, text)):
-        return tf.identity(value)
 
 
 def check_no_neighbours(neighbours: Any) -> None:
