@@ -16,7 +16,7 @@ CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 TRY ?= full
-# Of test-matrix: interpreters by name or path, versions, and which tests (see tests/matrix.py).
+# Of test-matrix: interpreters by name or path, versions, and which tests (see tests/tools/matrix.py).
 PYTHONS ?= python3.10 python3.11 python3.12
 ENDS ?= oldest newest
 TESTS ?= fast
@@ -43,7 +43,7 @@ slow: $(STAMP)  ## run the tests that take long or gigabytes
 	$(BIN)/python -m pytest -m slow
 
 faults: $(STAMP)  ## break the package in ten places, one at a time, and see the tests notice
-	$(BIN)/python tests/faults.py
+	$(BIN)/python tests/tools/faults.py
 
 reliability: $(STAMP)  ## run the campaign of docs/reliability; TRY=quick or TRY=long for less or more
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OPENBLAS_NUM_THREADS=1 \
@@ -51,7 +51,7 @@ reliability: $(STAMP)  ## run the campaign of docs/reliability; TRY=quick or TRY
 		--table docs/figures/reliability.txt
 
 test-matrix: $(STAMP)  ## test the wheel, with the oldest and the newest versions (PYTHONS=..., TESTS=rooms)
-	$(BIN)/python tests/matrix.py --pythons $(PYTHONS) --ends $(ENDS) --tests $(TESTS) \
+	$(BIN)/python tests/tools/matrix.py --pythons $(PYTHONS) --ends $(ENDS) --tests $(TESTS) \
 		--table docs/figures/compatibility.txt
 
 lint: $(STAMP)  ## check style and format with ruff

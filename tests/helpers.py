@@ -11,8 +11,8 @@ from unittest import mock
 import gpflow
 import numpy as np
 import numpy.typing as npt
-import reference
 import tensorflow as tf
+from reference import regression as reference
 
 Array = npt.NDArray[np.float64]
 EXAMPLES = Path(__file__).parents[1] / "examples"

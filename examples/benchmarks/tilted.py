@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "tilted")
 
 import numpy as np
 import tensorflow as tf
-from tilted_cases import CASES, Case, grid, reference_values
+from cases.tilted import CASES, Case, grid, reference_values
 
 from gpflow_pep.tilted import log_power_expectation, tilted_derivatives
 

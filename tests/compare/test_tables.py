@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from reader_cases import (
+from cases.readers import (
     FRAME,
     TEXT,
     WAYS,
@@ -21,6 +20,7 @@ from reader_cases import (
     spoiled_tables,
     zipped,
 )
+from hypothesis import HealthCheck, given, settings
 
 from gpflow_pep.compare.tables import read_table
 

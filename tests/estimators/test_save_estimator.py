@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from cases.readers import check_folder, rewrite, spoiled_folders
 from gpflow.base import AnyNDArray
 from numpy.testing import assert_allclose, assert_array_equal
-from reader_cases import check_folder, rewrite, spoiled_folders
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 

@@ -6,9 +6,9 @@ import gpflow
 import numpy as np
 import pytest
 from helpers import assert_close, load_example
-from internals import project
 
 import gpflow_pep as pep
+from gpflow_pep.covariances import project
 
 
 @pytest.fixture(scope="module")

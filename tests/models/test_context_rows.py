@@ -5,25 +5,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import context_reference
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.models import saved_and_loaded
+from cases.regression import ALPHA_PER_BLOCK, SPARSE_LABELS, UNEVEN_BLOCKS, Case, N
 from helpers import Array, assert_close
-from internals import (
+from reference import rows as context_reference
+
+import gpflow_pep as pep
+from gpflow_pep.covariances import whiten
+from gpflow_pep.ops.chunks import Reduction
+from gpflow_pep.predictions.context_rows import (
     Context,
     ContextRows,
     InducingBasis,
-    Reduction,
     SharedPosterior,
     predict_from_neighbours,
-    whiten,
 )
-from model_cases import saved_and_loaded
-from regression_cases import ALPHA_PER_BLOCK, SPARSE_LABELS, UNEVEN_BLOCKS, Case, N
-
-import gpflow_pep as pep
 
 XNEW = np.random.default_rng(8).uniform(-2.5, 2.5, [9, 2])
 NEW_BLOCKS = np.array([4, 0, 0, 2, 1, 4, 0, 4, 2])  # none in block 3

@@ -8,8 +8,9 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.pep import probit_log_density
 from helpers import Array, assert_close, finite_difference_gradient, gradients
-from memory_reference import (
+from reference.memory import (
     Past,
     Process,
     Rows,
@@ -17,9 +18,8 @@ from memory_reference import (
     streamed_by_sites,
     variational_bound,
 )
-from pep_cases import probit_log_density
-from pep_reference import Factor, largest_latent_factor, scalar_factor
-from reference import squared_exponential
+from reference.regression import squared_exponential
+from reference.sites import Factor, largest_latent_factor, scalar_factor
 
 import gpflow_pep as pep
 

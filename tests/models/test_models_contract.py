@@ -16,12 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.models.training_mixins import (
-    ExternalDataTrainingLossMixin,
-    InternalDataTrainingLossMixin,
-)
-from helpers import Array, assert_close, gradients
-from model_cases import (
+from cases.models import (
     BY_CHUNKS,
     ENOUGH,
     MODELS,
@@ -41,6 +36,11 @@ from model_cases import (
     saved_and_loaded,
     value_and_gradients,
 )
+from gpflow.models.training_mixins import (
+    ExternalDataTrainingLossMixin,
+    InternalDataTrainingLossMixin,
+)
+from helpers import Array, assert_close, gradients
 from tf_keras.optimizers import Adam
 
 import gpflow_pep as pep

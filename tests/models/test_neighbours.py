@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import gpflow
-import neighbour_reference
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
+from cases.regression import Case
 from helpers import (
     RegressionProblem,
     assert_close,
@@ -17,11 +16,14 @@ from helpers import (
     gradients,
     regression_problem,
 )
-from internals import Reduction, RowSums, nearest
-from neighbour_reference import neighbours_in
-from regression_cases import Case
+from reference import neighbours as neighbour_reference
+from reference import regression as reference
+from reference.neighbours import neighbours_in
 
 import gpflow_pep as pep
+from gpflow_pep.covariances import nearest
+from gpflow_pep.energies.collapsed import RowSums
+from gpflow_pep.ops.chunks import Reduction
 
 N = 17
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from cases.pep import ALPHAS, CASES, NUM_CLASSES, TIGHT, compiled, each_case, trainable_by_name
 from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
 from helpers import Array, assert_close, finite_difference_gradient, gradients
-from pep_cases import ALPHAS, CASES, NUM_CLASSES, TIGHT, compiled, each_case, trainable_by_name
 
 import gpflow_pep as pep
 

@@ -2,13 +2,13 @@
 
 import gpflow
 import numpy as np
-import pep_reference
 import pytest
 import scipy.stats
 import tensorflow as tf
+from cases.pep import ALPHAS, CASES, TIGHT, N, compiled, plain_probit_link
 from helpers import assert_close, golden_problem, gradients
-from pep_cases import ALPHAS, CASES, TIGHT, N, compiled, plain_probit_link
-from reference import squared_exponential
+from reference import sites as pep_reference
+from reference.regression import squared_exponential
 
 import gpflow_pep as pep
 

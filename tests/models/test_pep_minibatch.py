@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from cases.pep import ALPHAS, CASES, N, compiled
 from helpers import Array, assert_close
-from pep_cases import ALPHAS, CASES, N, compiled
 
 import gpflow_pep as pep
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import assert_close
-from internals import match_rows
 
 import gpflow_pep as pep
+from gpflow_pep.models.rows import match_rows
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, [16, 1])

@@ -5,17 +5,9 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import pep_reference
 import pytest
 import tensorflow as tf
-from gpflow.inducing_variables import (
-    InducingPoints,
-    SeparateIndependentInducingVariables,
-    SharedIndependentInducingVariables,
-)
-from gpflow.kernels import SeparateIndependent, SharedIndependent, SquaredExponential
-from helpers import Array, assert_close, golden_problem, load_example
-from pep_cases import (
+from cases.pep import (
     ALPHAS,
     CASES,
     MEANS,
@@ -29,7 +21,15 @@ from pep_cases import (
     reference_sites,
     trainable_by_name,
 )
-from pep_golden import (
+from gpflow.inducing_variables import (
+    InducingPoints,
+    SeparateIndependentInducingVariables,
+    SharedIndependentInducingVariables,
+)
+from gpflow.kernels import SeparateIndependent, SharedIndependent, SquaredExponential
+from helpers import Array, assert_close, golden_problem, load_example
+from reference import sites as pep_reference
+from reference.golden import (
     GOLDEN_MULTI_CLASS,
     GOLDEN_POISSON,
     GOLDEN_PROBIT,
@@ -39,7 +39,7 @@ from pep_golden import (
     golden_classes,
     golden_targets,
 )
-from reference import squared_exponential_prior
+from reference.regression import squared_exponential_prior
 
 import gpflow_pep as pep
 

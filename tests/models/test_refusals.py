@@ -10,8 +10,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.likelihoods import Beta
-from refusal_cases import (
+from cases.refusals import (
     ALPHA_ASSIGNED,
     GOOD_NUMBER,
     LABELS,
@@ -30,7 +29,8 @@ from refusal_cases import (
     tied,
     with_value,
 )
-from tied_cases import MODELS
+from cases.tied import MODELS
+from gpflow.likelihoods import Beta
 
 
 def _check_message(message: str, refused: Refused) -> None:

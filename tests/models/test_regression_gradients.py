@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from cases.regression import ALPHA_PER_BLOCK, ALPHA_PER_ROW, UNEVEN_BLOCKS, Case, N
 from helpers import (
     assert_close,
     finite_difference_gradient,
     gradients,
     regression_problem,
 )
-from regression_cases import ALPHA_PER_BLOCK, ALPHA_PER_ROW, UNEVEN_BLOCKS, Case, N
 
 import gpflow_pep as pep
 

@@ -7,8 +7,8 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
+from cases.regression import CASES, UNEVEN_BLOCKS, Case, N
 from gpflow.posteriors import PrecomputeCacheType
 from helpers import (
     GOLDEN_LOG_Z,
@@ -22,7 +22,7 @@ from helpers import (
     gradients,
     regression_problem,
 )
-from regression_cases import CASES, UNEVEN_BLOCKS, Case, N
+from reference import regression as reference
 from scipy.stats import norm
 
 import gpflow_pep as pep

@@ -5,11 +5,9 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import pep_reference
 import pytest
 import tensorflow as tf
-from helpers import Array, assert_close, finite_difference_gradient, gradients, regression_problem
-from pep_cases import (
+from cases.pep import (
     CASES,
     TIGHT,
     N,
@@ -18,6 +16,8 @@ from pep_cases import (
     probit_log_density,
     trainable_by_name,
 )
+from helpers import Array, assert_close, finite_difference_gradient, gradients, regression_problem
+from reference import sites as pep_reference
 
 import gpflow_pep as pep
 

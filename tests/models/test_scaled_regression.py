@@ -5,10 +5,10 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-import reference
 import tensorflow as tf
+from cases.regression import UNEVEN_BLOCKS, Case, N
 from helpers import RegressionProblem, assert_close, gradients, regression_problem
-from regression_cases import UNEVEN_BLOCKS, Case, N
+from reference import regression as reference
 
 import gpflow_pep as pep
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from cases.pep import trainable_by_name
+from cases.tied import MODELS, create, data_of, random_start, svgp
 from gpflow.inducing_variables import (
     InducingPoints,
     SeparateIndependentInducingVariables,
@@ -24,12 +26,10 @@ from gpflow.kernels import (
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass
 from gpflow.optimizers import NaturalGradient
 from helpers import assert_close, finite_difference_gradient, regression_problem
-from internals import tempered
-from pep_cases import trainable_by_name
-from tied_cases import MODELS, create, data_of, random_start, svgp
-from tied_reference import to_decimals
+from reference.tied import to_decimals
 
 import gpflow_pep as pep
+from gpflow_pep.ops.tempered import tempered
 
 each_model = pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
 
@@ -237,7 +237,7 @@ def test_q_of_another_model() -> None:
 
 
 def test_reference_refuses_improper_gaussians() -> None:
-    from tied_reference import Natural
+    from reference.tied import Natural
 
     with pytest.raises(ValueError, match="positive definite"):
         Natural(to_decimals([0.0]), to_decimals([[-1.0]])).log_normaliser()

@@ -9,8 +9,8 @@ import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
+from cases.tied import MODELS
 from helpers import Array, assert_close, finite_difference_gradient, regression_problem
-from tied_cases import MODELS
 
 import gpflow_pep as pep
 

@@ -6,15 +6,16 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-import tied_reference
+from cases.pep import CASES, M, N, plain_probit_link
+from cases.tied import ALPHAS, LIKELIHOODS, MODELS, NUM_DATA, create, data_of, random_start, svgp
 from helpers import Array, assert_close, golden_problem
-from internals import WhitenedGaussian, tied_energies
-from pep_cases import CASES, M, N, plain_probit_link
-from pep_golden import golden_targets
-from tied_cases import ALPHAS, LIKELIHOODS, MODELS, NUM_DATA, create, data_of, random_start, svgp
-from tied_reference import Natural, to_decimals
+from reference import tied as tied_reference
+from reference.golden import golden_targets
+from reference.tied import Natural, to_decimals
 
 import gpflow_pep as pep
+from gpflow_pep.energies import tied as tied_energies
+from gpflow_pep.sites.whitened import WhitenedGaussian
 
 ROWS = [3, 4, 8]  # a batch
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import tensorflow as tf
+from cases.tied import MODELS, create, data_of, random_start
 from helpers import assert_close
-from tied_cases import MODELS, create, data_of, random_start
 
 
 @pytest.mark.parametrize(

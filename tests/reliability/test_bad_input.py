@@ -9,13 +9,13 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from campaign import Size, Trial
+from cases.refusals import REFUSALS, X, Y, Z
+from cases.refusals_beyond import BEYOND
 from check_shapes.exceptions import CheckShapesError
 from gpflow.kernels import SquaredExponential
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from refusal_cases import REFUSALS, X, Y, Z
-from refusal_cases_beyond import BEYOND
 
 import gpflow_pep as pep
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import pep_cases
 import pytest
 import tensorflow as tf
 from campaign import Size, Trial
+from cases import pep as pep_cases
 from gpflow.likelihoods import Bernoulli, Gaussian
 from helpers import load_example
 

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from campaign import Size, Trial
-from hypothesis import HealthCheck, given, settings
-from reader_cases import (
+from cases.readers import (
     WAYS,
     check_folder,
     check_table,
@@ -22,6 +21,7 @@ from reader_cases import (
     spoiled_folders,
     spoiled_tables,
 )
+from hypothesis import HealthCheck, given, settings
 from sklearn.pipeline import make_pipeline
 
 import gpflow_pep as pep

@@ -2,11 +2,11 @@
 
 import gpflow
 import numpy as np
-import pep_reference
 import pytest
 import scipy.stats
+from cases.pep import ALPHAS, CASES, TIGHT, N, reference_sites, trainable_by_name
 from helpers import Array, assert_close
-from pep_cases import ALPHAS, CASES, TIGHT, N, reference_sites, trainable_by_name
+from reference import sites as pep_reference
 
 import gpflow_pep as pep
 

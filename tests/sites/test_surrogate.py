@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
+from cases.pep import ALPHAS, CASES
 from helpers import Array, assert_close, regression_problem
-from pep_cases import ALPHAS, CASES
 
 import gpflow_pep as pep
 

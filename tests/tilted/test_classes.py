@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.tilted import CASES
 from helpers import assert_close
-from tilted_cases import CASES
 
 from gpflow_pep.tilted import class_probabilities, classes, num_classes
 

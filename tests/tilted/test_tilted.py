@@ -12,9 +12,9 @@ import pytest
 import scipy.integrate
 import scipy.stats
 import tensorflow as tf
+from cases.tilted import ALPHAS, CASES, MEANS, VARIANCES, grid, reference_values
 from helpers import assert_close
 from scipy.special import ndtr
-from tilted_cases import ALPHAS, CASES, MEANS, VARIANCES, grid, reference_values
 
 import gpflow_pep as pep
 from gpflow_pep.tilted.multiclass import prob_is_largest

@@ -10,10 +10,10 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 import tensorflow_probability as tfp
-import tilted_reference as reference
+from cases.tilted import ALPHAS, CASES, grid, reference_values
 from gpflow.likelihoods import Bernoulli, MultiLatentTFPConditional, Poisson, ScalarLikelihood
 from helpers import assert_close
-from tilted_cases import ALPHAS, CASES, grid, reference_values
+from reference import tilted as reference
 
 import gpflow_pep as pep
 

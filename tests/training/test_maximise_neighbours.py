@@ -4,9 +4,9 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from internals import nearest
 
 import gpflow_pep as pep
+from gpflow_pep.covariances import nearest
 from gpflow_pep.training import Step, full_batch, maximise
 
 N = 40

@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from helpers import Array, assert_close
-from internals import natural_step
 
 import gpflow_pep as pep
+from gpflow_pep.ops.natural import natural_step
 from gpflow_pep.training import EarlyStopping, Evaluation, best_evaluation, fit, shuffled_batches
 
 N, BATCH = 24, 5

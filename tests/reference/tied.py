@@ -15,8 +15,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
-from pep_reference import Problem
-from reference import Array
+
+from reference.regression import Array
+from reference.sites import Problem
 
 decimal.getcontext().prec = 100
 Decimals = Any

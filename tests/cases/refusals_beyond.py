@@ -10,7 +10,9 @@ import numpy as np
 import tf_keras
 from gpflow.functions import Constant, Linear
 from gpflow.kernels import Matern32, SquaredExponential
-from refusal_cases import (
+
+import gpflow_pep as pep
+from cases.refusals import (
     LABELS,
     N,
     X,
@@ -23,8 +25,6 @@ from refusal_cases import (
     update_sites,
     with_value,
 )
-
-import gpflow_pep as pep
 
 ROWS = np.random.default_rng(0).standard_normal((12, 2))
 TARGETS = np.sin(ROWS[:, 0]) + ROWS[:, 1]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_probability as tfp
-import tilted_reference as reference
+from reference import tilted as reference
 from scipy.special import gammaln, log_ndtr, ndtr, xlogy
 
 import gpflow_pep as pep

@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
-import pep_reference
-import tied_reference
 from helpers import Array
-from pep_cases import CASES, M, N
-from tied_reference import Natural
+from reference import sites as pep_reference
+from reference import tied as tied_reference
+from reference.tied import Natural
 
 import gpflow_pep as pep
+from cases.pep import CASES, M, N
 
 LIKELIHOODS = ("Gaussian", "probit", "Poisson", "RobustMax")
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)

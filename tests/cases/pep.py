@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
-import pep_reference
 import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
 from helpers import Array, RegressionProblem, regression_problem
-from pep_reference import Factor, LogDensity, largest_latent_factor, scalar_factor
+from reference import sites as pep_reference
+from reference.sites import Factor, LogDensity, largest_latent_factor, scalar_factor
 
 import gpflow_pep as pep
 

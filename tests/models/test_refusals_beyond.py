@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from refusal_cases import N, X, Y, regression
-from refusal_cases_beyond import ALL, BEYOND
+from cases.refusals import N, X, Y, regression
+from cases.refusals_beyond import ALL, BEYOND
 
 from gpflow_pep.models import APEP, ARPEP, RPAPEP, PEPClassification
 

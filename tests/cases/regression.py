@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
-import reference
 from helpers import Array, RegressionProblem, regression_problem
+from reference import regression as reference
 
 import gpflow_pep as pep
 

@@ -7,10 +7,11 @@ Letters as in :mod:`reference`; rows 0 .. N-1 are the training rows, the S new o
 from typing import NamedTuple
 
 import numpy as np
-import reference
+from cases.regression import Case
 from helpers import Array
-from reference import IntArray
-from regression_cases import Case
+
+from reference import regression as reference
+from reference.regression import IntArray
 
 
 class Dense(NamedTuple):

@@ -2,9 +2,9 @@
 """
 Deliberate faults, one at a time, and whether the fast tests catch each.
 
-    python tests/faults.py                 # all: make faults
-    python tests/faults.py cavity tilted   # only those whose name has one of these
-    python tests/faults.py --check         # only whether every old text is there once
+    python tests/tools/faults.py                 # all: make faults
+    python tests/tools/faults.py cavity tilted   # only those whose name has one of these
+    python tests/tools/faults.py --check         # only whether every old text is there once
 
 The tree is copied first; nothing is changed in it. Edit FAULTS as the package changes: `old` must
 occur exactly once in `file`. `tests` are files or folders below tests/; -x stops at the first.

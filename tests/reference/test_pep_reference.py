@@ -6,13 +6,10 @@ closed forms of regression, textbook EP, and the limits that the papers state.
 from collections.abc import Callable
 
 import numpy as np
-import pep_reference
 import pytest
-import reference
 import scipy.integrate
 import scipy.stats
-from helpers import Array, assert_close, golden_problem
-from pep_cases import (
+from cases.pep import (
     ALPHAS,
     CASES,
     EPSILON,
@@ -22,7 +19,11 @@ from pep_cases import (
     probit_log_density,
     reference_sites,
 )
-from pep_golden import (
+from helpers import Array, assert_close, golden_problem
+
+from reference import regression as reference
+from reference import sites as pep_reference
+from reference.golden import (
     GOLDEN_ATOL,
     GOLDEN_MULTI_CLASS,
     GOLDEN_POISSON,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from reference import Array, Prior
+
+from reference.regression import Array, Prior
 
 #: For each row of the data set, the places of its neighbours in the data set.
 Neighbours = Sequence[Sequence[int]]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 import scipy.stats
 from helpers import (
     GOLDEN_LOG_EXACT,
@@ -20,7 +19,9 @@ from helpers import (
     golden_problem,
     regression_problem,
 )
-from reference import make_factors
+
+from reference import regression as reference
+from reference.regression import make_factors
 
 GOLDEN_ATOL = 2e-10
 ALPHAS = [0.0, 0.3, 0.5, 1.0]

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from pep_reference import Factor, Problem, fixed_point, posterior
-from pep_reference import log_z as log_z_of_sites
-from reference import Array, Prior, gaussian_log_density
+
+from reference.regression import Array, Prior, gaussian_log_density
+from reference.sites import Factor, Problem, fixed_point, posterior
+from reference.sites import log_z as log_z_of_sites
 
 Covariance = Callable[[Array, Array], Array]
 Mean = Callable[[Array], Array]  # [N, D] -> [N]

@@ -2,8 +2,8 @@
 """
 The package, from its wheel, among the oldest and the newest versions of what it needs.
 
-    python tests/matrix.py                                       # all: make test-matrix
-    python tests/matrix.py --pythons python3.12 --ends newest --tests rooms
+    python tests/tools/matrix.py                                       # all: make test-matrix
+    python tests/tools/matrix.py --pythons python3.12 --ends newest --tests rooms
 
 A cell is a Python and an end of the versions that setup.cfg allows and that have wheels for it:
 uv makes an environment with nothing else in it, and tests run from a copy of this tree that has no
@@ -66,7 +66,7 @@ FEW = (
     "ops/test_ops_natural",
     "plotting/test_pictures_of_numbers",
     "test_architecture",
-    "test_metrics",
+    "metrics/test_metrics",
 )
 #: With these, a file or more of each room.
 ROOMS = (
@@ -148,7 +148,7 @@ def uv(*arguments: object, **options: Any) -> str:
 
 def copy_tree(folder: Path) -> Path:
     """Copy what git has, or would have, of this tree."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     names = run("git", "ls-files", "-co", "--exclude-standard", cwd=root).splitlines()
     shutil.rmtree(folder, ignore_errors=True)
     for name in names:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
-from reference import Array, IntArray, Prior
+
+from reference.regression import Array, IntArray, Prior
 
 LogDensity = Callable[[Array], Array]
 """log p(y | f) of one row, elementwise in f."""

@@ -1,0 +1,1 @@
+"""Tables of cases that several test files share."""

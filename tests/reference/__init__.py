@@ -1,0 +1,1 @@
+"""Dense NumPy references, which share no code with the package, and their own tests."""
