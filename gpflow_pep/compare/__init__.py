@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .cleaning import Cleaned as Cleaned
     from .cleaning import clean as clean
-    from .preparation import make_preparation as make_preparation
+    from .cleaning import make_preparation as make_preparation
     from .report import write_report as write_report
     from .run import Comparison as Comparison
     from .run import Progress as Progress
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     from .trials import Fit as Fit
 
 _NAMES = {
-    "baselines": (),
     "candidates": (),
-    "cleaning": ("Cleaned", "clean"),
+    "cleaning": ("Cleaned", "clean", "make_preparation"),
     "cli": (),
     "figures": (),
     "folder": (),
     "held_out": (),
     "page": (),
-    "preparation": ("make_preparation",),
     "report": ("write_report",),
     "run": ("Comparison", "Progress", "compare"),
     "settings": ("Settings",),

@@ -1,13 +1,19 @@
 """The models that a comparison trains: estimators at each power, and baselines."""
 
+from collections.abc import Callable
 from typing import Any
 
+import gpflow
 import numpy as np
-from sklearn.dummy import DummyClassifier
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.models import GPModel
+from scipy.stats import norm
+from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MOST_ROWS
-from .baselines import ExactGP, MeanBaseline, WholeSVGP
+from ..training import MaximiseRecord
 from .cleaning import Cleaned
 from .settings import INITS, Settings
 
@@ -15,6 +21,84 @@ from .settings import INITS, Settings
 MOST_EXACT = 1000
 #: What every comparison has: predicting the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
+
+
+class MeanBaseline(DummyRegressor):
+    """A Gaussian with the mean and the variance of the training targets, whatever the inputs."""
+
+    def fit(self, X: Any, y: Any) -> "MeanBaseline":
+        """
+        Take mean and variance.
+
+        :param X: Inputs, which are ignored.
+        :param y: Targets, [N].
+        """
+        self.std_ = float(np.std(y))
+        fitted: MeanBaseline = super().fit(X, y)
+        return fitted
+
+    def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:
+        """
+        Predict quantiles of y, [N, Q].
+
+        :param X: Inputs, of which only the number counts.
+        :param quantiles: Q probabilities in (0, 1).
+        """
+        ends: AnyNDArray = self.predict(X)[:, None] + self.std_ * norm.ppf(quantiles)
+        return ends
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Predict the mean, [N].
+
+        :param X: Inputs, of which only the number counts.
+        :param return_std: Also the standard deviation.
+        """
+        mean = super().predict(X)
+        return (mean, np.full_like(mean, self.std_)) if return_std else mean
+
+    def log_densities(self, X: Any, y: Any) -> AnyNDArray:
+        """
+        Compute the log density of each row, [N].
+
+        :param X: Inputs, of which only the number counts.
+        :param y: Targets, [N].
+        """
+        densities: AnyNDArray = norm.logpdf(y, *self.predict(X, return_std=True))
+        return densities
+
+
+class ExactGP(PEPRegressor):
+    """The exact Gaussian process, GPflow's ``GPR``, in the same units and trained the same way."""
+
+    def _make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        kernel, likelihood, _ = parts
+        return gpflow.models.GPR(data, kernel, likelihood=likelihood)
+
+
+class _AllRows(gpflow.base.Module):
+    """GPflow's SVGP with all rows as its one batch, for what trains models that hold their data."""
+
+    def __init__(self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]) -> None:
+        super().__init__()
+        self.model, self.data = model, data
+
+    def training_loss(self) -> tf.Tensor:
+        return self.model.training_loss(self.data)
+
+
+class WholeSVGP(PEPClassifier):
+    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule."""
+
+    def _candidate(
+        self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
+    ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
+        kernel, likelihood, points = self._parts(X, seed)
+        num_latent = getattr(likelihood, "num_classes", 1)
+        model = gpflow.models.SVGP(kernel, likelihood, points, num_latent_gps=num_latent)
+        return model, self._climber(_AllRows(model, (tf.constant(X), tf.constant(Y))))
 
 
 def name_of(alpha: float) -> str:

@@ -1,13 +1,13 @@
 """From a table as it was read to inputs and a target that can be learnt from."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ..columns import Format, read_cells, recognise
+from ..columns import Format, TableEncoder, read_cells, recognise
 from ..columns.encoder import MAX_CATEGORIES, as_table, check_cells, listed
 
 MIN_ROWS = 10
@@ -101,6 +101,32 @@ def clean(
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
     _check_enough(X, y, target, kind)
     return Cleaned(X, y, kind, notes, formats)
+
+
+def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> TableEncoder:
+    """
+    Make the first step of a pipeline for tables like this one::
+
+        X, y, kind, notes, formats = clean(read_table("data.csv"), "y")
+        model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
+        model.predict(read_table("new.csv")[list(X.columns)])
+
+    It is not fitted yet: medians and values are learnt from training rows alone.
+
+    :param X: Inputs.
+    :param formats: How the cells of each column are to be read in tables like it, as
+        :func:`~gpflow_pep.compare.tables.clean` gives them; None: found out from `X`.
+    :raises ValueError: If a column holds neither numbers, dates nor text.
+    """
+    if formats is None:
+        formats = {str(name): recognise(column) for name, column in X.items()}
+    for name, form in formats.items():
+        if form.kind == "other":
+            raise ValueError(
+                f"column '{name}' holds neither numbers, dates nor text, expected one of them."
+                " Leave it out."
+            )
+    return TableEncoder({str(name): formats[str(name)] for name in X.columns})
 
 
 def _check_names(table: pd.DataFrame) -> None:

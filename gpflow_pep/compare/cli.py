@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +21,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from .. import __version__
+from .examples import EXAMPLES
 from .interrupt import exit_on_sigint
 from .loading import loading_tensorflow
-from .settings import INITS, KERNELS, LIKELIHOODS, SELECT, TASKS, Settings
-from .workers import MOST, MOST_ROWS, Worker, beginning, default_jobs
+from .settings import TASKS, Settings
+from .workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs, started_workers
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned
     from .run import Comparison, Progress
     from .trials import Fit
 
-EXAMPLES = ("diabetes", "chirp", "breast-cancer", "wine")
-DEFAULTS = Settings()
+DEFAULT_EXAMPLE = next(iter(EXAMPLES))
 
 
 class BadInput(click.ClickException):
@@ -47,14 +48,6 @@ def _bad_input() -> Iterator[None]:
         yield
     except ValueError as error:
         raise BadInput(" ".join(str(error).split())) from error
-
-
-def _alphas(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError as error:
-        message = f"got '{text}', expected numbers separated by commas, as 0,0.5,1"
-        raise click.BadParameter(message) from error
 
 
 @contextmanager
@@ -100,13 +93,12 @@ def _read(
 ) -> "Cleaned":
     """Read and clean the table, and say what was done."""
     from .cleaning import clean
-    from .examples import load_example
     from .tables import read_table
 
     reading = {name: options.pop(name) for name in ("sep", "decimal", "encoding")}
     cleaning = {name: options.pop(name) for name in ("task", "drop", "drop_missing")}
     if data is None or target is None:
-        frame, target = load_example(example or EXAMPLES[0])
+        frame, target = EXAMPLES[example or DEFAULT_EXAMPLE]()
     else:
         frame = read_table(data, **reading)
         found = ", ".join(f"{name} {value!r}" for name, value in frame.attrs.items())
@@ -174,14 +166,25 @@ def main() -> None:
 
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
-    for option in (
-        click.option(
-            "--encoding", help="Encoding of the text, if it is not found out, as latin-1."
-        ),
-        click.option("--decimal", help="Decimal point, '.' or ',', if it is not found out."),
-        click.option("--sep", help="What separates the cells, if it is not found out."),
+    for flag, description in (
+        ("--encoding", "Encoding of the text, if it is not found out, as latin-1."),
+        ("--decimal", "Decimal point, '.' or ',', if it is not found out."),
+        ("--sep", "What separates the cells, if it is not found out."),
     ):
-        command = option(command)
+        command = click.option(flag, help=description)(command)
+    return command
+
+
+def _settings_options(command: Any) -> Any:
+    """Add an option for each setting."""
+    for setting in reversed(fields(Settings)):
+        flag = setting.metadata["flag"] or f"--{setting.name.replace('_', '-')}"
+        default = setting.default
+        command = click.option(
+            flag, setting.name, type=setting.metadata["range"].type,
+            default=",".join(map("{:g}".format, default)) if setting.name == "alphas" else default,
+            show_default=default is not None, help=setting.metadata["help"],
+        )(command)  # fmt: skip
     return command
 
 
@@ -194,8 +197,8 @@ def _reading_options(command: Any) -> Any:
     " and false, or has two values.",
 )  # fmt: skip
 @click.option(
-    "--example", type=click.Choice(EXAMPLES),
-    help=f"Data of scikit-learn, in place of DATA: {EXAMPLES[0]} (a number, the default), chirp"
+    "--example", type=click.Choice(list(EXAMPLES)),
+    help=f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the default), chirp"
     " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @_reading_options
@@ -205,67 +208,11 @@ def _reading_options(command: Any) -> Any:
     help="Leave out rows with missing values. By default they are filled in: by the median, and a"
     " column that says so.",
 )  # fmt: skip
-@click.option(
-    "--alphas", type=_alphas, metavar="A,B,...", default="0,0.5,1", show_default=True,
-    help="Powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
-)  # fmt: skip
-@click.option(
-    "--inducing", "num_inducing", type=click.IntRange(min=1), default=DEFAULTS.num_inducing,
-    show_default=True, help="Number of inducing points.",
-)  # fmt: skip
-@click.option(
-    "--init", type=click.Choice(list(INITS)), default=DEFAULTS.init, show_default=True,
-    help="Where these start: centres of k-means clusters, random rows, or the rows of largest"
-    " residual variance.",
-)  # fmt: skip
-@click.option(
-    "--kernel", type=click.Choice(KERNELS), default=DEFAULTS.kernel, show_default=True,
-    help="Kernel, with a lengthscale for each input.",
-)  # fmt: skip
-@click.option(
-    "--likelihood", default=DEFAULTS.likelihood, show_default=True,
-    type=click.Choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
-    help="Likelihood of a number (the first three) or a class.",
-)  # fmt: skip
-@click.option(
-    "--neighbours", type=click.IntRange(min=0), default=0, show_default=True,
-    help="Number of near rows that the conditional of each row knows too, in regression.",
-)  # fmt: skip
-@click.option(
-    "--select", type=click.Choice(SELECT), default=DEFAULTS.select, show_default=True,
-    help="Choose the power of the model by the scores of held-out rows, or by the leave-one-out"
-    " density of all rows.",
-)  # fmt: skip
-@click.option(
-    "--folds", type=click.IntRange(min=2), help="Hold out each of so many parts once.  [default: 5]"
-)
-@click.option(
-    "--splits", type=click.IntRange(min=1), help="Instead: hold out a random part so many times."
-)
-@click.option(
-    "--test-fraction", type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Fraction of the rows in that part.  [default: 0.2]",
-)  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
-    help="Seed of folds or splits and of the initial inducing points.",
-)  # fmt: skip
-@click.option(
-    "--minutes", type=click.FloatRange(min=0, min_open=True), default=DEFAULTS.minutes,
-    show_default=True, help="Most time for all fits together; they end earlier if they converge.",
-)  # fmt: skip
-@click.option(
-    "--max-iterations", type=click.IntRange(min=1), default=DEFAULTS.max_iterations,
-    show_default=True, help="Most steps of L-BFGS-B of a fit.",
-)  # fmt: skip
-@click.option(
-    "--baselines/--no-baselines", default=True, show_default=True,
-    help="Whether to train an exact GP (up to 1000 rows), and SVGP for classes, too.",
-)  # fmt: skip
+@_settings_options
 @click.option(
     "--jobs", type=click.IntRange(min=1),
     help="Processes that train at a time.  [default: as many as there are cores, at most"
-    f" {MOST}; above {MOST_ROWS:,} rows 1]",
+    f" {MAX_JOBS}; above {MOST_ROWS:,} rows 1]",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default="pep_results",
@@ -324,7 +271,7 @@ def compare(
     _, parts, _ = settings.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(settings.alphas))
     interrupted = f"Interrupted. Scores of the fits that ended are in {out}."
-    with exit_on_sigint(interrupted), beginning(jobs - 1) as workers:
+    with exit_on_sigint(interrupted), started_workers(jobs - 1) as workers:
         comparison = _compare(cleaned, settings, out, saved_model, workers)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 

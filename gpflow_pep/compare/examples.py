@@ -1,45 +1,42 @@
-"""Data that come with scikit-learn, and generated data."""
+"""Data that come with scikit-learn, and generated data.
+
+Libraries are imported when a table is made, so that the help of the command line, which names the
+examples, is immediate.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-from sklearn import datasets
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def _bundle(load: Any, target: str) -> tuple[pd.DataFrame, str]:
-    bunch = load(as_frame=True)
+def _from_scikit_learn(name: str, target: str, **options: bool) -> "tuple[pd.DataFrame, str]":
+    from sklearn import datasets
+
+    bunch = getattr(datasets, f"load_{name}")(as_frame=True, **options)
     y = bunch.target
     if "target_names" in bunch:
         y = y.map(dict(enumerate(map(str, bunch.target_names))))
     return bunch.data.assign(**{target: y}), target
 
 
-def _chirp() -> tuple[pd.DataFrame, str]:
+def _chirp() -> "tuple[pd.DataFrame, str]":
+    """Make 500 rows of one input: waves that get shorter, at last too short for few points."""
+    import numpy as np
+    import pandas as pd
+
     rng = np.random.default_rng(0)
     time = rng.uniform(0.0, 3.0, 500)
     signal = np.sin(2.0 * time**2.2) + 0.1 * rng.standard_normal(len(time))
     return pd.DataFrame({"time": time, "signal": signal}), "signal"
 
 
-#: Makes each table and names its target.
-EXAMPLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
-    "diabetes": partial(_bundle, partial(datasets.load_diabetes, scaled=False), "progression"),
+#: Each gives a table, of which scikit-learn's pages tell where it is from, and names its target.
+EXAMPLES: "dict[str, Callable[[], tuple[pd.DataFrame, str]]]" = {
+    "diabetes": partial(_from_scikit_learn, "diabetes", "progression", scaled=False),
     "chirp": _chirp,
-    "breast-cancer": partial(_bundle, datasets.load_breast_cancer, "diagnosis"),
-    "wine": partial(_bundle, datasets.load_wine, "cultivar"),
+    "breast-cancer": partial(_from_scikit_learn, "breast_cancer", "diagnosis"),
+    "wine": partial(_from_scikit_learn, "wine", "cultivar"),
 }
-
-
-def load_example(name: str) -> tuple[pd.DataFrame, str]:
-    """
-    Load a table, of which scikit-learn's pages tell where it is from, and the name of its target.
-
-    :param name: "diabetes" (442 patients, 10 inputs, the progression of the disease a year later),
-        "chirp" (500 generated rows of one input: waves that get shorter, soon too short for few
-        inducing points), "breast-cancer" (569 tumours, 30 inputs, 2 classes) or "wine" (178 wines,
-        13 inputs, 3).
-    """
-    return EXAMPLES[name]()

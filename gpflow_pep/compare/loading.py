@@ -1,4 +1,4 @@
-"""How the command loads TensorFlow and GPflow: without a word, and in less time."""
+"""How the command loads TensorFlow and GPflow: without their messages, and in less time."""
 
 import atexit
 import gc
@@ -16,17 +16,17 @@ OLD_KERAS = "TF_USE_LEGACY_KERAS"
 @contextmanager
 def loading_tensorflow() -> Iterator[None]:
     """Import what needs TensorFlow in this context."""
-    with _quietly(), _lightly():
+    with _silent_stderr(), _without_shape_checks():
         yield
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _silent_stderr() -> Iterator[None]:
     """
-    Keep TensorFlow's messages about the machine off the terminal.
+    Keep TensorFlow's messages about the machine off the terminal, unless the user set their level.
 
-    Unless the user has set their level. Some are written before it reads that level, so its import
-    is silenced as a whole.
+    Some are written before TensorFlow reads that level, so all that is written is kept back; it is
+    shown if the import fails.
     """
     if LOG_LEVEL in os.environ:
         yield
@@ -48,13 +48,13 @@ def _quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _lightly() -> Iterator[None]:
+def _without_shape_checks() -> Iterator[None]:
     """
     Leave out what takes seconds, where the command is alone in its process.
 
-    GPflow's checks of shapes read a language of their own when it is loaded. They are for those who
-    write programs: what comes from a user, a table, is checked before. And Python looks for garbage
-    among all that was loaded, again and again, and once more at the end.
+    GPflow's checks of shapes parse their own language when GPflow is loaded. They help those who
+    write programs; a user's table is checked before. And Python's collector would search all that
+    was loaded for garbage again and again, and once more at the end.
     """
     if "gpflow" in sys.modules:
         yield

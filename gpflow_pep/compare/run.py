@@ -4,6 +4,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ class Comparison:
         return [fit for fit in self.fits if fit.model == name]
 
 
-class _Clock:
+class _TimeBudget:
     """Shares of the time that is left, and what compiling took the last time."""
 
     def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
@@ -88,92 +89,83 @@ class _Clock:
         self.overhead: dict[str, float] = {}
 
     def share(self, name: str) -> float:
-        """Find the time for the steps of the next fit."""
+        """Find the time for the steps of the next fit, a model of this name."""
         left = self.end - time.perf_counter()
         at_once = min(self.at_once, self.fits)
         self.fits -= 1
         return max(at_once * left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
 
 
-class _Race:
-    """Trials that wait, and what has come of the others, for several threads that make them."""
+class _Queue:
+    """Trials that wait, and outcomes of the others; each process takes from it in a thread."""
 
-    def __init__(self, trials: Trials, clock: _Clock, tell: Callable[[Progress], None]) -> None:
-        self._trials, self._clock, self._tell = trials, clock, tell
+    def __init__(
+        self, trials: Trials, budget: _TimeBudget, report: Callable[[Progress], None]
+    ) -> None:
+        self._trials, self._budget, self._report = trials, budget, report
         self._waiting, self._lock = trials.all(), threading.Lock()
         self._total = len(self._waiting) + 1
-        self._given_up = False
-        self._error: BaseException | None = None
+        self._stopped = False
         self.outcomes: dict[Trial, Outcome] = {}
 
-    def work(self, run: Callable[[Trial, float], Outcome], last: bool) -> None:
-        """Make trials, the last or the first one that waits, as long as there are any."""
-        while begun := self._begin(last):
-            trial, seconds = begun
-            try:
-                outcome = run(trial, seconds)
-            except WorkerLost as error:
-                with self._lock:
-                    if not self._given_up:
-                        self._waiting.append(trial)
-                        self._clock.fits += 1
-                        warnings.warn(str(error), stacklevel=1)
-                return
-            self._end(trial, outcome)
+    def finish(self, workers: Sequence[Worker]) -> None:
+        """Run all trials, here and by workers; what a callback raises is raised."""
+        if workers:  # they take powers, which share what is compiled, and no baselines if possible
+            self._waiting.sort(key=self._has_power)
+        threads = ThreadPoolExecutor(1 + len(workers))
+        try:
+            helpers = [threads.submit(self._run_all, worker.run, -1) for worker in workers]
+            self._run_all(self._trials.run, 0)
+            for helper in helpers:
+                helper.result()
+        finally:
+            threads.shutdown(wait=False)
+        self._run_all(self._trials.run, 0)  # what lost workers have left
 
-    def _begin(self, last: bool) -> tuple[Trial, float] | None:
+    def _run_all(self, run: Callable[[Trial, float], Outcome], place: int) -> None:
+        """Run trials as long as there are any: the first (0) or the last (-1) that waits."""
+        try:
+            while task := self._next(place):
+                trial, seconds = task
+                try:
+                    self._end(trial, run(trial, seconds))
+                except WorkerLost as error:
+                    self._put_back(trial, error)
+                    return
+        except BaseException:
+            with self._lock:
+                self._stopped = True
+                self._waiting.clear()
+            raise
+
+    def _next(self, place: int) -> tuple[Trial, float] | None:
         with self._lock:
             if not self._waiting:
                 return None
-            trial = self._waiting.pop(-1 if last else 0)
+            trial = self._waiting.pop(place)
             trivial = trial.model == TRIVIAL[self._trials.data.kind]
-            seconds = 0.0 if trivial else self._clock.share(trial.model)
+            seconds = 0.0 if trivial else self._budget.share(trial.model)
             number = len(self.outcomes) + 1
-            self._tell(Progress(number, self._total, self._trials.label(trial)))
+            self._report(Progress(number, self._total, self._trials.label(trial)))
             return trial, seconds
-
-    def _has_power(self, trial: Trial) -> bool:
-        return not np.isnan(self._trials.candidates[trial.model][0])
 
     def _end(self, trial: Trial, outcome: Outcome) -> None:
         with self._lock:
             self.outcomes[trial] = outcome
             if outcome.overhead:
-                self._clock.overhead[trial.model] = outcome.overhead
+                self._budget.overhead[trial.model] = outcome.overhead
             label, number = self._trials.label(trial), len(self.outcomes)
-            self._tell(Progress(number, self._total, label, outcome.fit))
+            self._report(Progress(number, self._total, label, outcome.fit))
 
-    def finish(self, workers: Sequence[Worker]) -> None:
-        """Make all of them, here and by workers."""
-        if workers:  # these make powers, which share what is compiled, and no baselines if possible
-            self._waiting.sort(key=self._has_power)
-        helpers = [
-            threading.Thread(target=self._help, args=(worker,), daemon=True) for worker in workers
-        ]
-        for helper in helpers:
-            helper.start()
-        try:
-            self.work(self._trials.run, last=False)
-        except BaseException:
-            self._give_up()
-            raise
-        for helper in helpers:
-            helper.join()
-        if self._error is not None:
-            raise self._error
-        self.work(self._trials.run, last=False)  # what workers that were lost have left
-
-    def _help(self, worker: Worker) -> None:
-        try:
-            self.work(worker.run, last=True)
-        except BaseException as error:
-            self._give_up()
-            self._error = error
-
-    def _give_up(self) -> None:
+    def _put_back(self, trial: Trial, error: WorkerLost) -> None:
         with self._lock:
-            self._given_up = True
-            self._waiting.clear()
+            if not self._stopped:
+                self._waiting.append(trial)
+                self._budget.fits += 1
+                warnings.warn(str(error), stacklevel=1)
+
+    def _has_power(self, trial: Trial) -> bool:
+        return not np.isnan(self._trials.candidates[trial.model][0])
 
 
 def compare(
@@ -274,38 +266,40 @@ def compare_table(
 
 
 def _compare(
-    trials: Trials, tell: Callable[[Progress], None], workers: Sequence[Worker]
+    trials: Trials, report: Callable[[Progress], None], workers: Sequence[Worker]
 ) -> Comparison:
     data, settings, every = trials.data, trials.settings, trials.all()
     total = len(every) + 1
-    # The trivial one takes no time.
-    clock = _Clock(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
-    race = _Race(trials, clock, tell)
+    # The trivial model takes no time.
+    budget = _TimeBudget(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
     for worker in workers:
         worker.prepare(data, settings)
-    race.finish(workers)
-    made = [race.outcomes[trial] for trial in every]
+    queue = _Queue(trials, budget, report)
+    queue.finish(workers)
+    outcomes = [queue.outcomes[trial] for trial in every]
     powers = {name: power for name, (power, _) in trials.candidates.items()}
     tables = {
-        name: [outcome.table for outcome in made if outcome.fit.model == name] for name in powers
+        name: [outcome.table for outcome in outcomes if outcome.fit.model == name]
+        for name in powers
     }
-    held = {name: pd.concat(found) for name, found in tables.items() if any(map(len, found))}
-    comparison = Comparison(data, settings, powers, [outcome.fit for outcome in made], held)
+    held_out = {name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))}
+    fits = [outcome.fit for outcome in outcomes]
+    comparison = Comparison(data, settings, powers, fits, held_out)
     best = best_of(comparison)
     if best is None:
         return comparison
     label = f"{best}, all rows"
-    tell(Progress(total, total, label))
+    report(Progress(total, total, label))
     pipeline = trials.pipeline(trials.candidates[best][1])
     if settings.select == "loo":
         pipeline[-1].set_params(alpha=[powers[name] for name in _mean_scores(comparison)])
-    found, _ = trials.train(best, pipeline, slice(None), clock.share(best))
-    failed = found.pop("failed")
+    final, failed, _ = trials.train(Trial(best, 0), pipeline, slice(None), budget.share(best))
     if settings.select == "loo" and not failed:
         best = name_of(pipeline[-1].alpha_)
-    final = Fit(model=best, part=0, scores={}, **found)
-    tell(Progress(total, total, label, final))
-    return replace(comparison, best=best, model=None if failed else pipeline, final=final)
+        final = final._replace(model=best)
+    report(Progress(total, total, label, final))
+    model = None if failed else pipeline
+    return replace(comparison, best=best, model=model, final=final)
 
 
 def best_of(comparison: Comparison) -> str | None:

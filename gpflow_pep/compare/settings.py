@@ -1,9 +1,16 @@
-"""What a comparison is asked for, checked before anything slow is loaded."""
+"""The settings of a comparison: one table for the command line, the checks and the reference.
+
+It loads nothing slow, so that help and mistakes are immediate.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from ..refusals import refusal
 
 #: Rules for initial inducing points, and what the estimators call them.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
@@ -17,26 +24,64 @@ SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
 
 
-def _at_least(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(
-            f"{name}: got {value!r}, expected a whole number, at least {least}. Choose another."
-        )
+class Range(NamedTuple):
+    """Which values a setting may have."""
+
+    type: click.ParamType
+    allows: Callable[[Any], bool]
+    expected: str
+    remedy: str
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """
-    Refuse what is not among some names.
+class _Powers(click.ParamType):
+    name = "A,B,..."
 
-    :param name: Of the setting.
-    :param value: What was asked for.
-    :param choices: What there is.
-    :raises ValueError: If it is none of these.
-    """
-    if value not in choices:
-        raise ValueError(
-            f"{name}: got {value!r}, expected one of {', '.join(choices)}. Choose one."
-        )
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
+        try:
+            return tuple(map(float, value.split(",")))
+        except ValueError:
+            self.fail(f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param)
+
+
+def _whole(least: int, most: float = math.inf) -> Range:
+    def allows(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+    limit = "" if most == math.inf else f" and at most {most}"
+    kind = click.IntRange(least, None if most == math.inf else int(most))
+    return Range(kind, allows, f"a whole number, at least {least}{limit}", "Choose another.")
+
+
+def _choice(names: Iterable[str]) -> Range:
+    names = tuple(names)
+    expected = f"one of {', '.join(names)}"
+    return Range(click.Choice(names), names.__contains__, expected, "Choose one.")
+
+
+_POWERS = Range(
+    _Powers(),
+    lambda powers: len(powers) > 0 and all(0.0 <= power <= 1.0 for power in powers),
+    "one or more numbers in [0, 1]",
+    "Try 0 (variational), 0.5 and 1 (EP, FITC).",
+)
+_FRACTION = Range(
+    click.FloatRange(0, 1, min_open=True, max_open=True),
+    lambda value: 0.0 < value < 1.0,
+    "a number in (0, 1)",
+    "Choose 0.2 to hold out a fifth.",
+)
+_MINUTES = Range(
+    click.FloatRange(0, min_open=True),
+    lambda value: 0.0 < value < math.inf,
+    "a positive number",
+    "Raise it, to 10 for example.",
+)
+_FLAG = Range(click.BOOL, lambda value: value in (True, False), "True or False", "Choose one.")
+
+
+def _setting(default: Any, allowed: Range, description: str, flag: str | None = None) -> Any:
+    """Define a setting; its flag on the command line is its name unless another one is given."""
+    return field(default=default, metadata={"range": allowed, "help": description, "flag": flag})
 
 
 @dataclass(frozen=True)
@@ -44,99 +89,88 @@ class Settings:
     """
     How models are compared.
 
-    :param alphas: Different powers in [0, 1].
-    :param num_inducing: M; fewer where there are fewer training rows that differ.
-    :param folds: Rows are put into as many parts at random, classes in equal proportions; each part
-        is held out once.
-    :param splits: Instead of folds: how many times a random part is held out.
-    :param test_fraction: The fraction of the rows in that part, in (0, 1); 0.2 if there are splits.
-        If it is given without ``splits``, there is one.
-    :param seed: Of folds or splits and of initial inducing points.
-    :param minutes: The most time for all fits together. Each has an equal share of what is left,
-        and ends earlier where training converges. The first evaluation of a fit, which compiles,
-        is waited for. Minibatches, above 100 000 rows, have a number of steps instead.
-    :param max_iterations: The most steps of L-BFGS of a fit.
-    :param init: Where inducing points start: "kmeans", "random", or "variance" for the rows of
-        largest residual variance.
-    :param kernel: By the names of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
-    :param likelihood: By the names of the estimators; "auto" is Gaussian for numbers, and for
-        classes what their number asks for.
-    :param neighbours: How many near rows the conditional of each row knows, see
-        :doc:`/neighbours`; for numbers with a Gaussian likelihood.
-    :param select: What the power of the model that is kept is chosen by: "folds", the scores of
-        held-out rows, or "loo", the leave-one-out density of all rows, see :doc:`/select_alpha`.
-        The scores of the folds are there either way.
-    :param baselines: Whether to train an exact Gaussian process, where there are at most 1000 rows,
-        and SVGP for classes, up to 100 000 rows, too. Predicting the mean, or the frequencies of
-        classes, is always there.
-    :raises ValueError: If a setting is not as said here.
+    :raises ValueError: If a setting is outside its range, or two of them exclude each other.
     """
 
-    alphas: tuple[float, ...] = (0.0, 0.5, 1.0)
-    num_inducing: int = 50
-    folds: int | None = None
-    splits: int | None = None
-    test_fraction: float | None = None
-    seed: int = 0
-    minutes: float = 10.0
-    max_iterations: int = 10_000
-    init: str = "kmeans"
-    kernel: str = "rbf"
-    likelihood: str = "auto"
-    neighbours: int = 0
-    select: str = "folds"
-    baselines: bool = True
+    alphas: tuple[float, ...] = _setting(
+        (0.0, 0.5, 1.0), _POWERS,
+        "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
+    )  # fmt: skip
+    num_inducing: int = _setting(
+        50, _whole(1),
+        "Number of inducing points; fewer where fewer training rows differ.", "--inducing",
+    )  # fmt: skip
+    folds: int | None = _setting(
+        None, _whole(2),
+        "Put the rows into so many parts at random, classes in equal proportions, and hold out"
+        " each part once.  [default: 5]",
+    )  # fmt: skip
+    splits: int | None = _setting(
+        None, _whole(1), "Instead of folds: hold out a random part so many times."
+    )
+    test_fraction: float | None = _setting(
+        None, _FRACTION,
+        "Fraction of the rows in that part; without splits there is one.  [default: 0.2]",
+    )  # fmt: skip
+    seed: int = _setting(
+        0, _whole(0, 2**32 - 1), "Seed of folds or splits and of the initial inducing points."
+    )
+    minutes: float = _setting(
+        10.0, _MINUTES,
+        "Most time for all fits together. Each has an equal share of what is left, and ends"
+        " earlier if it converges. Minibatches, above 100,000 rows, have a number of steps"
+        " instead.",
+    )  # fmt: skip
+    max_iterations: int = _setting(10_000, _whole(1), "Most steps of L-BFGS-B of a fit.")
+    init: str = _setting(
+        "kmeans", _choice(INITS),
+        "Where inducing points start: centres of k-means clusters, random rows, or the rows of"
+        " largest residual variance.",
+    )  # fmt: skip
+    kernel: str = _setting("rbf", _choice(KERNELS), "Kernel, with a lengthscale for each input.")
+    likelihood: str = _setting(
+        "auto", _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
+        "Likelihood of a number (the first three) or a class. By default it is Gaussian for"
+        " numbers, and for classes the one that suits their number.",
+    )  # fmt: skip
+    neighbours: int = _setting(
+        0, _whole(0),
+        "Number of near rows that the conditional of each row conditions on too, in regression"
+        " with a Gaussian likelihood.",
+    )  # fmt: skip
+    select: str = _setting(
+        "folds", _choice(SELECT),
+        "Choose the power of the model by the scores of held-out rows, or by the leave-one-out"
+        " density of all rows. The scores of the folds are there either way.",
+    )  # fmt: skip
+    baselines: bool = _setting(
+        True, _FLAG,
+        "Whether to train an exact GP (up to 1000 rows), and SVGP for classes (up to 100,000"
+        " rows), too.",
+        "--baselines/--no-baselines",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alphas", tuple(self.alphas))
-        self._check_alphas()
-        for name, least in {
-            "num_inducing": 1,
-            "seed": 0,
-            "max_iterations": 1,
-            "neighbours": 0,
-        }.items():
-            _at_least(name, getattr(self, name), least)
-        for name, least in {"folds": 2, "splits": 1}.items():
-            if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), least)
-        if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
-            raise ValueError(
-                f"folds: got {self.folds} and splits or a test fraction, expected one of them:"
-                " folds hold out every row once, splits a random part. Leave one out."
-            )
-        if self.test_fraction is not None and not 0.0 < self.test_fraction < 1.0:
-            raise ValueError(
-                f"test_fraction: got {self.test_fraction}, expected a number in (0, 1). Choose 0.2"
-                " to hold out a fifth."
-            )
-        if not (self.minutes > 0.0 and math.isfinite(self.minutes)):
-            raise ValueError(
-                f"minutes: got {self.minutes}, expected a positive number. Raise it, to 10 for"
-                " example."
-            )
-        check_choice("init", self.init, list(INITS))
-        check_choice("select", self.select, SELECT)
-        if self.select == "loo" and self.neighbours:
-            raise ValueError(
-                f"select: got 'loo' with {self.neighbours} neighbours, expected 'folds': rows that"
-                " know others cannot be left out one at a time. Leave one of the two out."
-            )
-        check_choice("kernel", self.kernel, KERNELS)
-        check_choice(
-            "likelihood", self.likelihood, ["auto", *(n for ns in LIKELIHOODS.values() for n in ns)]
-        )
-
-    def _check_alphas(self) -> None:
-        if not self.alphas or not all(0.0 <= alpha <= 1.0 for alpha in self.alphas):
-            raise ValueError(
-                f"alphas: got {list(self.alphas)}, expected one or more numbers in [0, 1]. Try 0"
-                " (variational), 0.5 and 1 (EP, FITC)."
-            )
+        for setting in fields(self):
+            value, allowed = getattr(self, setting.name), setting.metadata["range"]
+            if not (value is setting.default is None or allowed.allows(value)):
+                shown = list(value) if isinstance(value, tuple) else value
+                raise refusal(setting.name, repr(shown), allowed.expected, allowed.remedy)
         if len(set(self.alphas)) < len(self.alphas):
-            raise ValueError(
-                f"alphas: got {list(self.alphas)}, expected different ones. Name each only once."
-            )
+            raise refusal("alphas", list(self.alphas), "different ones", "Name each only once.")
+        if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
+            raise refusal(
+                "folds", f"{self.folds} and splits or a test fraction",
+                "one of them: folds hold out every row once, splits a random part",
+                "Leave one out.",
+            )  # fmt: skip
+        if self.select == "loo" and self.neighbours:
+            raise refusal(
+                "select", f"'loo' with {self.neighbours} neighbours",
+                "'folds': rows that depend on their neighbours cannot be left out one at a time",
+                "Leave one of the two out.",
+            )  # fmt: skip
 
     def check_data(
         self, kind: Literal["numbers", "classes"], num_rows: int, num_classes: int
@@ -147,24 +181,27 @@ class Settings:
         :param kind: What the target is.
         :param num_rows: N.
         :param num_classes: C; 1 for numbers.
-        :raises ValueError: If they do not fit.
+        :raises ValueError: If too few rows would be held out or left, or the likelihood or the
+            neighbours do not suit the target.
         """
         parts, count, fraction = self.parts()
         held_out = num_rows // count if parts == "fold" else int(num_rows * fraction)
         fewest = max(2, num_classes)
         if min(held_out, num_rows - held_out) < fewest:
-            what = f"folds: got {count}" if parts == "fold" else f"test_fraction: got {fraction}"
-            raise ValueError(
-                f"{what} for {num_rows} rows, which holds out {held_out} at a time, expected at"
-                f" least {fewest} to train on and to score. Choose another, or add rows."
-            )
-        if self.likelihood != "auto":
-            check_choice(f"likelihood of {kind}", self.likelihood, LIKELIHOODS[kind])
+            name, value = ("folds", count) if parts == "fold" else ("test_fraction", fraction)
+            raise refusal(
+                name, f"{value} for {num_rows} rows, which holds out {held_out} at a time",
+                f"at least {fewest} to train on and to score", "Choose another, or add rows.",
+            )  # fmt: skip
+        if self.likelihood not in ("auto", *LIKELIHOODS[kind]):
+            expected = f"one of {', '.join(LIKELIHOODS[kind])}"
+            raise refusal(f"likelihood of {kind}", repr(self.likelihood), expected, "Choose one.")
         if self.neighbours and (kind == "classes" or self.likelihood not in ("auto", "gaussian")):
-            raise ValueError(
-                f"neighbours: got {self.neighbours}, expected 0: rows know near rows only where the"
-                " target is a number with a Gaussian likelihood. Leave it out."
-            )
+            raise refusal(
+                "neighbours", self.neighbours,
+                "0: only a target that is a number with a Gaussian likelihood can have them",
+                "Leave it out.",
+            )  # fmt: skip
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""
@@ -172,3 +209,13 @@ class Settings:
             folds = self.folds or 5
             return "fold", folds, 1.0 / folds
         return "split", self.splits or 1, self.test_fraction or 0.2
+
+
+def _documented(settings: type) -> str:
+    """Put the description of each setting into the docstring, where the reference finds it."""
+    summary, _, rest = str(settings.__doc__).partition("    :raises")
+    descriptions = (f"    :param {s.name}: {s.metadata['help']}\n" for s in fields(settings))
+    return f"{summary}{''.join(descriptions)}    :raises{rest}"
+
+
+Settings.__doc__ = _documented(Settings)

@@ -1,4 +1,4 @@
-"""Tables as people have them: read from disk, and made ready to be learnt from."""
+"""Read CSV, compressed and Parquet tables."""
 
 import bz2
 import csv
@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-
-from .cleaning import Cleaned, clean
-
-__all__ = ["Cleaned", "clean", "read_table"]
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"

@@ -11,21 +11,18 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning as NotConverged
-from sklearn.model_selection import (
-    KFold,
-    ShuffleSplit,
-    StratifiedKFold,
-    StratifiedShuffleSplit,
-)
+from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.pipeline import Pipeline
 
 from ..models import PEP, ConvergenceWarning
 from ..training.model_state import reason
 from .candidates import make_candidates
-from .cleaning import Cleaned
+from .cleaning import Cleaned, make_preparation
 from .held_out import METRICS, held_out, scores
-from .preparation import make_preparation
 from .settings import Settings
+
+#: What may come of numbers for which a fit fails; the others of the comparison still run.
+_FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 
 
 class Fit(NamedTuple):
@@ -62,10 +59,10 @@ class Fit(NamedTuple):
 
 class Trial(NamedTuple):
     """
-    A fit that is to be made.
+    A fit that is to be run.
 
     :param model: The name of a candidate.
-    :param part: The number of the fold or split that is held out, from 1.
+    :param part: The number of the fold or split that is held out, from 1; 0 for none.
     """
 
     model: str
@@ -78,7 +75,7 @@ class Outcome(NamedTuple):
 
     :param fit: The fit.
     :param table: Of the held-out rows, see :func:`~gpflow_pep.compare.held_out.held_out`; empty
-        where it failed.
+        where the fit failed.
     :param overhead: Seconds that were not steps, most of which are compiling.
     """
 
@@ -88,12 +85,7 @@ class Outcome(NamedTuple):
 
 
 class Trials:
-    """
-    All trials of a comparison, and how to make them.
-
-    :param data: The table.
-    :param settings: What to compare.
-    """
+    """All trials of a comparison, and how they are run, in whichever process."""
 
     def __init__(self, data: Cleaned, settings: Settings) -> None:
         self.data, self.settings = data, settings
@@ -106,78 +98,66 @@ class Trials:
         return [Trial(name, part) for part in numbers for name in self.candidates]
 
     def label(self, trial: Trial) -> str:
-        """Name one for people."""
+        """Describe a trial for the progress bar."""
         kind, *_ = self.settings.parts()
         return f"{trial.model}, {kind} {trial.part} of {len(self.parts)}"
 
     def run(self, trial: Trial, seconds: float) -> Outcome:
-        """
-        Train on the rows that a part leaves, and score on those of the part.
-
-        :param trial: Which candidate and part.
-        :param seconds: For the steps of the fit.
-        """
+        """Train on the rows that a part leaves, for so many seconds, and score the part's rows."""
         train, test = self.parts[trial.part - 1]
         pipeline = self.pipeline(self.candidates[trial.model][1])
-        found, overhead = self.train(trial.model, pipeline, train, seconds)
+        fit, failed, overhead = self.train(trial, pipeline, train, seconds)
         table, values = pd.DataFrame(), {metric.name: np.nan for metric in METRICS[self.data.kind]}
-        if not found.pop("failed"):
+        if not failed:
             try:
                 X, y = self.data.X.iloc[test], self.data.y.iloc[test]
                 table = held_out(pipeline, X, y, self.data.kind == "classes")
                 values = scores(table)
                 table.insert(0, "part", trial.part)
-            except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-                found |= {"converged": False, "message": reason(error) or type(error).__name__}
-                table = pd.DataFrame()
-        return Outcome(Fit(**trial._asdict(), scores=values, **found), table, overhead)
+            except _FAILURES as error:
+                fit, table = _failed(fit, error), pd.DataFrame()
+        return Outcome(fit._replace(scores=values), table, overhead)
 
     def pipeline(self, estimator: Any) -> Pipeline:
-        """
-        Put what prepares the columns before an estimator, untrained.
-
-        :param estimator: It is copied.
-        """
+        """Put what prepares the columns before a copy of an estimator, untrained."""
         prepare = make_preparation(self.data.X, self.data.formats)
         return Pipeline([("prepare", prepare), ("model", clone(estimator))])
 
     def train(
-        self, name: str, pipeline: Pipeline, rows: AnyNDArray | slice, seconds: float
-    ) -> tuple[dict[str, Any], float]:
+        self, trial: Trial, pipeline: Pipeline, rows: AnyNDArray | slice, seconds: float
+    ) -> tuple[Fit, bool, float]:
         """
-        Train in place.
+        Train a pipeline in place, with so many seconds for its steps.
 
-        :param name: Of the candidate.
-        :param pipeline: Of it.
-        :param rows: On which.
-        :param seconds: For the steps.
-        :return: How it went, as fields of a :class:`Fit` and whether it "failed"; the overhead, see
-            :class:`Outcome`.
+        :return: The fit, without scores; whether it failed; and the overhead, see :class:`Outcome`.
         """
         X, y, estimator = self.data.X.iloc[rows], self.data.y.iloc[rows], pipeline[-1]
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         began, overhead = time.perf_counter(), 0.0
-        found: dict[str, Any] = {"iterations": 0, "converged": True, "message": "", "log_z": np.nan}
-        found["failed"] = False
+        fit, failed = Fit(*trial, {}, np.nan, 0.0, 0, True, ""), False
         try:
             with warnings.catch_warnings():
-                for category in (ConvergenceWarning, NotConverged):  # the result says it
+                for category in (ConvergenceWarning, NotConverged):  # the fit has the message
                     warnings.simplefilter("ignore", category)
                 pipeline.fit(X, y)
             record = getattr(estimator, "record_", None)
-            found["iterations"] = getattr(estimator, "n_iter_", 0)
+            fit = fit._replace(iterations=getattr(estimator, "n_iter_", 0))
             if record is not None:
-                found |= {"converged": record.converged, "message": record.message}
-                found["log_z"] = record.objective if name.startswith("alpha") else np.nan
-                trouble = _trouble_of_sites(estimator.model_)
-                if trouble:
-                    found |= {"converged": False, "message": trouble}
+                message = _sites_message(estimator.model_)
+                fit = fit._replace(
+                    log_z=record.objective if trial.model.startswith("alpha") else np.nan,
+                    converged=record.converged and not message,
+                    message=message or record.message,
+                )
                 overhead = time.perf_counter() - began - record.seconds
-        except (tf.errors.OpError, ValueError, ArithmeticError) as error:
-            found |= {"converged": False, "message": reason(error) or type(error).__name__}
-            found["failed"] = True
-        return found | {"seconds": time.perf_counter() - began}, overhead
+        except _FAILURES as error:
+            fit, failed = _failed(fit, error), True
+        return fit._replace(seconds=time.perf_counter() - began), failed, overhead
+
+
+def _failed(fit: Fit, error: Exception) -> Fit:
+    return fit._replace(converged=False, message=reason(error) or type(error).__name__)
 
 
 def num_classes_of(data: Cleaned) -> int:
@@ -204,7 +184,8 @@ def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyN
             yield np.sort(train), np.sort(test)
 
 
-def _trouble_of_sites(model: Any) -> str:
+def _sites_message(model: Any) -> str:
+    """Describe sites that did not converge; empty if they did, or there are none."""
     if not isinstance(model, PEP) or model.last_inference.converged:
         return ""
     info = model.last_inference

@@ -1,7 +1,11 @@
-"""Processes that make some of the fits, each on a core of its own.
+"""Processes that run some of the fits, each on a core of its own.
 
 A fit of few rows is thousands of small operations, one after another, which leave all cores but one
-idle. A process of its own loads TensorFlow while this one does, and compiles what it needs.
+idle. A worker loads TensorFlow while the command does, and compiles what it needs.
+
+They are made of multiprocessing's Process and Pipe. A ``ProcessPoolExecutor`` or joblib's pool have
+named semaphores, of which Python's resource tracker complains on the terminal after Ctrl-C has
+ended the command at once; and one lost process ends the whole pool.
 """
 
 import multiprocessing
@@ -25,62 +29,50 @@ if TYPE_CHECKING:
 #: Above so many rows products of matrices keep all cores busy.
 MOST_ROWS = 20_000
 #: Each process loads TensorFlow and compiles, which takes as long as some ten fits of few rows.
-MOST = 4
+MAX_JOBS = 4
 
 
 class WorkerLost(Exception):
-    """A process that trained beside this one has ended."""
+    """A process that trained beside the command has ended."""
 
 
 def default_jobs(num_rows: int, num_fits: int) -> int:
-    """
-    Find how many processes train at a time, where nobody says.
-
-    :param num_rows: N.
-    :param num_fits: How many fits there are to make.
-    """
-    childless = multiprocessing.current_process().daemon  # Python allows it no processes
-    return 1 if childless or num_rows > MOST_ROWS else max(1, min(num_cores(), MOST, num_fits))
+    """Choose how many processes train at a time, the command included."""
+    is_daemon = multiprocessing.current_process().daemon  # Python allows it no child processes
+    return 1 if is_daemon or num_rows > MOST_ROWS else max(1, min(num_cores(), MAX_JOBS, num_fits))
 
 
 def num_cores() -> int:
     """Count the cores that this process may use."""
     from joblib import cpu_count
 
-    return int(cpu_count())  # asked for physical ones, it may print tracebacks where none are told
+    return int(cpu_count())  # for physical cores it may print a traceback
 
 
 class Worker:
     """
-    A process that makes fits, beside this one. It ends with this one, however that ends.
+    A process that runs fits beside the command, and ends with it, however that ends.
 
     It computes on the CPU, so that two processes do not contend for a GPU.
     """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other,), daemon=True)
+        self._connection, its_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(its_end,), daemon=True)
         self._process.start()
-        other.close()
+        its_end.close()
         self._comparison: tuple[Any, ...] = ()
 
     def prepare(self, data: "Cleaned", settings: "Settings") -> None:
-        """
-        Say which comparison the next trials are of.
-
-        :param data: The table.
-        :param settings: What is compared.
-        """
+        """Set the comparison that the next trials belong to; it is sent with the first of them."""
         self._comparison = data, settings
 
     def run(self, trial: "Trial", seconds: float) -> "Outcome":
         """
-        Make one, as :meth:`Trials.run <gpflow_pep.compare.trials.Trials.run>` does.
+        Run a trial there, as :meth:`Trials.run <gpflow_pep.compare.trials.Trials.run>` does here.
 
-        :param trial: Which one.
-        :param seconds: For the steps of the fit.
-        :raises WorkerLost: If the process has ended, or could not make it.
+        :raises WorkerLost: If the process has ended, or could not run it.
         """
         try:
             if self._comparison:
@@ -90,13 +82,13 @@ class Worker:
             outcome, caught = self._connection.recv()
         except (EOFError, OSError) as error:
             raise WorkerLost(
-                "A process that trained beside this one has ended, perhaps for want of memory. The"
-                " fits that it had left are made here; with --jobs 1 there is none."
+                "A process that trained beside this one has ended; perhaps it ran out of memory."
+                " This one runs the fits that it had left. With --jobs 1 there is no other process."
             ) from error
         for message, category in caught:
             warnings.warn(message, category, stacklevel=1)
-        made: Outcome = outcome
-        return made
+        result: Outcome = outcome
+        return result
 
     def end(self) -> None:
         """End the process."""
@@ -106,13 +98,11 @@ class Worker:
 
 
 @contextmanager
-def beginning(number: int) -> Iterator[list[Worker]]:
+def started_workers(number: int) -> Iterator[list[Worker]]:
     """
-    Begin some processes, and end them with the context.
+    Start some workers, and end them with the context.
 
-    Where TensorFlow is not there yet, it gets in each of them, and here, its share of the threads.
-
-    :param number: How many.
+    Where TensorFlow is not loaded yet, each worker and this process get a share of the cores.
     """
     if number and "tensorflow" not in sys.modules:
         threads = max(1, num_cores() // (1 + number))
@@ -127,8 +117,8 @@ def beginning(number: int) -> Iterator[list[Worker]]:
 
 
 def _serve(connection: Connection) -> None:
-    """Make trials until there is nobody who asks for them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked too, and ends this
+    """Run trials until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets the signal too, and ends this
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
@@ -141,14 +131,13 @@ def _serve(connection: Connection) -> None:
                 trial, seconds = connection.recv()
                 with warnings.catch_warnings(record=True) as caught:
                     outcome = trials.run(trial, seconds)
-                told = [(str(one.message), one.category) for one in caught]
-                connection.send((outcome, told))
-    except BaseException:  # the parent makes the fit too, and says what is wrong
+                connection.send((outcome, [(str(w.message), w.category) for w in caught]))
+    except BaseException:  # the parent runs the fit too, and says what is wrong
         os._exit(1)
 
 
 def _end_with_parent() -> None:
-    """End at once where the parent has, also while TensorFlow computes."""
+    """End at once when the parent has ended, also while TensorFlow computes."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from gpflow_pep.compare.tables import Cleaned, clean
+from gpflow_pep.compare import Cleaned, clean
 
 N = 40
 

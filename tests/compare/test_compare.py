@@ -25,7 +25,6 @@ from sklearn.pipeline import Pipeline
 from gpflow_pep.compare import (
     Comparison,
     Settings,
-    baselines,
     candidates,
     clean,
     compare,
@@ -110,7 +109,7 @@ def test_the_power_is_chosen_by_leaving_rows_out() -> None:
 def test_the_exact_gp_is_gpflows() -> None:
     table = small_table()
     X, y = table[["time"]].to_numpy(), table["load"].to_numpy()
-    exact = baselines.ExactGP(max_iterations=3, num_inducing=2, random_state=0)
+    exact = candidates.ExactGP(max_iterations=3, num_inducing=2, random_state=0)
     with pytest.warns(match="Training ended after 3 steps"):
         exact.fit(X, y)
     standard, scale = (X - X.mean()) / X.std(), y.std()
@@ -125,7 +124,7 @@ def test_the_exact_gp_is_gpflows() -> None:
 
 def test_the_mean_is_a_gaussian_of_the_training_rows() -> None:
     y = np.array([1.0, 3.0, 8.0])
-    mean = baselines.MeanBaseline().fit(np.zeros([3, 1]), y)
+    mean = candidates.MeanBaseline().fit(np.zeros([3, 1]), y)
     trivial = scipy.stats.norm(4.0, np.std(y))
     assert_allclose(mean.log_densities(np.zeros([2, 1]), [0.0, 5.0]), trivial.logpdf([0.0, 5.0]))
     assert_allclose(mean.predict_quantiles(np.zeros([1, 1]), [0.1, 0.9]), [trivial.ppf([0.1, 0.9])])
@@ -254,18 +253,18 @@ def test_sites_that_do_not_converge_are_reported() -> None:
     pipeline = small_classification().model
     assert pipeline is not None
     model = gpflow.utilities.deepcopy(pipeline[-1].model_)
-    assert trials._trouble_of_sites(model) == ""
+    assert trials._sites_message(model) == ""
     model.max_sweeps, model.tolerance = 1, 1e-12
     with pytest.warns(match="did not converge"):
         model.posterior()
-    trouble = trials._trouble_of_sites(model)
+    trouble = trials._sites_message(model)
     assert "the sites did not converge: residual" in trouble and "below 1e-12" in trouble
 
 
 def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    clock = run._Clock(60.0, 4)
+    clock = run._TimeBudget(60.0, 4)
     assert clock.share("a") == 15.0
     now += 3.0  # it has converged early
     clock.overhead["a"] = 2.0  # of which so much was compiling
@@ -273,7 +272,7 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
     assert clock.share("a") == pytest.approx(57.0 / 2 - 2.0)
     now += 100.0
     assert clock.share("b") == run.LEAST_SECONDS
-    two_at_once = run._Clock(60.0, 3, at_once=2)
+    two_at_once = run._TimeBudget(60.0, 3, at_once=2)
     assert two_at_once.share("a") == 40.0
     assert two_at_once.share("a") == 60.0  # and the next one, which begins at the same time
     now += 60.0 - 15.0

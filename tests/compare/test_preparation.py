@@ -9,8 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.compare.preparation import make_preparation
-from gpflow_pep.compare.tables import clean, read_table
+from gpflow_pep.compare import clean, make_preparation, read_table
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, load_estimator, save_estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")

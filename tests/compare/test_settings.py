@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from gpflow_pep.compare import Settings, cli
-from gpflow_pep.compare.examples import EXAMPLES
 from gpflow_pep.compare.settings import INITS, KERNELS, LIKELIHOODS
 from gpflow_pep.estimators import PEPRegressor, parts
 
@@ -28,6 +27,8 @@ from gpflow_pep.estimators import PEPRegressor, parts
         ({"max_iterations": 0}, "max_iterations: got 0", "at least 1", "Choose another"),
         ({"neighbours": -1}, "neighbours: got -1", "at least 0", "Choose another"),
         ({"seed": 0.5}, "seed: got 0.5", "a whole number", "Choose another"),
+        ({"seed": 2**32}, "seed: got 4294967296", "at most 4294967295", "Choose another"),
+        ({"baselines": "no"}, "baselines: got 'no'", "True or False", "Choose one"),
         ({"test_fraction": 1.5}, "test_fraction: got 1.5", "(0, 1)", "Choose 0.2"),
         ({"folds": 1}, "folds: got 1", "at least 2", "Choose another"),
         ({"splits": 0}, "splits: got 0", "at least 1", "Choose another"),
@@ -74,7 +75,6 @@ def test_names_are_those_of_the_estimators() -> None:
     assert set(INITS.values()) == set(parts.RULES)
     assert set(LIKELIHOODS["numbers"]) == set(parts.NUMBERS)
     assert set(LIKELIHOODS["classes"]) == set(parts.CLASSES)
-    assert set(cli.EXAMPLES) == set(EXAMPLES)
 
 
 def test_defaults_on_the_command_line() -> None:
@@ -82,3 +82,10 @@ def test_defaults_on_the_command_line() -> None:
     for name, parameter in inspect.signature(Settings).parameters.items():
         assert options[name] == parameter.default, name
     assert Settings().kernel == PEPRegressor().kernel
+
+
+def test_the_reference_describes_every_setting_in_the_words_of_the_help() -> None:
+    documented = str(Settings.__doc__)
+    options = {option.name: option for option in cli.compare.params}
+    for name in inspect.signature(Settings).parameters:
+        assert f"    :param {name}: {options[name].help}\n" in documented

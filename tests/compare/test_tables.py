@@ -164,7 +164,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 def test_without_tensorflow() -> None:
     code = (
-        "import sys, gpflow_pep.compare.tables, gpflow_pep.compare.preparation;"
+        "import sys, gpflow_pep.compare.tables, gpflow_pep.compare.cleaning;"
         " assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,12 +17,12 @@ from pandas.testing import assert_frame_equal
 
 import gpflow_pep
 from gpflow_pep.compare import Comparison, Progress, Settings, clean, run, workers
-from gpflow_pep.compare.workers import MOST, MOST_ROWS, Worker, default_jobs
+from gpflow_pep.compare.workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs
 
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    with workers.beginning(1) as (one,):
+    with workers.started_workers(1) as (one,):
         yield one
 
 
@@ -117,7 +117,7 @@ def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_jobs(MOST_ROWS + 1, 15) == 1
     assert default_jobs(100, 2) == 2
     monkeypatch.setattr(workers, "num_cores", lambda: 64)
-    assert default_jobs(100, 15) == MOST
+    assert default_jobs(100, 15) == MAX_JOBS
     monkeypatch.setattr(workers.multiprocessing.current_process(), "_config", {"daemon": True})
     assert default_jobs(100, 15) == 1  # which may have none below it
 
@@ -125,7 +125,7 @@ def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 PARENT = """
 import sys, time
 from gpflow_pep.compare import workers
-with workers.beginning(2) as made:
+with workers.started_workers(2) as made:
     print(*(worker._process.pid for worker in made), flush=True)
     time.sleep(60)
 """
