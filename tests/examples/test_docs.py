@@ -1,18 +1,16 @@
-"""What the documentation says: its code runs, its numbers and messages are those of the package."""
+"""What the documentation says: its numbers and messages are those of the package."""
 
 import re
 import runpy
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from textwrap import dedent
-from typing import Any
 
-import gpflow
 import numpy as np
 import pytest
 from gpflow.kernels import SquaredExponential
-from helpers import EXAMPLES, assert_close
+from helpers import EXAMPLES
 
 import gpflow_pep as pep
 from gpflow_pep.ops.linalg import JitterWarning
@@ -39,43 +37,6 @@ def test_tutorials_are_scripts(
     assert said and not re.search(r"\b(nan|inf)\b", said)
 
 
-def _blocks(text: str) -> list[tuple[bool, str]]:
-    """Python of a page: whether a block is one of two side by side, and its code."""
-    found = re.findall(
-        r"^( *)\.\. code-block:: python\n\n((?:\1 {3}.*\n|\s*\n)+)", text, re.MULTILINE
-    )
-    return [(bool(indent), dedent(code)) for indent, code in found]
-
-
-@pytest.mark.slow
-def test_moving_here() -> None:
-    """The code of both sides runs; where the page says that they are equal, they are."""
-    blocks = _blocks((DOCS / "moving.rst").read_text(encoding="utf-8"))
-    sides = [code for beside, code in blocks if beside]
-    start, after_sgpr = (code for beside, code in blocks if not beside)
-    assert len(sides) == 12
-    names: list[dict[str, Any]] = []
-    for code in sides:
-        names.append({})
-        exec(start, names[-1])
-        exec(code, names[-1])
-    sgpr, fitc, _, tied, regressor, classifier = zip(names[::2], names[1::2])
-    for theirs, ours in (sgpr, fitc):
-        assert_close(ours["loss"], theirs["loss"], rtol=1e-6)
-    exec(after_sgpr, sgpr[1])
-    assert np.all(sgpr[1]["variance"] > 0.0)
-    svgp, arpep = (side["model"] for side in tied)
-    arpep.alpha.assign(0.0)
-    values = gpflow.utilities.read_values(arpep)
-    del values[".alpha"]
-    gpflow.utilities.multiple_assign(svgp, values)
-    data = tied[0]["X"], tied[0]["labels"]
-    # GPflow's quadrature has 20 nodes.
-    assert_close(arpep.pep_log_marginal_likelihood(data), svgp.elbo(data), rtol=1e-5)
-    np.testing.assert_allclose(regressor[1]["mean"], regressor[0]["mean"], atol=0.3)
-    np.testing.assert_allclose(classifier[1]["probability"], classifier[0]["probability"], atol=0.3)
-
-
 def test_numbers_are_those_of_the_files() -> None:
     """Each number with three decimals or more on the page was printed by a command."""
     page = (DOCS / "choosing.rst").read_text(encoding="utf-8")
@@ -84,6 +45,10 @@ def test_numbers_are_those_of_the_files() -> None:
     numbers = re.findall(r"-?\d+\.\d{3,}", page)
     assert len(numbers) > 40
     assert not set(numbers) - set(re.findall(r"-?\d+\.\d+", printed))
+
+
+def test_installed_version_is_the_version_of_the_code() -> None:
+    assert version("gpflow-pep") == pep.__version__
 
 
 def test_citation() -> None:

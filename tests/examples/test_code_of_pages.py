@@ -1,0 +1,162 @@
+"""
+The code blocks of all pages run as they stand, page by page, and do what the pages say.
+
+A page is one namespace, in a temporary directory. Three comments of a page change this for the next
+block: ``.. slow: seconds`` keeps it from the fast tests, ``.. not run: reason`` from all tests, and
+``.. hidden code:`` is run before it but not shown, for what the reader has already (data, a model).
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import pytest
+from helpers import EXAMPLES, assert_close
+
+import gpflow_pep as pep
+
+ROOT = EXAMPLES.parent
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.rst"))]
+}
+NOT_RUN = {"docs/distributed.rst": 2}
+_BLOCK = re.compile(
+    r"^( *)\.\. (code-block:: python|slow:.*|not run:.*|hidden code:)\n((?:\1 {3}.*\n|\s*\n)*)",
+    re.MULTILINE,
+)
+_README = ".. literalinclude:: ../README.md"
+Namespace = dict[str, Any]
+
+
+class Block(NamedTuple):
+    """A piece of Python on a page."""
+
+    code: str
+    slow: bool
+    not_run: bool
+    line: int
+
+
+def blocks_of_markdown(text: str) -> list[Block]:
+    """Fenced blocks, all of which run in every test."""
+    blocks = re.finditer(r"^```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    return [Block(each[1], False, False, text[: each.start(1)].count("\n")) for each in blocks]
+
+
+def blocks_of_page(path: Path) -> list[Block]:
+    """The blocks of one page in order, each with the comments before it."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return blocks_of_markdown(text)
+    blocks, slow, not_run = [], False, False
+    if _README in text:
+        blocks = blocks_of_markdown((ROOT / "README.md").read_text(encoding="utf-8"))[:1]
+    for each in _BLOCK.finditer(text):
+        kind, body = each[2], each[3]
+        slow, not_run = slow or kind.startswith("slow"), not_run or kind.startswith("not run")
+        if kind in ("hidden code:", "code-block:: python"):
+            line = text[: each.start(3)].count("\n")
+            blocks.append(Block(dedent(body), slow, not_run, line))
+        if kind == "code-block:: python":
+            slow = not_run = False
+    return blocks
+
+
+def run(path: Path, blocks: list[Block], names: Namespace) -> Namespace:
+    """Run blocks in one namespace; tracebacks show the lines of the page."""
+    for block in blocks:
+        code = compile("\n" * block.line + block.code, str(path), "exec")
+        exec(code, names)
+    return names
+
+
+BLOCKS = {name: blocks_of_page(path) for name, path in PAGES.items()}
+BLOCKS = {name: blocks for name, blocks in BLOCKS.items() if blocks}
+
+
+def _readme(names: Namespace) -> None:
+    """The example recovers the function and its noise, by the model and by the estimator."""
+    _, variance = names["model"].predict_y(names["Xnew"])
+    np.testing.assert_allclose(variance, 0.2**2, rtol=0.3)
+    np.testing.assert_allclose(names["mean"], np.sin(2.0 * names["Xnew"])[:, 0], atol=0.15)
+    np.testing.assert_allclose(names["std"], 0.2, rtol=0.15)
+
+
+def _own_likelihood(names: Namespace) -> None:
+    """Outliers of 3 in one row of fifteen do no harm, and the registered support refuses."""
+    error = np.sqrt(np.mean((names["mean"] - np.sin(2.0 * names["X"])) ** 2))
+    assert error < 0.2
+    assert 0.1 < names["model"].likelihood.scale.numpy() < 0.7
+    with pytest.raises(ValueError, match="expected numbers below a million"):
+        pep.tilted.check_support(names["Laplace"](), np.array([[1e7]]))
+
+
+#: What a page says of its results, beside what its code asserts.
+CHECKS: dict[str, Callable[[Namespace], None]] = {
+    "README.md": _readme,
+    "docs/own_likelihood.rst": _own_likelihood,
+}
+
+
+def _run_in(directory: Path, monkeypatch: pytest.MonkeyPatch, page: str, slow: bool) -> None:
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    blocks = [each for each in BLOCKS[page] if not each.not_run and (slow or not each.slow)]
+    names = run(PAGES[page], blocks, {"__name__": "page"})
+    if page in CHECKS and len(blocks) == len(BLOCKS[page]):
+        CHECKS[page](names)
+
+
+@pytest.mark.filterwarnings("error:::gpflow_pep")
+@pytest.mark.parametrize("page", BLOCKS)
+def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks that are not slow."""
+    _run_in(tmp_path, monkeypatch, page, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [name for name, blocks in BLOCKS.items() if any(each.slow for each in blocks)]
+)
+def test_all_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages with slow blocks, from the first to the last."""
+    _run_in(tmp_path, monkeypatch, page, slow=True)
+
+
+def test_all_pages_have_code_that_runs() -> None:
+    """Only what needs several processes is left out, and every page keeps a fast block."""
+    left_out = {name: sum(each.not_run for each in blocks) for name, blocks in BLOCKS.items()}
+    assert {name: number for name, number in left_out.items() if number} == NOT_RUN
+    slow = {name for name, blocks in BLOCKS.items() if all(each.slow for each in blocks)}
+    assert not slow
+
+
+@pytest.mark.slow
+def test_moving_here() -> None:
+    """The code of both sides runs; where the page says that they are equal, they are."""
+    path = PAGES["docs/moving.rst"]
+    text = path.read_text(encoding="utf-8").splitlines()
+    beside = [each for each in BLOCKS["docs/moving.rst"] if text[each.line - 1].startswith(" ")]
+    start, after_sgpr = (each for each in BLOCKS["docs/moving.rst"] if each not in beside)
+    assert len(beside) == 12
+    names = [run(path, [start, side], {}) for side in beside]
+    sgpr, fitc, _, tied, regressor, classifier = zip(names[::2], names[1::2])
+    for theirs, ours in (sgpr, fitc):
+        assert_close(ours["loss"], theirs["loss"], rtol=1e-6)
+    run(path, [after_sgpr], sgpr[1])
+    assert np.all(sgpr[1]["variance"] > 0.0)
+    svgp, arpep = (side["model"] for side in tied)
+    arpep.alpha.assign(0.0)
+    values = gpflow.utilities.read_values(arpep)
+    del values[".alpha"]
+    gpflow.utilities.multiple_assign(svgp, values)
+    data = tied[0]["X"], tied[0]["labels"]
+    # GPflow's quadrature has 20 nodes.
+    assert_close(arpep.pep_log_marginal_likelihood(data), svgp.elbo(data), rtol=1e-5)
+    np.testing.assert_allclose(regressor[1]["mean"], regressor[0]["mean"], atol=0.3)
+    np.testing.assert_allclose(classifier[1]["probability"], classifier[0]["probability"], atol=0.3)
