@@ -58,7 +58,7 @@ FEW = (
     "compare/test_tables",
     "covariances/test_nearest",
     "estimators/test_save_estimator",
-    "examples/test_readme",
+    "examples/test_code_of_pages",
     "gpflow_contracts/test_contract_of_predictions",
     "inducing_variables/test_blurred",
     "models/test_pep_rows",
