@@ -8,19 +8,20 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from .. import metrics
-from ..likelihoods import NoisyLabelBernoulli
-from ..tilted import class_probabilities
-from .arrays import labels_of, level_of, matrix, names_of, same_length
+from ..checks import refusal
+from ..tilted import class_probabilities, num_classes
+from . import arrays
 from .canvas import (
+    COMPACT,
     FAINT,
     FIT,
     INK,
-    MARKERS,
-    PALETTE,
     SMALL,
     axes_for,
+    color_of,
     count,
-    halo,
+    label_point,
+    marker_of,
     note,
     shades,
     tidy,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Points of the grid along each axis.
 GRID = 120
-#: More classes than this are named by numbers at every other place only, and cells have no counts.
+#: Of more classes than this, only some are named on the axes, and cells have no counts.
 MOST_NAMED = 20
 
 
@@ -59,24 +60,25 @@ def reliability(
     :raises ValueError: If these are no such labels and probabilities.
     :raises ImportError: If matplotlib is not installed.
     """
-    level = level_of(level)
+    level = arrays.check_level(level)
     event = np.ndim(probability) == 1
     P = _probability(probability, event)
-    labels = matrix("labels", labels, 1)[:, 0]
-    same_length("labels", labels, "probability", P)
-    known = np.arange(2 if event else P.shape[1])
-    if not np.isin(labels, known).all():
-        raise ValueError(
-            f"labels: got {labels[~np.isin(labels, known)][0]:g}, expected whole numbers from 0 to"
-            f" {known[-1]}. Number the classes in the order of the columns of probability."
+    labels = arrays.matrix("labels", labels, 1)[:, 0]
+    arrays.check_same_length("labels", labels, "probability", P)
+    unknown = labels[~np.isin(labels, np.arange(2 if event else P.shape[1]))]
+    if unknown.size:
+        raise refusal(
+            "labels",
+            f"{unknown[0]:g}",
+            f"whole numbers from 0 to {1 if event else P.shape[1] - 1}",
+            "Number the classes in the order of the columns of probability.",
         )
-    found = (
-        metrics.event_calibration(labels, P[:, 0], num_bins)
-        if event
-        else metrics.calibration(labels.astype(int), P, num_bins)
-    )
+    if event:
+        calibration = metrics.event_calibration(labels, P[:, 0], num_bins)
+    else:
+        calibration = metrics.calibration(labels.astype(int), P, num_bins)
     ax = axes_for(ax, 5.0, 5.0)
-    draw_calibration(ax, found, level)
+    draw_calibration(ax, calibration, level)
     ax.set(
         xlabel="probability" if event else "probability of the predicted class",
         ylabel="fraction that came" if event else "fraction that is right",
@@ -84,35 +86,27 @@ def reliability(
     return ax
 
 
-def draw_calibration(axes: Any, found: metrics.Calibration, level: float = 0.95) -> None:
+def draw_calibration(axes: Any, calibration: metrics.Calibration, level: float = 0.95) -> None:
     """
     Draw how often predictions come true, against the probability they had; see :func:`reliability`.
 
     :param axes: Matplotlib's, to draw on.
-    :param found: What :func:`gpflow_pep.metrics.calibration` found.
+    :param calibration: What :func:`gpflow_pep.metrics.calibration` returned.
     :param level: Of the Wilson intervals.
     """
-    lower, upper = metrics.wilson_interval(found.accuracy * found.count, found.count, level)
+    confidence, accuracy, counts, error = calibration
+    lower, upper = metrics.wilson_interval(accuracy * counts, counts, level)
     axes.plot([0.0, 1.0], [0.0, 1.0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    axes.annotate(
-        "perfect", (0.5, 0.5), xytext=(6.0, -3.0), textcoords="offset points", va="top",
-        fontsize=SMALL, color=INK, path_effects=halo(),
-    )  # fmt: skip
-    axes.vlines(found.confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
-    axes.plot(found.confidence, found.accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
+    label_point(axes, "perfect", (0.5, 0.5), (6.0, -3.0), va="top")
+    axes.vlines(confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
+    axes.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
     # Counts are bars on a strip below 0.
-    heights = 0.12 * found.count / found.count.max()
-    axes.bar(found.confidence, heights, bottom=-0.2, width=0.05, color=FAINT, zorder=0)
-    for x, number, height in zip(found.confidence, found.count, heights):
-        axes.annotate(
-            count(int(number)), (x, -0.2 + height), xytext=(0.0, 1.0), textcoords="offset points",
-            ha="center", va="bottom", fontsize=SMALL - 2.0, color=INK,
-        )  # fmt: skip
+    heights = 0.12 * counts / counts.max()
+    bars = axes.bar(confidence, heights, bottom=-0.2, width=0.05, color=FAINT, zorder=0)
+    texts = [count(int(number)) for number in counts]
+    axes.bar_label(bars, texts, padding=1.0, fontsize=SMALL - 2.0, color=INK)
     axes.set(ylim=(-0.2, 1.14), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
-    note(
-        axes,
-        f"calibration error {found.error:.3f}\n{level:.0%} intervals; grey: rows",
-    )
+    note(axes, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
     tidy(axes)
 
 
@@ -132,39 +126,38 @@ def confusion_matrix(
     :raises ValueError: If there are not as many of both, or not as many names as classes.
     :raises ImportError: If matplotlib is not installed.
     """
-    labels, predicted = labels_of("labels", labels), labels_of("predicted", predicted)
-    same_length("predicted", predicted, "labels", labels)
+    labels, predicted = arrays.labels("labels", labels), arrays.labels("predicted", predicted)
+    arrays.check_same_length("predicted", predicted, "labels", labels)
     classes = np.unique(np.concatenate([labels, predicted]))
     if names is not None and classes.dtype.kind in "iuf" and set(classes) <= set(range(len(names))):
         classes = np.arange(len(names))
-    texts = [str(one) for one in classes] if names is None else names_of(
-        "class", names, len(classes), "class"
-    )  # fmt: skip
     size = len(classes)
+    texts = arrays.as_names("class", classes if names is None else names, size)
     counts = np.zeros([size, size], int)
     np.add.at(counts, (np.searchsorted(classes, labels), np.searchsorted(classes, predicted)), 1)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    few = size <= MOST_NAMED
     ax = axes_for(ax, 5.0, 4.6)
-    ax.imshow(fractions, cmap=shades(least=0.0), vmin=0.0, vmax=1.0)
-    if size <= MOST_NAMED:
-        for row, column in np.argwhere(counts):
-            ax.text(
-                column, row, count(int(counts[row, column])), ha="center", va="center",
-                color="white" if fractions[row, column] > 0.5 else INK,
-                fontsize=min(11.0, 90.0 / size), fontweight="bold" if row == column else None,
-            )  # fmt: skip
-        ax.set_xticks(range(size), texts)
-        if len(texts) * max(map(len, texts)) > 45:
-            for label in ax.get_xticklabels():
-                label.set(rotation=45, ha="right", rotation_mode="anchor")
-        ax.set_yticks(range(size), texts)
-    ax.set_xticks(np.arange(size + 1) - 0.5, minor=True)
-    ax.set_yticks(np.arange(size + 1) - 0.5, minor=True)
-    ax.grid(which="minor", color="white", linewidth=1.5 if size <= MOST_NAMED else 0.3)
-    ax.tick_params(which="both", length=0)
-    ax.spines[:].set_visible(False)
-    right = np.trace(counts) / len(labels)
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    display = ConfusionMatrixDisplay(fractions, display_labels=texts).plot(
+        include_values=few,
+        cmap=shades(least=0.0),
+        xticks_rotation="vertical" if size * max(map(len, texts)) > 45 else "horizontal",
+        ax=ax,
+        colorbar=False,
+        im_kw={"vmin": 0.0, "vmax": 1.0},
+        text_kw={"fontsize": min(11.0, 90.0 / size)},
+    )
+    if few:
+        for cell, number in zip(display.text_.flat, counts.flat):
+            cell.set_text(count(int(number)) if number else "")
+    else:
+        shown = range(0, size, -(-size // 8))
+        ax.set_xticks(shown, texts[:: shown.step])
+        ax.set_yticks(shown, texts[:: shown.step])
     ax.set(xlabel="predicted", ylabel="actual")
+    right = np.trace(counts) / len(labels)
     ax.set_title(f"{right:.1%} of {count(len(labels))} right", fontsize="medium")
     return ax
 
@@ -199,41 +192,45 @@ def decision_boundary(
     """
     columns = getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
-        raise ValueError(
-            f"X: got {np.shape(X)[1]} inputs, expected 2, one for each axis. Pass two columns, and"
-            " as classifier a function that fills in the others."
+        raise refusal(
+            "X",
+            f"{np.shape(X)[1]} inputs",
+            "2, one for each axis",
+            "Pass two columns, and as classifier a function that fills in the others.",
         )
-    X, labels = matrix("X", X, 2), labels_of("labels", labels)
-    same_length("labels", labels, "X", X)
+    X, labels = arrays.matrix("X", X, 2), arrays.labels("labels", labels)
+    arrays.check_same_length("labels", labels, "X", X)
     predict = predictor(classifier, columns)
     if inducing is None:
         inducing = _inducing_of(classifier)
     ax = axes_for(ax, 5.6, 5.0)
     margin = 0.08 * np.maximum(np.ptp(X, axis=0), 1e-9)
     low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
-    high[1] += 0.1 * (high[1] - low[1])  # of the legend
+    high[1] += 0.1 * (high[1] - low[1])  # room for the legend
     grid = np.meshgrid(*np.linspace(low, high, GRID).T)
     P = _probability(predict(np.column_stack([axis.ravel() for axis in grid])), False)
-    num_classes = P.shape[1]
-    classes = _classes_of(classifier, labels, num_classes)
-    texts = names_of("class", classes if names is None else names, num_classes, "class")
+    classes = _classes_of(classifier, labels, P.shape[1])
+    texts = arrays.as_names("class", classes if names is None else names, len(classes))
     _draw_probability(ax, grid, P)
-    for number, one in enumerate(classes):
-        mine = labels == one
+    size, alpha = (5.0, 1.0) if len(X) < 1000 else (2.5, 0.5)
+    for number, label in enumerate(classes):
         ax.plot(
-            *X[mine].T, MARKERS[number % len(MARKERS)], color=PALETTE[number % len(PALETTE)],
-            markersize=5 if len(X) < 1000 else 2.5, markeredgecolor="white", markeredgewidth=0.5,
-            alpha=1.0 if len(X) < 1000 else 0.5, label=texts[number], rasterized=len(X) > 2000,
-        )  # fmt: skip
-    for one in inducing:
-        draw_inducing(ax, one, (0, 1), color="black", label="inducing inputs")
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    given = names_of("input", None if columns is None else list(columns), 2, "input")
-    ax.set(xlabel=given[0], ylabel=given[1])
-    ax.legend(
-        loc="upper left", ncols=4, fontsize=SMALL, framealpha=0.85, edgecolor="none",
-        handletextpad=0.3, columnspacing=1.0, borderaxespad=0.2,
-    )  # fmt: skip
+            *X[labels == label].T,
+            marker_of(number),
+            color=color_of(number),
+            markersize=size,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            alpha=alpha,
+            label=texts[number],
+            rasterized=len(X) > 2000,
+        )
+    for points in inducing:
+        draw_inducing(ax, points, (0, 1), color="black", label="inducing inputs")
+    inputs = arrays.as_names("input", None if columns is None else list(columns), 2)
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=inputs[0], ylabel=inputs[1])
+    frame: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none", **COMPACT}
+    ax.legend(loc="upper left", ncols=4, fontsize=SMALL, **frame)
     return ax
 
 
@@ -253,31 +250,22 @@ def predictor(classifier: Any, columns: Any = None) -> Callable[[AnyNDArray], An
         return lambda X: classifier.predict_proba(DataFrame(X, columns=columns))
     if hasattr(classifier, "predict_f"):
         likelihood = classifier.likelihood
-        num_classes = _num_classes(likelihood)
+        size = num_classes(likelihood)
 
         def probabilities(X: AnyNDArray) -> AnyNDArray:
             X = np.asarray(X, gpflow.default_float())
             mean, variance = classifier.predict_f(X)
-            return class_probabilities(likelihood, X, mean, variance, num_classes).numpy()
+            return class_probabilities(likelihood, X, mean, variance, size).numpy()
 
         return probabilities
     if callable(classifier):
         return classifier
-    raise ValueError(
-        f"classifier: got {type(classifier).__name__}, expected an estimator with predict_proba, a"
-        " model with a likelihood of classes, or a function from inputs to probabilities."
-        " Pass one."
-    )
-
-
-def _num_classes(likelihood: gpflow.likelihoods.Likelihood) -> int:
-    if isinstance(likelihood, (gpflow.likelihoods.Bernoulli, NoisyLabelBernoulli)):
-        return 2
-    if isinstance(likelihood, (gpflow.likelihoods.MultiClass, gpflow.likelihoods.Softmax)):
-        return int(likelihood.latent_dim or 0)
-    raise ValueError(
-        f"model: got the likelihood {type(likelihood).__name__}, expected one of classes, such as"
-        " Bernoulli, MultiClass or Softmax. Leave this out, or score it otherwise."
+    raise refusal(
+        "classifier",
+        type(classifier).__name__,
+        "an estimator with predict_proba, a model with a likelihood of classes, or a function from"
+        " inputs to probabilities",
+        "Pass one.",
     )
 
 
@@ -289,18 +277,19 @@ def _inducing_of(classifier: Any) -> Sequence[Inducing]:
         return ()
 
 
-def _classes_of(classifier: Any, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
+def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     """Find the label that each column of the probabilities is of."""
-    classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", np.arange(num_classes)))
-    unknown = ~np.isin(labels, classes)
-    if unknown.any() and not hasattr(classifier, "classes_"):
-        classes, unknown = np.unique(labels), np.zeros(len(labels), bool)
-    if unknown.any() or len(classes) != num_classes:
-        got = labels[unknown][0] if unknown.any() else f"{len(classes)} classes"
-        raise ValueError(
-            f"labels: got {got!r}, expected {num_classes} classes, one for each column of the"
-            f" probabilities{f': {list(classes)}' if unknown.any() else ''}. Pass labels that the"
-            " classifier was trained on, or those in numbers from 0."
+    classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", np.arange(size)))
+    if not hasattr(classifier, "classes_") and not np.isin(labels, classes).all():
+        classes = np.unique(labels)
+    unknown = labels[~np.isin(labels, classes)]
+    if unknown.size or len(classes) != size:
+        got = repr(unknown[0]) if unknown.size else f"{len(classes)} classes"
+        raise refusal(
+            "labels",
+            got,
+            f"{size} classes, one for each column of the probabilities: {list(classes)}",
+            "Pass labels that the classifier was trained on, or those in numbers from 0.",
         )
     return classes
 
@@ -309,40 +298,34 @@ def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> 
     """Draw shades and boundaries."""
     from matplotlib.colors import to_rgb
 
-    shape, num_classes = grid[0].shape, P.shape[1]
+    shape, size = grid[0].shape, P.shape[1]
     extent = (grid[0].min(), grid[0].max(), grid[1].min(), grid[1].max())
-    colors = np.array([to_rgb(PALETTE[c % len(PALETTE)]) for c in range(num_classes)])
-    # Of C classes the least that the highest can have is 1 / C: white.
-    strength = 0.45 * (P.max(axis=1, keepdims=True) - 1.0 / num_classes) / (1.0 - 1.0 / num_classes)
+    colors = np.array([to_rgb(color_of(number)) for number in range(size)])
+    # The least that the highest probability of C classes can be is 1 / C: white.
+    strength = 0.45 * (P.max(axis=1, keepdims=True) - 1.0 / size) / (1.0 - 1.0 / size)
     image = 1.0 - np.clip(strength, 0.0, 1.0) * (1.0 - colors[np.argmax(P, axis=1)])
-    ax.imshow(
-        image.reshape(*shape, 3), origin="lower", extent=extent, aspect="auto",
-        interpolation="bilinear",
-    )  # fmt: skip
-    for one in range(num_classes if num_classes > 2 else 1):
-        others = np.delete(P, one, axis=1).max(axis=1)
-        lead = (P[:, one] - others).reshape(shape)
+    image = image.reshape(*shape, 3)
+    ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+    for number in range(size if size > 2 else 1):
+        others = np.delete(P, number, axis=1).max(axis=1)
+        lead = (P[:, number] - others).reshape(shape)
         ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=1.4)
-    if num_classes == 2:
-        lines = ax.contour(
-            *grid, P[:, 1].reshape(shape), levels=[0.1, 0.9], colors=[INK], linewidths=0.7,
-            linestyles="dashed",
-        )  # fmt: skip
+    if size == 2:
+        style: dict[str, Any] = {"colors": [INK], "linewidths": 0.7, "linestyles": "dashed"}
+        lines = ax.contour(*grid, P[:, 1].reshape(shape), levels=[0.1, 0.9], **style)
         ax.clabel(lines, fmt="%g", fontsize=SMALL - 1.5)
 
 
 def _probability(probability: Any, event: bool) -> AnyNDArray:
-    P = matrix("probability", probability)
-    total = P.sum(axis=1)
-    if (
-        np.min(P) < -1e-6
-        or np.max(P) > 1.0 + 1e-6
-        or not (event or np.allclose(total, 1, atol=1e-3))
-    ):
-        raise ValueError(
-            f"probability: got numbers from {np.min(P):g} to {np.max(P):g} and rows that sum to"
-            f" {np.min(total):g} to {np.max(total):g}, expected probabilities of the classes, which"
-            " sum to 1; or a vector of those of one event. Pass what predict_proba returns."
+    P = arrays.matrix("probability", probability)
+    low, high, total = np.min(P), np.max(P), P.sum(axis=1)
+    if low < -1e-6 or high > 1.0 + 1e-6 or not (event or np.allclose(total, 1.0, atol=1e-3)):
+        raise refusal(
+            "probability",
+            f"numbers from {low:g} to {high:g} and rows that sum to {np.min(total):g} to"
+            f" {np.max(total):g}",
+            "probabilities of the classes, which sum to 1; or a vector of those of one event",
+            "Pass what predict_proba returns.",
         )
     clipped: AnyNDArray = np.clip(P, 0.0, 1.0)
     return clipped

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from .canvas import FEW, FIT, SMALL, count, halo, note, rows, shades
+from .canvas import FEW, FIT, count, label_point, note, rows, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Hexagons along an axis.
 CELLS = 45
-#: Of the rows that a view may leave out, at either end, if they are off the others by more than
-#: so many times the others' length.
+#: A view may leave out this fraction of the rows at either end, if their distance from the others
+#: is more than LONGER times the range of the others.
 TAIL, LONGER = 0.001, 0.5
 
 
@@ -21,8 +21,6 @@ def view(values: AnyNDArray) -> tuple[float, float]:
     """
     Find limits for an axis: of all values, or of most where a few lie so far off that the others
     would be squeezed.
-
-    :param values: At least one number.
     """
     low, high = float(np.min(values)), float(np.max(values))
     if len(values) > FEW:
@@ -34,21 +32,13 @@ def view(values: AnyNDArray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def cloud(ax: "Axes", x: AnyNDArray, y: AnyNDArray, *, color: str = FIT, tell: bool = True) -> None:
-    """
-    Draw rows within the limits of axes: few as points, many as a density, and say so.
-
-    :param ax: Its limits are final.
-    :param x: Where they are, [N].
-    :param y: Where they are, [N].
-    :param color: Theirs.
-    :param tell: Whether to say how many there are.
-    """
+def cloud(ax: "Axes", x: AnyNDArray, y: AnyNDArray) -> None:
+    """Draw rows within the final limits of axes: few as points, many as a density, with a note."""
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)
     text = rows(len(x))
     if len(x) <= FEW:
-        ax.plot(x, y, "o", color=color, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
+        ax.plot(x, y, "o", color=FIT, markersize=4, markeredgecolor="white", markeredgewidth=0.4)
     elif inside.any():
         cells = ax.hexbin(
             x[inside],
@@ -57,7 +47,7 @@ def cloud(ax: "Axes", x: AnyNDArray, y: AnyNDArray, *, color: str = FIT, tell: b
             extent=(left, right, low, high),
             bins="log",
             mincnt=1,
-            cmap=shades(color),
+            cmap=shades(),
             linewidths=0.1,
             zorder=1,
         )
@@ -65,35 +55,23 @@ def cloud(ax: "Axes", x: AnyNDArray, y: AnyNDArray, *, color: str = FIT, tell: b
         text += f", 1 to {count(most)} in a cell (darker: more)"
         if not inside.all():
             text += f"\n{rows(int(np.sum(~inside)))} outside of the picture"
-    if tell:
-        note(ax, text, right=True, bottom=True)
+    note(ax, text, right=True, bottom=True)
 
 
 def backdrop(ax: "Axes", x: AnyNDArray, y: AnyNDArray, label: str, **style: Any) -> None:
-    """
-    Draw rows that others lie upon: small points, fainter the more there are.
-
-    :param ax: To draw on.
-    :param x: Where they are, [N].
-    :param y: Where they are, [N].
-    :param label: For the legend.
-    :param style: Of ``ax.plot``.
-    """
+    """Draw rows that others lie upon: small points, fainter the more there are."""
     many = len(x) > FEW
+    style = {"marker": ".", "linestyle": "none", **style}
     ax.plot(
         x,
         y,
-        **{
-            "marker": ".",
-            "linestyle": "none",
-            "markersize": 3 if many else 5,
-            "alpha": float(np.clip(3.0 * FEW / len(x), 0.05, 0.9)),
-            "markeredgewidth": 0.0,
-            "rasterized": many,
-            **style,
-        },
+        markersize=3 if many else 5,
+        alpha=float(np.clip(3.0 * FEW / len(x), 0.05, 0.9)),
+        markeredgewidth=0.0,
+        rasterized=many,
+        **style,
     )
-    ax.plot([], [], **{"marker": ".", "linestyle": "none", "label": label, **style})
+    ax.plot([], [], label=label, **style)
 
 
 def perfect(ax: "Axes", slope: float, many: bool) -> None:
@@ -106,14 +84,11 @@ def perfect(ax: "Axes", slope: float, many: bool) -> None:
     """
     from matplotlib.patheffects import Normal, withStroke
 
-    rim = [withStroke(linewidth=3.0, foreground="white"), Normal()] if many else None
-    ax.axline(
-        (0.0, 0.0), slope=slope, color="black", linewidth=1.1, path_effects=rim,
-        zorder=5 if many else 1,
-    )  # fmt: skip
+    style: dict[str, Any] = {"color": "black", "linewidth": 1.1, "zorder": 1}
+    if many:
+        rim = [withStroke(linewidth=3.0, foreground="white"), Normal()]
+        style |= {"zorder": 5, "path_effects": rim}
+    ax.axline((0.0, 0.0), slope=slope, **style)
     if slope:
         end = ax.get_xlim()[1]
-        ax.annotate(
-            "perfect", (end, end), xytext=(-22.0, -5.0), textcoords="offset points", ha="right",
-            va="top", fontsize=SMALL, path_effects=halo(), zorder=6,
-        )  # fmt: skip
+        label_point(ax, "perfect", (end, end), (-22.0, -5.0), ha="right", va="top", zorder=6)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from ..checks import refusal
 from ..inducing_variables import BlurredInducingPoints
-from .arrays import matrix, names_of
-from .canvas import BEST, INK, PALETTE, TRAIN, axes_for, halo, legend_on_top, tidy
+from .arrays import as_names, matrix
+from .canvas import BEST, INK, TRAIN, axes_for, color_of, halo, legend_on_top, tidy
 from .clouds import backdrop
 
 if TYPE_CHECKING:
@@ -38,23 +39,26 @@ def inducing_points_of(model: Any) -> list[Inducing]:
     for name in ("inducing_variable", "inducing_variable_"):
         variables = getattr(model, name, variables)
     sets = getattr(variables, "inducing_variables", (variables,))
-    sets = [getattr(one, "inducing_variable", one) for one in sets]
-    if not all(hasattr(one, "Z") for one in sets):
-        raise ValueError(
-            f"model: got {type(model).__name__} with the inducing variable"
-            f" {type(variables).__name__}, expected one with inputs Z. Leave this out, or draw it"
-            " yourself."
+    sets = [getattr(variable, "inducing_variable", variable) for variable in sets]
+    if not all(hasattr(variable, "Z") for variable in sets):
+        raise refusal(
+            "model",
+            f"{type(model).__name__} with the inducing variable {type(variables).__name__}",
+            "one with inputs Z",
+            "Leave this out, or draw it yourself.",
         )
-    found = []
-    for one in sets:
-        Z = np.asarray(one.Z)
-        covariance = np.asarray(one.covariance) if isinstance(one, BlurredInducingPoints) else None
-        if scaler is not None:
-            Z = scaler.inverse_transform(Z)
-            if covariance is not None and scaler.scale_ is not None:
-                covariance = covariance * np.outer(scaler.scale_, scaler.scale_)
-        found.append(Inducing(Z, covariance))
-    return found
+    return [_in_original_units(variable, scaler) for variable in sets]
+
+
+def _in_original_units(variable: Any, scaler: Any) -> Inducing:
+    Z, covariance = np.asarray(variable.Z), None
+    if isinstance(variable, BlurredInducingPoints):
+        covariance = np.asarray(variable.covariance)
+    if scaler is not None:
+        Z = scaler.inverse_transform(Z)
+        if covariance is not None and scaler.scale_ is not None:
+            covariance = covariance * np.outer(scaler.scale_, scaler.scale_)
+    return Inducing(Z, covariance)
 
 
 def inducing_points(
@@ -80,21 +84,19 @@ def inducing_points(
     """
     several = _sets(sets)
     num_inputs = several[0].Z.shape[1]
-    inputs = names_of("input", names, num_inputs, "input")
+    inputs = as_names("input", names, num_inputs)
     shown = tuple(range(min(2, num_inputs)) if dimensions is None else dimensions)
-    if len(shown) not in (1, 2) or not all(0 <= one < num_inputs for one in shown):
-        raise ValueError(
-            f"dimensions: got {shown}, expected one or two of the inputs 0 to {num_inputs - 1}."
-            " Choose others."
-        )
+    if len(shown) not in (1, 2) or not all(0 <= dimension < num_inputs for dimension in shown):
+        expected = f"one or two of the inputs 0 to {num_inputs - 1}"
+        raise refusal("dimensions", shown, expected, "Choose others.")
     ax = axes_for(ax)
     if X is not None:
         X = matrix("X", X, num_inputs)
         x, y = X[:, shown[0]], X[:, shown[1]] if len(shown) > 1 else np.zeros(len(X))
         backdrop(ax, x, y, "rows", color=TRAIN)
-    for number, one in enumerate(several):
+    for number, points in enumerate(several):
         name = "inducing inputs" if len(several) == 1 else f"inducing inputs {number}"
-        draw_inducing(ax, one, shown, color=PALETTE[number % len(PALETTE)], label=name)
+        draw_inducing(ax, points, shown, color=color_of(number), label=name)
     ax.set_xlabel(inputs[shown[0]])
     if len(shown) > 1:
         ax.set_ylabel(inputs[shown[1]])
@@ -108,15 +110,7 @@ def inducing_points(
 def draw_inducing(
     ax: "Axes", inducing: Inducing, shown: Sequence[int], *, color: str, label: str
 ) -> None:
-    """
-    Draw one set with its blur.
-
-    :param ax: To draw on.
-    :param inducing: Where they are.
-    :param shown: The input on each axis, one or two.
-    :param color: Of the marks.
-    :param label: For the legend.
-    """
+    """Draw one set with its blur; ``shown`` is the input on each axis, one or two."""
     from matplotlib.collections import EllipseCollection
 
     Z = inducing.Z[:, shown]
@@ -131,53 +125,48 @@ def draw_inducing(
             ax.hlines(Z[:, 1], Z[:, 0] - spread, Z[:, 0] + spread, color=color, alpha=0.5)
         else:
             values, vectors = np.linalg.eigh(C)
-            axes = 2.0 * np.sqrt(np.maximum(values, 0.0))
+            short, long = 2.0 * np.sqrt(np.maximum(values, 0.0)).T
             angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
-            ax.add_collection(
-                EllipseCollection(
-                    axes[:, 1], axes[:, 0], angles, units="xy", offsets=Z,
-                    transOffset=ax.transData, facecolors="none", edgecolors=color, linewidths=1.1,
-                )
-            )  # fmt: skip
-    ax.plot(
-        *Z.T, "+", color=color, markersize=8, markeredgewidth=1.6, label=label,
-        path_effects=halo(), zorder=6,
-    )  # fmt: skip
+            ellipses = EllipseCollection(
+                long, short, angles, units="xy", offsets=Z, transOffset=ax.transData
+            )
+            ellipses.set(facecolor="none", edgecolor=color, linewidth=1.1)
+            ax.add_collection(ellipses)
+    style: dict[str, Any] = {
+        "markersize": 8,
+        "markeredgewidth": 1.6,
+        "path_effects": halo(),
+        "zorder": 6,
+    }
+    ax.plot(*Z.T, "+", color=color, label=label, **style)
 
 
-def ticks(ax: "Axes", inducing: Inducing) -> None:
-    """
-    Mark inducing inputs of one dimension above the lower edge of axes, which get room for it.
-
-    :param ax: All else is drawn.
-    :param inducing: Where they are.
-    """
+def draw_ticks(ax: "Axes", inducing: Inducing) -> None:
+    """Mark inducing inputs of one dimension at the foot of axes, on which all else is drawn."""
     low, high = ax.get_ylim()
-    bottom = low - 0.08 * (high - low)
-    ax.set_ylim(bottom, high)
-    z, height = inducing.Z[:, 0], 0.03
+    ax.set_ylim(low - 0.08 * (high - low), high)
+    z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()
+    height = np.full_like(z, 0.03)
     if inducing.covariance is not None:
         spread = np.sqrt(inducing.covariance[:, 0, 0])
-        ax.hlines(
-            np.full_like(z, height), z - spread, z + spread, color=BEST, alpha=0.6, linewidth=3,
-            transform=ax.get_xaxis_transform(), label="blur ± 1 std",
-        )  # fmt: skip
-    ax.plot(
-        z, np.full_like(z, height), "|", color=INK, markersize=9, markeredgewidth=1.4,
-        transform=ax.get_xaxis_transform(), label="inducing inputs",
-    )  # fmt: skip
+        style: dict[str, Any] = {"color": BEST, "alpha": 0.6, "linewidth": 3}
+        bars = (height, z - spread, z + spread)
+        ax.hlines(*bars, transform=transform, label="blur ± 1 std", **style)
+    style = {"color": INK, "markersize": 9, "markeredgewidth": 1.4}
+    ax.plot(z, height, "|", transform=transform, label="inducing inputs", **style)
 
 
 def _sets(sets: Any) -> list[Inducing]:
-    given = sets
-    if isinstance(given, Inducing) or not isinstance(given, (list, tuple)):
-        given = [given]
-    several = [one if isinstance(one, Inducing) else Inducing(one) for one in given]
-    several = [one._replace(Z=matrix("Z", one.Z)) for one in several]
-    shapes = {one.Z.shape[1] for one in several}
-    if len(shapes) != 1:
-        raise ValueError(
-            f"sets: got inducing inputs with {sorted(shapes)} columns, expected as many in each,"
-            " and at least one set. Draw them apart."
+    if isinstance(sets, Inducing) or not isinstance(sets, (list, tuple)):
+        sets = [sets]
+    several = [each if isinstance(each, Inducing) else Inducing(each) for each in sets]
+    several = [each._replace(Z=matrix("Z", each.Z)) for each in several]
+    sizes = {each.Z.shape[1] for each in several}
+    if len(sizes) != 1:
+        raise refusal(
+            "sets",
+            f"inducing inputs with {sorted(sizes)} columns",
+            "as many in each, and at least one set",
+            "Draw them apart.",
         )
     return several

@@ -8,27 +8,28 @@ from gpflow.base import AnyNDArray
 from scipy.stats import binom, norm
 
 from .. import metrics
-from .arrays import level_of, matrix, positive, same_length, vector, vectors
+from ..checks import check_positive, refusal
+from . import arrays
 from .canvas import (
     BEST,
     FEW,
     FIT,
     INK,
-    MARKERS,
-    PALETTE,
     SMALL,
     TRAIN,
     axes_for,
+    color_of,
     halo,
-    label_right,
+    label_point,
     legend_on_top,
+    marker_of,
     note,
     room_on_top,
     rows,
     tidy,
 )
 from .clouds import backdrop, cloud, perfect, view
-from .inducing import Inducing, ticks
+from .inducing import Inducing, draw_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,12 +51,12 @@ def predicted_against_actual(
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     :raises ImportError: If matplotlib is not installed.
     """
-    y, mean = vectors(y=y, mean=mean)
-    level = level_of(level)
+    y, mean = arrays.vectors(y=y, mean=mean)
+    level = arrays.check_level(level)
     ax = axes_for(ax, 5.0, 5.0)
     low, high = view(np.concatenate([y, mean]))
     if std is not None:
-        std = positive("std", vectors(y=y, std=std)[1])
+        std = _standard_deviations(y, std)
         lower, upper = metrics.central_interval(mean, np.square(std), level)
         if len(y) <= FEW:
             low, high = view(np.concatenate([y, lower, upper]))
@@ -65,17 +66,17 @@ def predicted_against_actual(
     cloud(ax, y, mean)
     perfect(ax, 1.0, len(y) > FEW)
     if std is not None:
-        held = np.mean((lower <= y) & (y <= upper))
-        note(ax, f"{level:.0%} intervals hold {held:.1%} of the rows")
+        inside = np.mean((lower <= y) & (y <= upper))
+        note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
     tidy(ax)
     return ax
 
 
 def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -> "Axes":
     """
-    Draw what is left of targets after the prediction, against the prediction.
+    Draw residuals, the targets minus the predictions, against the predictions.
 
-    With standard deviations the residual is in units of these, and two lines hold 95% of it where
+    With standard deviations a residual is in units of these, and two lines hold 95% of all where
     predictions are right. Of many rows the median is drawn too, in ten groups of equal size: where
     it leaves 0, the mean is wrong.
 
@@ -87,12 +88,12 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     :raises ImportError: If matplotlib is not installed.
     """
-    y, mean = vectors(y=y, mean=mean)
-    left = y - mean
+    y, mean = arrays.vectors(y=y, mean=mean)
+    residual = y - mean
     ax = axes_for(ax)
     if std is not None:
-        left = left / positive("std", vectors(y=y, std=std)[1])
-    low, high = view(left)
+        residual = residual / _standard_deviations(y, std)
+    low, high = view(residual)
     most = max(-low, high, 0.0 if std is None else 2.6)
     ax.set(
         xlim=view(mean),
@@ -100,27 +101,18 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
         xlabel="predicted",
         ylabel="actual − predicted" if std is None else "(actual − predicted) / std",
     )
-    cloud(ax, mean, left)
+    cloud(ax, mean, residual)
     perfect(ax, 0.0, len(y) > FEW)
     if std is not None:
         end = float(norm.ppf(0.975))
         for height in (-end, end):
             ax.axhline(height, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=4)
-        outside = np.mean(np.abs(left) > end)
+        outside = np.mean(np.abs(residual) > end)
         note(ax, f"{outside:.1%} of the rows beyond the lines; 5% expected")
     if len(y) > FEW:
         groups = np.array_split(np.argsort(mean, kind="stable"), 10)
-        ax.plot(
-            [np.median(mean[group]) for group in groups],
-            [np.median(left[group]) for group in groups],
-            "o-",
-            color=BEST,
-            markersize=4,
-            linewidth=1.5,
-            path_effects=halo(),
-            zorder=6,
-            label="median",
-        )
+        medians = [[np.median(part[group]) for group in groups] for part in (mean, residual)]
+        ax.plot(*medians, "o-", color=BEST, path_effects=halo(), zorder=6, label="median")
         note(ax, "orange: the median of a tenth of the rows", bottom=True)
     tidy(ax)
     return ax
@@ -144,47 +136,35 @@ def pit_histogram(
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
     :raises ImportError: If matplotlib is not installed.
     """
-    values, level = vector("pit", pit), level_of(level)
+    values, level = arrays.vector("pit", pit), arrays.check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
-        raise ValueError(
-            f"pit: got numbers from {np.min(values):g} to {np.max(values):g}, expected"
-            " probabilities in [0, 1]. Pass metrics.pit(y, mean, variance), or a distribution"
-            " function at the targets."
+        raise refusal(
+            "pit",
+            f"numbers from {np.min(values):g} to {np.max(values):g}",
+            "probabilities in [0, 1]",
+            "Pass metrics.pit(y, mean, variance), or a distribution function at the targets.",
         )
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))
-    if isinstance(num_bins, bool) or not isinstance(num_bins, (int, np.integer)) or num_bins < 1:
-        raise ValueError(f"num_bins: got {num_bins!r}, expected a whole number from 1. Pass 10.")
+    num_bins = check_positive("num_bins", num_bins)
     ax = axes_for(ax)
-    edges = np.linspace(0.0, 1.0, num_bins + 1)
     scale = num_bins / len(values)
-    found = np.histogram(values, edges)[0] * scale
-    low, high = binom.interval(level, len(values), 1.0 / num_bins)
-    low, high = scale * low, scale * high
-    outside = (found < low) | (found > high)
-    ax.bar(
-        edges[:-1],
-        found,
-        width=1.0 / num_bins,
-        align="edge",
-        color=np.where(outside, BEST, FIT),
-        edgecolor="white",
-        linewidth=0.8,
-        alpha=0.85,
-    )
+    counts, edges = np.histogram(values, num_bins, (0.0, 1.0))
+    heights = scale * counts
+    low, high = scale * np.array(binom.interval(level, len(values), 1.0 / num_bins))
+    outside = (heights < low) | (heights > high)
+    colors = np.where(outside, BEST, FIT)
+    ax.bar(edges[:-1], heights, 1.0 / num_bins, align="edge", color=colors, edgecolor="white")
     ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
     ax.axhline(1.0, color="black", linewidth=1.1)
     ax.set(
         xlim=(0.0, 1.0),
-        ylim=(0.0, 1.12 * max(high, np.max(found))),
+        ylim=(0.0, 1.12 * max(high, np.max(heights))),
         xlabel="probability of a smaller target",
         ylabel="density",
     )
-    note(
-        ax,
-        f"{rows(len(values))}; {np.sum(outside)} of {num_bins} bars (orange) outside of the"
-        f" {level:.0%} band",
-    )
+    bars = f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
+    note(ax, f"{rows(len(values))}; {bars}")
     room_on_top(ax, 0.05)
     tidy(ax)
     return ax
@@ -204,43 +184,29 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
     :raises ValueError: If densities are not finite, or not of the same rows.
     :raises ImportError: If matplotlib is not installed.
     """
-    given = log_density if isinstance(log_density, Mapping) else {"": log_density}
-    if not given:
-        raise ValueError("log_density: got no model, expected at least one. Pass an array.")
+    named = log_density if isinstance(log_density, Mapping) else {"": log_density}
+    if not named:
+        raise refusal("log_density", "no model", "at least one", "Pass an array.")
     remedy = "A row that the others exclude has no log density: look at it, or at the likelihood."
-    sets = {str(name): vector("log_density", values, remedy) for name, values in given.items()}
-    first = next(iter(sets))
+    sets = {name: arrays.vector("log_density", each, remedy) for name, each in named.items()}
+    first, *_ = sets
     for name, values in sets.items():
-        same_length(f"log_density of {name!r}", values, f"that of {first!r}", sets[first])
+        other = f"that of {first!r}"
+        arrays.check_same_length(f"log_density of {name!r}", values, other, sets[first])
     ax = axes_for(ax)
     for number, (name, values) in enumerate(sets.items()):
-        color, order = PALETTE[number % len(PALETTE)], np.argsort(values, kind="stable")
-        place = np.arange(1, len(values) + 1)
-        few = len(values) <= FEW
-        ax.plot(
-            place,
-            values[order],
-            color=color,
-            marker=MARKERS[number % len(MARKERS)] if few else None,
-            markersize=3,
-            linewidth=0.8 if few else 1.8,
-        )
-        mean = float(np.mean(values))
-        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-        text = f"{name}: mean {mean:.3f} ± {error:.3f}".removeprefix(": ")
-        ax.plot([], [], color=color, marker=MARKERS[number % len(MARKERS)], label=text)
-        if number == 0:
-            for rank, row in enumerate(order[: max(worst, 0)], start=1):
-                ax.annotate(
-                    f"row {row}",
-                    (rank, values[row]),
-                    xytext=(6.0, 0.0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=SMALL,
-                    color=INK,
-                    path_effects=halo(),
-                )
+        color, marker = color_of(number), marker_of(number)
+        heights, places = np.sort(values), np.arange(1, len(values) + 1)
+        if len(values) <= FEW:
+            ax.plot(places, heights, color=color, marker=marker, markersize=3, linewidth=0.8)
+        else:
+            ax.plot(places, heights, color=color, linewidth=1.8)
+        error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+        text = f"{name}: mean {np.mean(values):.3f} ± {error:.3f}".removeprefix(": ")
+        ax.plot([], [], color=color, marker=marker, label=text)
+    order = np.argsort(sets[first], kind="stable")
+    for rank, row in enumerate(order[: max(worst, 0)], start=1):
+        label_point(ax, f"row {row}", (rank, sets[first][row]), (6.0, 0.0), va="center")
     ax.set_xscale("log")
     ax.set(xlabel="rows, the least expected first", ylabel="leave-one-out log density (nats)")
     ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
@@ -274,46 +240,44 @@ def regression_1d(
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     :raises ImportError: If matplotlib is not installed.
     """
-    x, mean, std = vectors(x=x, mean=mean, std=std)
-    positive("std", std)
-    bands = sorted((level_of(level) for level in levels), reverse=True)
+    x, mean, std = arrays.vectors(x=x, mean=mean, std=std)
+    arrays.check_positive("std", std)
+    bands = sorted((arrays.check_level(level) for level in levels), reverse=True)
     pairs = _pairs(data)
     if inducing is not None and not isinstance(inducing, Inducing):
-        inducing = Inducing(matrix("inducing", inducing, 1))
+        inducing = Inducing(arrays.matrix("inducing", inducing, 1))
     ax = axes_for(ax, 7.0, 4.0)
     order = np.argsort(x, kind="stable")
     x, mean, std = x[order], mean[order], std[order]
-    labels = [(float(mean[-1]), "mean", FIT)]
-    for level in bands:
-        lower, upper = metrics.central_interval(mean, np.square(std), level)
-        ax.fill_between(x, lower, upper, color=FIT, alpha=0.16, linewidth=0)
-        labels.append((float(upper[-1]), f"{level:.0%}", FIT))
     for number, (name, (inputs, targets)) in enumerate(pairs.items()):
-        color = TRAIN if number == 0 else PALETTE[number % len(PALETTE)]
-        backdrop(ax, inputs, targets, name, color=color, marker="." if number == 0 else "x")
-    ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=halo())
+        color, marker = (color_of(number), "x") if number else (TRAIN, ".")
+        backdrop(ax, inputs, targets, name, color=color, marker=marker)
+    ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=halo(), label="mean")
+    for rank, level in enumerate(bands, start=1):
+        lower, upper = metrics.central_interval(mean, np.square(std), level)
+        alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
+        ax.fill_between(x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text)
     ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
     if inducing is not None:
-        ticks(ax, inducing)
-    ax.set_ylim(*ax.get_ylim())
-    legend_on_top(ax)
-    label_right(ax, labels)
+        draw_ticks(ax, inducing)
+    legend_on_top(ax, columns=6)
     tidy(ax)
     return ax
 
 
+def _standard_deviations(y: AnyNDArray, std: Any) -> AnyNDArray:
+    return arrays.check_positive("std", arrays.vectors(y=y, std=std)[1])
+
+
 def _pairs(data: Any) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
-    """Rows by name."""
+    """Give inputs and targets of rows by name."""
     if data is None:
         return {}
-    named = data if isinstance(data, Mapping) else {"data": data}
     pairs = {}
-    for name, pair in named.items():
+    for name, pair in (data if isinstance(data, Mapping) else {"data": data}).items():
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(
-                f"data: got {type(pair).__name__} for {name!r}, expected a pair of inputs and"
-                " targets. Pass (x, y)."
-            )
-        inputs, targets = vectors(inputs=pair[0], targets=pair[1])
+            got = f"{type(pair).__name__} for {name!r}"
+            raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
+        inputs, targets = arrays.vectors(inputs=pair[0], targets=pair[1])
         pairs[str(name)] = (inputs, targets)
     return pairs

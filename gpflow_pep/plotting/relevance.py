@@ -7,8 +7,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from .arrays import names_of, positive, same_length, vector
-from .canvas import INK, PALETTE, SMALL, axes_for, tidy
+from ..checks import refusal
+from .arrays import as_names, check_positive, check_same_length, vector
+from .canvas import INK, SMALL, axes_for, color_of, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,24 +44,26 @@ def relevance(
     if names is None:
         names = getattr(kernel, "feature_names_in_", None)
     num_inputs = getattr(kernel, "n_features_in_", None if names is None else len(names))
-    parts = list(_parts(getattr(kernel, "kernel_", getattr(kernel, "kernel", kernel))))
-    found = [part for part in parts if hasattr(part, "lengthscales")]
-    if not found:
-        raise ValueError(
-            f"kernel: got {', '.join(type(part).__name__ for part in parts)}, expected lengthscales"
-            " in one part at least: without, no input has a relevance. Use a stationary kernel,"
-            " such as gpflow.kernels.SquaredExponential(lengthscales=[1.0] * D)."
+    every = list(_parts(getattr(kernel, "kernel_", getattr(kernel, "kernel", kernel))))
+    parts = [part for part in every if hasattr(part, "lengthscales")]
+    if not parts:
+        raise refusal(
+            "kernel",
+            ", ".join(type(part).__name__ for part in every),
+            "lengthscales in one part at least: without, no input has a relevance",
+            "Use a stationary kernel, such as gpflow.kernels.SquaredExponential(lengthscales=[1.0]"
+            " * D).",
         )
-    size = _num_inputs(found, num_inputs)
-    inputs = names_of("input", names, size, "input")
-    values = np.stack([_inverse_lengthscales(part, size) for part in found])
+    size = _num_inputs(parts, num_inputs)
+    inputs = as_names("input", names, size)
+    values = np.stack([_inverse_lengthscales(part, size) for part in parts])
     if spread is not None:
-        spread = positive("spread", vector("spread", spread))
-        same_length("spread", spread, "inputs", inputs)
+        spread = check_positive("spread", vector("spread", spread))
+        check_same_length("spread", spread, "inputs", inputs)
         values = values * spread
     order = np.argsort(-values.max(axis=0), kind="stable")[:MOST_INPUTS]
     ax = axes_for(ax, 6.0, 1.1 + 0.28 * max(4, len(order)))
-    _draw_bars(ax, values[:, order], [inputs[one] for one in order], _names(found))
+    _draw_bars(ax, values[:, order], [inputs[place] for place in order], _names(parts))
     ax.set_xlabel("1 / lengthscale" if spread is None else "spread / lengthscale")
     if size > len(order):
         ax.set_title(f"the {len(order)} most relevant of {size} inputs", fontsize="medium")
@@ -70,10 +73,8 @@ def relevance(
 def _parts(kernel: Any) -> Iterator[Kernel]:
     """Give the kernels that sums, products, outputs and wrappers are made of."""
     if not isinstance(kernel, Kernel):
-        raise ValueError(
-            f"kernel: got {type(kernel).__name__}, expected a gpflow.kernels.Kernel, or a model or"
-            " fitted estimator that has one. Pass one."
-        )
+        expected = "a gpflow.kernels.Kernel, or a model or fitted estimator that has one"
+        raise refusal("kernel", type(kernel).__name__, expected, "Pass one.")
     inside = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
     if inside is None and hasattr(kernel, "base_kernel"):
         inside = [kernel.base_kernel]
@@ -106,10 +107,12 @@ def _inverse_lengthscales(part: Any, num_inputs: int) -> AnyNDArray:
     except IndexError:
         active = np.array([], dtype=int)
     if active.size == 0 or lengthscales.size not in (1, active.size):
-        raise ValueError(
-            f"kernel: got active_dims {part.active_dims} and {lengthscales.size} lengthscale(s) for"
-            f" {num_inputs} input(s), expected one for all or one for each. Pass the names of all"
-            " inputs that the kernel is called with."
+        raise refusal(
+            "kernel",
+            f"active_dims {part.active_dims} and {lengthscales.size} lengthscale(s) for"
+            f" {num_inputs} input(s)",
+            "one for all or one for each",
+            "Pass the names of all inputs that the kernel is called with.",
         )
     values = np.zeros(num_inputs)
     values[active] = 1.0 / lengthscales
@@ -132,16 +135,12 @@ def _draw_bars(ax: "Axes", values: AnyNDArray, inputs: Sequence[str], parts: Seq
     thickness = 0.8 / np.maximum(active.sum(axis=0), 1)
     above = np.cumsum(active, axis=0) - active
     for number, name in enumerate(parts):
-        mine = active[number]
-        height = (places - 0.4 + (above[number] + 0.5) * thickness)[mine]
-        color = PALETTE[number % len(PALETTE)]
-        ax.barh(height, values[number][mine], 0.9 * thickness[mine], color=color, label=name)
+        shown = active[number]
+        heights = (places - 0.4 + (above[number] + 0.5) * thickness)[shown]
+        lengths, color = values[number][shown], color_of(number)
+        bars = ax.barh(heights, lengths, 0.9 * thickness[shown], color=color, label=name)
         if num_parts <= 3:
-            for x, y in zip(values[number][mine], height):
-                ax.annotate(
-                    f"{x:.2g}", (x, y), xytext=(3.0, 0.0), textcoords="offset points",
-                    va="center", fontsize=SMALL - 1.0, color=INK,
-                )  # fmt: skip
+            ax.bar_label(bars, fmt="{:.2g}", padding=3.0, fontsize=SMALL - 1.0, color=INK)
     ax.set_yticks(places, [name if len(name) < 30 else f"{name[:28]}…" for name in inputs])
     ax.set_ylim(len(inputs) - 0.4, -0.6)
     ax.set_xlim(0.0, 1.12 * values.max())

@@ -1,31 +1,24 @@
-"""What happened in training, and what came of powers."""
+"""Pictures of training, and of scores at several powers."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 from gpflow.base import AnyNDArray
 
+from ..checks import refusal
 from ..sites.record import SiteUpdateInfo
 from ..training import FitRecord, MaximiseRecord
-from .arrays import same_length, vector, vectors
-from .canvas import (
-    BEST,
-    FIT,
-    PALETTE,
-    axes_for,
-    count,
-    label_right,
-    note,
-    tidy,
-)
+from .arrays import check_same_length, vector, vectors
+from .canvas import BEST, FIT, SMALL, axes_for, color_of, count, legend_on_top, note, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Losses of minibatches are averaged over this part of the steps.
 SMOOTH = 0.05
-#: Of what the objective gained in all, the last part that the picture shows for certain.
+#: The picture shows at least the last part of what the objective gained in all.
 GAIN = 0.1
 
 
@@ -35,7 +28,7 @@ def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
 
     Of several starts the best is strong and the others are faint; of minibatches there is the mean
     of neighbouring steps, with the estimates themselves behind it, and a dotted line at the best
-    step of early stopping. The plunge of the first steps may leave the picture below.
+    step of early stopping. The y axis is cut where the first steps would squeeze the others.
 
     :param runs: What :func:`~gpflow_pep.training.full_batch.maximise` or
         :func:`~gpflow_pep.training.loop.fit` returned; or an array of training losses, such as
@@ -47,35 +40,42 @@ def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
     """
     named = runs if isinstance(runs, Mapping) else {"": runs}
     if not named:
-        raise ValueError("runs: got none, expected at least one. Pass a record of training.")
-    strong = {name: -vector("losses", getattr(run, "losses", run)) for name, run in named.items()}
-    ax = axes_for(ax)
-    labels, lows, highs = [], [], []
-    for number, (name, run) in enumerate(named.items()):
-        color, objective = PALETTE[number % len(PALETTE)], strong[name]
+        raise refusal("runs", "none", "at least one", "Pass a record of training.")
+    objectives = [-vector("losses", getattr(run, "losses", run)) for run in named.values()]
+    ax, lines = axes_for(ax), []
+    for number, ((name, run), line) in enumerate(zip(named.items(), objectives)):
+        color = color_of(number)
         if isinstance(run, MaximiseRecord):
             for start in run.starts:
                 ax.plot(-start.losses, color=color, alpha=0.35, linewidth=0.9)
         if isinstance(run, FitRecord):
-            ax.plot(objective, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
-            objective = _smooth(objective)
+            ax.plot(line, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
+            line = _smooth(line)
             if run.best_step is not None:
                 ax.axvline(run.best_step, color=color, linestyle="dotted", linewidth=1.2)
-        ax.plot(objective, color=color, linewidth=1.8)
-        highs.append(float(objective.max()))
-        lows.append(min(highs[-1] - GAIN * (highs[-1] - float(objective[0])), objective[-1]))
-        text = f"{name}: {objective[-1]:.6g}".removeprefix(": ")
-        labels.append((float(objective[-1]), text, color))
-    span = max(max(highs) - min(lows), 1e-9 * abs(max(highs)), 1e-12)
-    low = min(lows) - 0.06 * span
-    ax.set_ylim(low, max(highs) + 0.06 * span)
-    below = min(float(objective.min()) for objective in strong.values())
+        text = f"{name}: {line[-1]:.6g}".removeprefix(": ")
+        ax.plot(line, color=color, linewidth=1.8, label=text)
+        lines.append(line)
+    low, high = _without_rise(lines)
+    ax.set_ylim(low, high)
+    below = min(float(objective.min()) for objective in objectives)
     if below < low:
         note(ax, f"↓ from {below:.4g}", bottom=True)
     ax.set(xlabel="step", ylabel="objective (nats)")
-    label_right(ax, labels)
+    ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
     tidy(ax)
     return ax
+
+
+def _without_rise(objectives: Sequence[AnyNDArray]) -> tuple[float, float]:
+    """Find limits of y that leave out a steep rise in the first steps."""
+    highs = [float(line.max()) for line in objectives]
+    lows = [
+        min(high - GAIN * (high - float(line[0])), float(line[-1]))
+        for high, line in zip(highs, objectives)
+    ]
+    margin = 0.06 * max(max(highs) - min(lows), 1e-9 * abs(max(highs)), 1e-12)
+    return min(lows) - margin, max(highs) + margin
 
 
 def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> "Axes":
@@ -98,9 +98,11 @@ def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> 
     """
     infos = list(infos)
     if not all(isinstance(info, SiteUpdateInfo) for info in infos):
-        raise ValueError(
-            "infos: got something else than records of the inner loop, expected a list of what"
-            " model.last_inference says after each step. Collect them with a callback of maximise."
+        raise refusal(
+            "infos",
+            "something else than records of the inner loop",
+            "a list of model.last_inference after each step",
+            "Collect them with a callback of maximise.",
         )
     residual = vector("infos", [float(info.residual) for info in infos])
     sweeps = np.array([int(info.num_sweeps) for info in infos])
@@ -141,8 +143,8 @@ def alpha_sweep(
     """
     Draw a score against the power, with error bars, and other methods as horizontal lines.
 
-    A line far from all powers would squeeze these: it is left out, and named with an arrow at the
-    edge that it is beyond.
+    A line far from all powers would squeeze these: it is outside of the picture, and the legend has
+    an arrow to where it is.
 
     :param alphas: Powers in [0, 1], [A], all different; one will do.
     :param values: The score of each, [A].
@@ -158,69 +160,60 @@ def alpha_sweep(
     """
     alphas, values = vectors(alphas=alphas, values=values)
     errors = np.zeros_like(values) if errors is None else vector("errors", errors)
-    same_length("errors", errors, "alphas", alphas)
+    check_same_length("errors", errors, "alphas", alphas)
     others = {str(name): _with_error(str(name), pair) for name, pair in (baselines or {}).items()}
     _check_powers(alphas, errors, best)
     ax = axes_for(ax)
     order = np.argsort(alphas)
     alphas, values, errors = alphas[order], values[order], errors[order]
-    ax.errorbar(
-        alphas, values, yerr=errors if errors.any() else None, fmt="o-" if len(alphas) > 1 else "o",
-        color=FIT, markersize=6, linewidth=1.6, elinewidth=1.6, capsize=3, zorder=4,
-    )  # fmt: skip
-    if best is not None and len(alphas) > 1:
+    several = len(alphas) > 1
+    text = None if several else f"alpha {alphas[0]:g}: {values[0]:.4g}"
+    bars, form = errors if errors.any() else None, "o-" if several else "o"
+    ax.errorbar(alphas, values, bars, fmt=form, color=FIT, capsize=3, zorder=4, label=text)
+    if best is not None and several:
         place = int(np.flatnonzero(np.isclose(alphas, best))[0])
-        ax.plot(
-            best, values[place], "o", color=BEST, markersize=13, markerfacecolor="none",
-            markeredgewidth=1.8, zorder=5,
-        )  # fmt: skip
+        ax.plot(best, values[place], "o", color=BEST, markersize=13, fillstyle="none", zorder=5)
     low, high = _heights(values, errors, others)
-    ends = (-0.05, 1.05)
-    labels = [] if len(alphas) > 1 else [(float(values[0]), _text("alpha", alphas, values), FIT)]
     for number, (name, (value, error)) in enumerate(others.items(), start=2):
-        color = PALETTE[number % len(PALETTE)]
+        color, style = color_of(number), ("--", "-.", ":")[number % 3]
         arrow = " ↑" if value > high else " ↓" if value < low else ""
-        labels.append((float(np.clip(value, low, high)), f"{name}: {value:.4g}{arrow}", color))
-        if not arrow:
-            style = ("--", "-.", ":")[number % 3]
-            ax.hlines(value, *ends, color=color, linestyle=style, linewidth=1.4, zorder=2)
-            ax.fill_between(ends, value - error, value + error, color=color, alpha=0.1, linewidth=0)
-    ax.set(xlim=ends, ylim=(low, high), ylabel=label, xlabel="alpha (0: variational, 1: EP)")
+        text = f"{name}: {value:.4g}{arrow}"
+        ax.axhline(value, color=color, linestyle=style, zorder=2, label=text)
+        ax.axhspan(value - error, value + error, color=color, alpha=0.1, linewidth=0)
+    ax.set(xlim=(-0.05, 1.05), ylim=(low, high))
+    ax.set(xlabel="alpha (0: variational, 1: EP)", ylabel=label)
     ax.set_xticks(alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6))
     ax.ticklabel_format(axis="y", useOffset=False)
-    label_right(ax, labels)
+    legend_on_top(ax, columns=3)
     tidy(ax)
     return ax
-
-
-def _text(name: str, alphas: AnyNDArray, values: AnyNDArray) -> str:
-    return f"{name} {alphas[0]:g}: {values[0]:.4g}"
 
 
 def _with_error(name: str, pair: Any) -> tuple[float, float]:
     numbers = vector(f"baselines of {name!r}", np.atleast_1d(np.asarray(pair)))
     if len(numbers) > 2 or (len(numbers) == 2 and numbers[1] < 0.0):
-        raise ValueError(
-            f"baselines: got {pair!r} for {name!r}, expected a number, or a pair of it and its"
-            " standard error, at least 0. Pass one."
+        raise refusal(
+            "baselines",
+            f"{pair!r} for {name!r}",
+            "a number, or a pair of it and its standard error, at least 0",
+            "Pass one.",
         )
     return float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else 0.0
 
 
 def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) -> None:
     if alphas.min() < 0.0 or alphas.max() > 1.0 or len(set(alphas)) < len(alphas):
-        raise ValueError(
-            f"alphas: got {alphas.tolist()}, expected different numbers in [0, 1]. Draw other"
-            " methods as baselines, and repeated splits as a mean with its error."
+        raise refusal(
+            "alphas",
+            alphas.tolist(),
+            "different numbers in [0, 1]",
+            "Draw other methods as baselines, and repeated splits as a mean with its error.",
         )
     if errors.min() < 0.0:
-        raise ValueError(
-            f"errors: got {errors.min():g}, expected numbers of at least 0. Pass standard errors."
-        )
+        got = f"{errors.min():g}"
+        raise refusal("errors", got, "numbers of at least 0", "Pass standard errors.")
     if best is not None and not np.isclose(alphas, best).any():
-        raise ValueError(
-            f"best: got {best!r}, expected one of alphas, {alphas.tolist()}. Pass one, or None."
-        )
+        raise refusal("best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None.")
 
 
 def _heights(
@@ -242,9 +235,6 @@ def _heights(
 
 def _smooth(values: AnyNDArray) -> AnyNDArray:
     """Average over neighbouring steps, over fewer near the ends."""
-    half = int(SMOOTH * len(values) / 2)
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    places = np.arange(len(values))
-    first, last = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
-    means: AnyNDArray = (total[last] - total[first]) / (last - first)
-    return means
+    window = 2 * int(SMOOTH * len(values) / 2) + 1
+    means = pandas.Series(values).rolling(window, center=True, min_periods=1).mean()
+    return means.to_numpy()

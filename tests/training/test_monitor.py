@@ -124,7 +124,7 @@ REFUSED: dict[str, Any] = {
     "sites": (lambda d: pep.monitor.SitesToTensorBoard(d, _regression()), "expected PEP"),
     "classes": (
         lambda d: pep.monitor.CalibrationToTensorBoard(d, _regression(), (X, CLASSES)),
-        "got the likelihood Gaussian, expected one of classes",
+        "likelihood: got Gaussian, expected one of classes",
     ),
     "inputs": (
         lambda d: pep.monitor.InducingPointsToTensorBoard(d, _exact()),
