@@ -25,7 +25,7 @@ def test_the_page_says_what_was_found() -> None:
         assert "".join(f"<td>{cell}</td>" for cell in row) in text
     for part in (
         "gpflow-pep compare &lt;a&gt;", f"gpflow_pep {gpflow_pep.__version__}", "tensorflow 2.",
-        "gpflow-pep predict out/model new.csv", "load_estimator(&#x27;out/model&#x27;)",
+        "gpflow-pep predict out/model new.csv", "load_estimator(&#39;out/model&#39;)",
         "num_inducing = 6", "<td>time</td>", "data:image/png;base64,iVBORyBhbmQgc28gb24=",
     ):  # fmt: skip
         assert part in text, part
