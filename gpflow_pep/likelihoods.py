@@ -15,11 +15,9 @@ from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive, to_default_float
 
 from .covariances import project, whiten
-from .tilted import implementations, num_classes, support
-from .tilted.bernoulli import step_log_power_expectation
-from .tilted.classes import two_classes
+from .tilted import implementations, support, traits
+from .tilted.bernoulli import step_log_power_expectation, two_classes, two_labels
 from .tilted.probit import normal_cdf, squeezed_probit_log_power_expectation
-from .tilted.support import two_labels
 
 _LINKS = ("probit", "step")
 #: Enough for rates of errors down to 1e-12.
@@ -127,7 +125,7 @@ def _noisy_label_bernoulli(
 
 
 support.register(NoisyLabelBernoulli)(two_labels)
-num_classes.register(NoisyLabelBernoulli)(two_classes)
+traits.register(NoisyLabelBernoulli)(two_classes)
 
 
 class UniformRobustMax(RobustMax):

@@ -13,6 +13,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MOST_ROWS
+from ..tilted import check_num_latent
 from ..training import MaximiseRecord
 from .cleaning import Cleaned
 from .settings import INITS, Settings
@@ -96,7 +97,7 @@ class WholeSVGP(PEPClassifier):
         self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
     ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
         kernel, likelihood, points = self._parts(X, seed)
-        num_latent = getattr(likelihood, "num_classes", 1)
+        num_latent = check_num_latent(None, likelihood, tf.constant(Y))
         model = gpflow.models.SVGP(kernel, likelihood, points, num_latent_gps=num_latent)
         return model, self._climber(_AllRows(model, (tf.constant(X), tf.constant(Y))))
 

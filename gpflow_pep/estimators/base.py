@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
 from ..models import ARPEP
+from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
 from ..training.alphas import ALPHAS, check_alphas
 from ..training.shared import in_one_piece, losses_of_thread
@@ -184,7 +185,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if batch_size is None:
             model = self._make_model((X, Y), *parts, alpha=alpha)
             return model, self._climber(model)
-        num_latent = getattr(parts[1], "num_classes", 1)
+        num_latent = check_num_latent(None, parts[1], tf.constant(Y))
         model = ARPEP(*parts, alpha=alpha, num_data=len(X), num_latent_gps=num_latent)
         batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Gaussian, Likelihood, Poisson, StudentT
+from gpflow.likelihoods import Gaussian, Likelihood, Poisson
 from gpflow.models import GPModel
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
@@ -15,10 +15,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import check_positive
+from ..checks import check_positive, refusal
 from ..models import PEP, PEPRegression
 from ..selection.rows import as_numbers
-from ..tilted import log_power_expectation
+from ..tilted import log_power_expectation, traits
 from .base import PEPEstimator, refuse_weights
 from .parts import NUMBERS, make_likelihood
 
@@ -170,7 +170,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
                 f"quantiles: got {quantiles}, expected probabilities between 0 and 1, these"
                 " excluded. The central 90% lies between 0.05 and 0.95."
             )
-        if isinstance(self.likelihood_, Gaussian):
+        if traits(self.likelihood_).is_gaussian:
             mean, std = self.predict(X, return_std=True)
             exact: AnyNDArray = mean[:, None] + std[:, None] * norm.ppf(quantiles)
             return exact
@@ -251,7 +251,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         kernel, likelihood, points = parts
-        if isinstance(likelihood, Gaussian):
+        if traits(likelihood).is_gaussian:
             options: dict[str, Any] = {"alpha": alpha, "neighbours": self.neighbours}
             return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
@@ -273,7 +273,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         return float(scaler.scale_[0]), float(scaler.mean_[0])
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        if not isinstance(self.likelihood_, Gaussian):
+        if not traits(self.likelihood_).is_gaussian:
             raise ValueError(
                 f"return_cov: got it with {type(self.likelihood_).__name__}, expected a Gaussian"
                 " likelihood: y is not Gaussian. Ask for return_std, or draw with sample_y."
@@ -284,18 +284,12 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
 
     def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         """Draw y given f, [N, S]."""
-        likelihood = self.likelihood_
-        if isinstance(likelihood, Gaussian):
-            deviation = np.sqrt(np.asarray(likelihood.variance_at(X)))
-            return f + deviation * random.standard_normal(f.shape)
-        if isinstance(likelihood, StudentT):
-            return f + np.asarray(likelihood.scale) * random.standard_t(
-                np.asarray(likelihood.df), f.shape
+        draw = traits(self.likelihood_).draw
+        if draw is None:
+            raise refusal(
+                "likelihood",
+                type(self.likelihood_).__name__,
+                "one that can be drawn from, such as Gaussian, StudentT or Poisson",
+                "Use model_.predict_y.",
             )
-        if isinstance(likelihood, Poisson):
-            rate = np.asarray(likelihood.invlink(f)) * np.asarray(likelihood.binsize)
-            return random.poisson(rate).astype(np.float64)
-        raise ValueError(
-            f"likelihood: got {type(likelihood).__name__}, expected Gaussian, StudentT or Poisson:"
-            " nothing is known here that draws from others. Use model_.predict_y."
-        )
+        return draw(X, f, random)

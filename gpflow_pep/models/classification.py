@@ -6,15 +6,13 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
+from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
-from ..likelihoods import NoisyLabelBernoulli
+from ..tilted import traits
 from .base import labels_to_floats
 from .pep import PEP
-
-_LIKELIHOODS = (Bernoulli, NoisyLabelBernoulli, MultiClass, Softmax)
 
 
 class PEPClassification(PEP):
@@ -46,11 +44,13 @@ class PEPClassification(PEP):
         data = self._check_data(data)
         if likelihood is None:
             likelihood = _likelihood_for(data)
-        elif not isinstance(likelihood, _LIKELIHOODS):
-            raise ValueError(
-                f"likelihood: got {type(likelihood).__name__}, expected"
-                f" {', '.join(one.__name__ for one in _LIKELIHOODS)} or None. Pass None to have it"
-                " chosen, or use gpflow_pep.models.PEP, which takes any likelihood."
+        elif traits(likelihood).num_classes is None:
+            raise checks.refusal(
+                "likelihood",
+                type(likelihood).__name__,
+                "one of classes, such as Bernoulli, MultiClass or Softmax, or None",
+                "Pass None to have it chosen, or use gpflow_pep.models.PEP, which takes any"
+                " likelihood.",
             )
         super().__init__(data, kernel, likelihood, inducing_variable, **options)
 

@@ -20,6 +20,7 @@ from ..ops import chunks
 from ..ops.blocks import block_chunks, plan_blocks
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
+from ..tilted import traits
 from .base import ADVICE
 from .context_rows import ContextRowsModel
 from .memory import hold
@@ -382,7 +383,7 @@ def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | 
             "noise_variance and likelihood: got both, expected one or the other. Set the variance"
             " where the likelihood is created."
         )
-    if not isinstance(likelihood, Gaussian):
+    if not traits(likelihood).is_gaussian:
         raise ValueError(
             f"likelihood: got {type(likelihood).__name__}, expected a gpflow.likelihoods.Gaussian:"
             " regression is in closed form for Gaussian noise only. Use gpflow_pep.models.PEP."

@@ -11,7 +11,7 @@ from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
-from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 from gpflow.models.util import InducingVariablesLike
@@ -43,6 +43,7 @@ from ..tilted import (
     log_power_expectation,
     require_resolved,
     tilted_derivatives,
+    traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE, PowerEPModel, labels_to_floats
@@ -195,7 +196,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             return self._scaled(q, X, Y, alpha)
         parts = self.kernel, self.inducing_variable, self.mean_function
         joint = mixes_outputs(self.kernel, self.inducing_variable)
-        if joint and isinstance(self.likelihood, Gaussian):
+        if joint and traits(self.likelihood).is_gaussian:
             mean, covariance = _f_under(*parts, q, X, True)
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)

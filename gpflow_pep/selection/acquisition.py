@@ -90,7 +90,7 @@ def _by_chunks(model: GPModel, X: InputData, function: Callable[..., tf.Tensor])
 
 @entropy_of_y.register(Likelihood)
 def _of_classes(likelihood: Likelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    count = num_classes.dispatch_or_raise(type(likelihood))(likelihood)
+    count = num_classes(likelihood)
     p = class_probabilities(likelihood, X, m, v, count)
     p = p / tf.reduce_sum(p, axis=1, keepdims=True)
     return -tf.reduce_sum(tf.math.xlogy(p, p), axis=1)
@@ -116,13 +116,14 @@ def _noise(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf
 
 @entropy_given_f.register(MultiClass)
 def _wrong_labels(likelihood: MultiClass, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    if not isinstance(likelihood.invlink, RobustMax):
+    link = likelihood.invlink
+    if not isinstance(link, RobustMax):
         raise ValueError(
-            f"likelihood: got MultiClass with {type(likelihood.invlink).__name__}, expected"
-            " RobustMax. Choose by predictive_entropy instead."
+            f"likelihood: got MultiClass with {type(link).__name__}, expected RobustMax. Choose by"
+            " predictive_entropy instead."
         )
-    wrong = tf.convert_to_tensor(likelihood.invlink.epsilon)
-    others = tf.cast(likelihood.invlink.num_classes - 1, m.dtype)
+    wrong = tf.convert_to_tensor(link.epsilon)
+    others = tf.cast(link.num_classes - 1, m.dtype)
     entropy = -tf.math.xlogy(1.0 - wrong, 1.0 - wrong) - tf.math.xlogy(wrong, wrong / others)
     return entropy + tf.zeros_like(m[:, 0])
 

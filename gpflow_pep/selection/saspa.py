@@ -5,10 +5,11 @@ from typing import Any
 from gpflow.base import RegressionData
 from gpflow.inducing_variables import InducingVariables, SharedIndependentInducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
-from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.likelihoods import Likelihood
 
 from ..checks import check_data
 from ..models import PEP, PEPRegression
+from ..tilted import traits
 from .clusters import Spread, kmeans
 
 
@@ -49,6 +50,6 @@ def saspa(
     points: InducingVariables = kmeans(X, M, seed=seed, covariances=covariances)
     if isinstance(kernel, MultioutputKernel):
         points = SharedIndependentInducingVariables(points)
-    elif isinstance(likelihood, Gaussian):
+    elif traits(likelihood).is_gaussian:
         return PEPRegression(data, kernel, points, alpha=alpha, likelihood=likelihood, **options)
     return PEP(data, kernel, likelihood, points, alpha=alpha, **options)

@@ -1,4 +1,4 @@
-r"""One step of the means of all latent functions, for likelihoods that do not see their level.
+r"""One step of the means of all latent functions, for likelihoods that ignore their level.
 
 RobustMax and softmax stay the same when all latent functions of a row move up or down together. A
 site for each latent function ties this level all the same, so that sweeps that move one function
@@ -33,15 +33,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from gpflow.likelihoods import MultiClass, Softmax
 
 from ..ops import chunks
 from ..ops.linalg import gram, identity_like, lower_matmul, on_columns
 from .posterior import PosteriorFactor
 from .problem import SiteProblem
 
-#: Likelihoods that stay the same when all latent functions move together.
-WITHOUT_LEVEL = (MultiClass, Softmax)
 #: The step is solved for by a Cholesky factor up to so many unknowns M L, else by conjugate
 #: gradients, which need the projections of the rows in memory: where there is no room for these,
 #: sites move one latent function after another, as for other likelihoods.

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Exponential, Gamma, Poisson
 
 from .. import tilted
 from ..covariances import Projection
 from ..ops import chunks
-from ..tilted import TiltedDerivatives
+from ..tilted import TiltedDerivatives, traits
 from . import coupling
 from .conditional import conditional_scale, scale_terms
 from .coupling import Curvature, Factor, gradually, mean_step, on_rows, within_trust
@@ -41,10 +40,6 @@ _LARGEST_CAVITY = 10.0
 _SEVERAL_BELOW = 0.5
 #: A power, below which smaller ones are the same problem.
 _NEARLY_ZERO = 0.1
-#: There the expected log density of a rate falls exponentially with the variance of its logarithm:
-#: under a vague prior the first sites are too precise to be added to 1. So larger powers come first
-#: for these too.
-_RATES = Exponential, Gamma, Poisson
 
 
 class AtFixedPoint(NamedTuple):
@@ -246,10 +241,12 @@ def infer(
     zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
     alone = others is None and problem.memory is None
-    coupled = alone and isinstance(problem.likelihood, coupling.WITHOUT_LEVEL)
+    special = traits(problem.likelihood)
+    coupled = alone and special.ignores_level
     coupled &= problem.kept is not None or size <= coupling.MOST_FACTORISED
     climb = None
-    if fall_back and (coupled or isinstance(problem.likelihood, _RATES)):
+    # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
+    if fall_back and (coupled or special.starts_at_high_powers):
         climb = _from_nothing(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)

@@ -1,27 +1,28 @@
-"""Tilted integrals: one factor to a power under a Gaussian, for every likelihood."""
+"""Tilted integrals: one factor to a power under a Gaussian, for every likelihood.
 
-from . import (
-    bernoulli,
-    beta,
-    classes,
-    gaussian,
-    log_rate,
-    multiclass,
-    multilatent,
-    ordinal,
-    probit,
-    softmax,
-    student_t,
-    switched,
-    unknown,
-)
-from .classes import class_probabilities, num_classes
+What is special about a likelihood is registered in a file of its own. Every file of this folder is
+imported, so that a new one needs no other change.
+"""
+
+import importlib
+import pkgutil
+
+from .classes import class_probabilities
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
-from .moments import TiltedDerivatives, log_power_expectation, tilted_derivatives
-from .scalar import implementation_for, require_resolved
+from .moments import (
+    TiltedDerivatives,
+    implementation_for,
+    log_power_expectation,
+    require_resolved,
+    tilted_derivatives,
+)
 from .support import Layout, Support, check_num_latent, check_support, layout, support
+from .traits import Traits, num_classes, traits
 from .unknown import AccuracyWarning
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
     "AccuracyWarning",
@@ -29,29 +30,18 @@ __all__ = [
     "ScalarFactor",
     "Support",
     "TiltedDerivatives",
-    "bernoulli",
-    "beta",
+    "Traits",
     "check_num_latent",
     "check_support",
     "class_probabilities",
-    "classes",
-    "gaussian",
     "implementation_for",
     "implementations",
     "layout",
     "log_power_expectation",
-    "log_rate",
-    "multiclass",
-    "multilatent",
     "num_classes",
-    "ordinal",
-    "probit",
     "require_resolved",
     "scalar_factor",
-    "softmax",
-    "student_t",
     "support",
-    "switched",
     "tilted_derivatives",
-    "unknown",
+    "traits",
 ]

@@ -2,13 +2,16 @@
 
 import numpy as np
 import tensorflow as tf
-from gpflow.likelihoods import Bernoulli
+from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Bernoulli, Likelihood
 
 from ..ops.power import expm1_quotient, log1p_quotient
 from ..ops.quadrature import Core
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .probit import normal_cdf, signs
+from .support import Support, support
+from .traits import Traits, traits
 
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
 
@@ -68,3 +71,15 @@ def _bernoulli_link(
         return _stable_log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p))
 
     return ScalarFactor(log_prob, [core])
+
+
+@support.register(Bernoulli)
+def two_labels(likelihood: Likelihood, Y: AnyNDArray) -> Support:
+    """Find the support of likelihoods of two classes."""
+    return Support((Y == 0) | (Y == 1), "0 or 1")
+
+
+@traits.register(Bernoulli)
+def two_classes(likelihood: Likelihood) -> Traits:
+    """Find the traits of likelihoods of two classes."""
+    return Traits(num_classes=2)

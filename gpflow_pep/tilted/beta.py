@@ -2,12 +2,14 @@
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Beta
 from gpflow.likelihoods.utils import inv_probit
 
 from ..ops.quadrature import Core
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
+from .support import Support, support
 
 #: GPflow clips the targets so far from 0 and 1; it has no name there.
 _CLIP = 1e-6
@@ -49,3 +51,8 @@ def _beta(likelihood: Beta, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> Sca
 
     link = Core(tf.zeros_like(Y), 0.6 * tf.ones_like(Y), 4.0 * tf.ones_like(Y))
     return ScalarFactor(log_prob, [link, _peak(likelihood, Y, scale, alpha)], num_nodes=144)
+
+
+@support.register(Beta)
+def _fractions(likelihood: Beta, Y: AnyNDArray) -> Support:
+    return Support((Y >= 0) & (Y <= 1), "numbers from 0 to 1")

@@ -1,22 +1,19 @@
-"""Likelihoods of classes: how many there are, and the probability of each."""
+"""Likelihoods of classes: the probability of each class, and what those of several share."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
-from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
-from gpflow.utilities import Dispatcher
+from gpflow.base import AnyNDArray, TensorType
+from gpflow.likelihoods import Likelihood
 
 from ..ops import chunks
 from .moments import log_power_expectation
+from .support import Layout, Support, whole_numbers
+from .traits import Traits
 
 #: Of which integrals are computed at a time, a row for each class.
 _ROWS = 10_000
-
-#: ``(likelihood) -> C`` for likelihoods of the classes 0 to C - 1.
-num_classes = Dispatcher("gpflow_pep.tilted.num_classes")
 
 
 @check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
@@ -46,21 +43,16 @@ def class_probabilities(
     return chunks.map_over_chunks(of_chunk, chunks.row_chunks(rows, max(1, _ROWS // num_classes)))
 
 
-@num_classes.register(object)
-def _no_classes(likelihood: Any) -> int:
-    raise ValueError(
-        f"likelihood: got {type(likelihood).__name__}, expected one of classes, such as Bernoulli,"
-        " MultiClass or Softmax. Nothing else has probabilities of classes."
-    )
+def class_traits(likelihood: Likelihood) -> Traits:
+    """Find the traits of likelihoods of a class for each latent function, which compare these."""
+    return Traits(num_classes=int(likelihood.latent_dim or 0), ignores_level=True)
 
 
-@num_classes.register(Bernoulli)
-def two_classes(likelihood: Likelihood) -> int:
-    """Count them."""
-    return 2
+def class_support(likelihood: Likelihood, Y: AnyNDArray) -> Support:
+    """Find the support of likelihoods of a class for each latent function."""
+    return whole_numbers(Y, int(likelihood.latent_dim or 0))
 
 
-@num_classes.register(MultiClass)
-@num_classes.register(Softmax)
-def _several(likelihood: MultiClass | Softmax) -> int:
-    return int(likelihood.latent_dim or 0)
+def class_layout(likelihood: Likelihood, num_columns: int) -> Layout:
+    """Find the layout of likelihoods of a class for each latent function: one column of labels."""
+    return Layout(1, int(likelihood.latent_dim or 0))

@@ -3,10 +3,13 @@
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Gaussian, GaussianMC
 
 from ..ops.power import log1p_ratio
 from .dispatch import implementations
+from .support import any_number, support
+from .traits import Traits, traits
 
 
 def gaussian_log_power_expectation(
@@ -85,3 +88,16 @@ def _gaussian(
     noise = likelihood.variance_at(X)
     terms = gaussian_log_power_expectation(Fmu, Fvar, Y, noise, alpha[:, None])
     return tf.reduce_sum(terms, axis=-1)
+
+
+@traits.register(Gaussian)
+def _traits(likelihood: Gaussian) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        deviation = np.sqrt(np.asarray(likelihood.variance_at(X)))
+        return np.asarray(f + deviation * random.standard_normal(f.shape))
+
+    return Traits(is_gaussian=True, draw=draw)
+
+
+for _kind in (Gaussian, GaussianMC):
+    support.register(_kind)(any_number)

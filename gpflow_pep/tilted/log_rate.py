@@ -4,11 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Exponential, Gamma, Poisson
 
 from ..ops.quadrature import Core, Mode
 from .dispatch import scalar_factor
 from .generic import ScalarFactor, Weak
+from .support import Support, support, whole_numbers
+from .traits import Traits, traits
 
 _NEWTON_STEPS = 8
 #: Left of it softplus(f) is exp(f) to all digits.
@@ -122,3 +125,38 @@ def _scaled_gamma(
         return constant - shape * log_scale - Y * _bounded_exp(-log_scale)
 
     return ScalarFactor(log_prob, [_unknown_link_core(Y)])
+
+
+@support.register(Poisson)
+def _counts(likelihood: Poisson, Y: AnyNDArray) -> Support:
+    return whole_numbers(Y, np.inf)
+
+
+@support.register(Exponential)
+def _not_negative(likelihood: Exponential, Y: AnyNDArray) -> Support:
+    return Support(np.isfinite(Y) & (Y >= 0), "numbers from 0")
+
+
+@support.register(Gamma)
+def _positive(likelihood: Gamma, Y: AnyNDArray) -> Support:
+    # At 0 the density is 0 or infinite for every shape but 1; a shape that is trained moves.
+    shape = likelihood.shape
+    if not getattr(shape, "trainable", True) and bool(np.all(np.asarray(shape) == 1.0)):
+        return Support(np.isfinite(Y) & (Y >= 0), "numbers from 0")
+    inside = np.isfinite(Y) & (Y > 0)
+    return Support(inside, "numbers above 0, or from 0 if shape is fixed at 1,")
+
+
+@traits.register(Poisson)
+def _poisson_traits(likelihood: Poisson) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        rate = np.asarray(likelihood.invlink(f)) * np.asarray(likelihood.binsize)
+        return random.poisson(rate).astype(np.float64)
+
+    return Traits(starts_at_high_powers=True, draw=draw)
+
+
+@traits.register(Exponential)
+@traits.register(Gamma)
+def _waiting_time_traits(likelihood: Exponential | Gamma) -> Traits:
+    return Traits(starts_at_high_powers=True)

@@ -11,7 +11,10 @@ from gpflow.likelihoods import MultiClass
 
 from ..ops.quadrature import REACH
 from .bernoulli import two_valued
+from .classes import class_layout, class_support, class_traits
 from .dispatch import implementations
+from .support import layout, support
+from .traits import traits
 
 #: The ends of even nodes. As the product grows with t, the part of P left of them is at most
 #: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
@@ -242,3 +245,8 @@ def _multi_class(
     low = tf.cast(likelihood.invlink.eps_k1, Fmu.dtype)
     largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar)
     return two_valued(largest, not_largest, high, low, alpha)
+
+
+support.register(MultiClass)(class_support)
+layout.register(MultiClass)(class_layout)
+traits.register(MultiClass)(class_traits)

@@ -5,12 +5,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.likelihoods import HeteroskedasticTFPConditional, MultiLatentLikelihood
+from gpflow.likelihoods import (
+    HeteroskedasticTFPConditional,
+    MultiLatentLikelihood,
+    MultiLatentTFPConditional,
+)
 
 from ..ops.quadrature import Core
 from .dispatch import implementations
 from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, integrate, place
+from .support import any_number, support
 from .unknown import bounded, factor_with_peaks, is_resolved, of_half, smallest
 
 #: Nodes in each dimension, by the number of dimensions.
@@ -129,3 +134,8 @@ def _heteroscedastic(
     centre = tf.math.log(error) + 0.5 * tf.math.log(power + smallest(Y))
     factor = ScalarFactor(log_prob, [Core(centre, ones, 3.0 * ones)], num_nodes=128)
     return tf.squeeze(integrate(factor, Fmu[:, 1:], Fvar[:, 1:], power), axis=-1)
+
+
+# A distribution of TensorFlow Probability may know better; it is not asked.
+for _kind in (MultiLatentTFPConditional, HeteroskedasticTFPConditional):
+    support.register(_kind)(any_number)

@@ -1,12 +1,14 @@
 """Ordinal regression: a probit bin, with GPflow's floor."""
 
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Ordinal
 
 from ..ops.quadrature import Core, no_tilt
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .probit import normal_cdf
+from .support import Support, support, whole_numbers
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
@@ -68,3 +70,8 @@ def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
         mean_prob=lambda mean, variance: bin_probability(mean, tf.sqrt(sigma**2 + variance)),
         num_nodes=128,
     )
+
+
+@support.register(Ordinal)
+def _bins(likelihood: Ordinal, Y: AnyNDArray) -> Support:
+    return whole_numbers(Y, int(likelihood.num_bins))

@@ -28,7 +28,7 @@ from gpflow.likelihoods.utils import inv_probit
 from ..ops.power import expm1_quotient, log1p_quotient, log1p_ratio
 from ..ops.quadrature import REACH
 from .dispatch import implementations
-from .scalar import scalar_log_power_expectation
+from .moments import scalar_log_power_expectation
 
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
 _SQUEEZE = 1e-3

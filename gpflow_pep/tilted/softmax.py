@@ -34,8 +34,11 @@ from gpflow.likelihoods import Softmax
 
 from ..ops.power import log_power_mean
 from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
+from .classes import class_layout, class_support, class_traits
 from .dispatch import implementations
 from .probit import normal_cdf
+from .support import layout, support
+from .traits import traits
 
 #: exp(-exp(-x)) is Phi((x - _CENTRE) / _WIDTH) plus Gaussian bumps, each of a place, a standard
 #: deviation and a height: by nonlinear least squares in all of them, of the error over min(1, e^x).
@@ -262,3 +265,8 @@ def _softmax(
     mean, variance, power = (tf.cast(part, tf.float64) for part in (Fmu, Fvar, alpha))
     label = tf.cast(Y[:, 0], tf.int32)
     return tf.cast(softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype)
+
+
+support.register(Softmax)(class_support)
+layout.register(Softmax)(class_layout)
+traits.register(Softmax)(class_traits)

@@ -2,11 +2,14 @@
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import StudentT
 
 from ..ops.quadrature import Core
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
+from .support import any_number, support
+from .traits import Traits, traits
 
 
 @scalar_factor.register(StudentT)
@@ -26,3 +29,15 @@ def _student_t(likelihood: StudentT, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tenso
     # With many degrees of freedom the density is nearly Gaussian, of this width.
     width = scale * tf.sqrt(df / (1.0 + alpha * df))
     return ScalarFactor(log_prob, [Core(Y, width, 2.0 * width)], num_nodes=128)
+
+
+@traits.register(StudentT)
+def _traits(likelihood: StudentT) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        scale = np.asarray(likelihood._scale(X))
+        return np.asarray(f + scale * random.standard_t(np.asarray(likelihood.df), f.shape))
+
+    return Traits(draw=draw)
+
+
+support.register(StudentT)(any_number)

@@ -1,10 +1,13 @@
 """A likelihood for each row, chosen by the last column of the targets."""
 
+import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import SwitchedLikelihood
 
 from .dispatch import implementations
-from .scalar import implementation_for
+from .moments import implementation_for
+from .support import Layout, Support, layout, support, whole_numbers
 
 
 @implementations.register(SwitchedLikelihood)
@@ -25,3 +28,22 @@ def _switched(
     ]
     rows_of = tf.dynamic_partition(tf.range(tf.shape(Y)[0]), which, count)
     return tf.ensure_shape(tf.dynamic_stitch(rows_of, results), Fmu.shape[:1])
+
+
+@support.register(SwitchedLikelihood)
+def _support_of_each(likelihood: SwitchedLikelihood, Y: AnyNDArray) -> Support:
+    parts, which = likelihood.likelihoods, Y[:, -1]
+    known, numbers = whole_numbers(which, len(parts))
+    inside = np.concatenate([np.ones_like(Y[:, :-1], bool), known[:, None]], axis=1)
+    texts = []
+    for number, part in enumerate(parts):
+        rows = which == number
+        rule = support.dispatch_or_raise(type(part))
+        inside[rows, :-1], text = rule(part, Y[rows, :-1])
+        texts.append(f"{text} where the last column is {number}")
+    return Support(inside, f"in the last column {numbers}, and {', '.join(texts)},")
+
+
+@layout.register(SwitchedLikelihood)
+def _without_index(likelihood: SwitchedLikelihood, num_columns: int) -> Layout:
+    return Layout(max(num_columns, 2), num_columns - 1)

@@ -15,10 +15,11 @@ from helpers import assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.models.parameters import ConvergenceWarning
-from gpflow_pep.sites import coupling
+from gpflow_pep.sites import coupling, sweep
 from gpflow_pep.sites.coupling import Curvature, Factor, mean_step
 from gpflow_pep.sites.posterior import Natural, Sites, posterior_factor
 from gpflow_pep.sites.problem import natural_sums
+from gpflow_pep.tilted import Traits
 
 N, M, C = 60, 8, 3
 LIKELIHOODS = {
@@ -58,7 +59,7 @@ def run(model: pep.models.PEP) -> tuple[float, int]:
 def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coupled = classes(likelihood, alpha=0.5, tolerance=1e-9)
     value, sweeps = run(coupled)
-    monkeypatch.setattr(coupling, "WITHOUT_LEVEL", ())
+    monkeypatch.setattr(sweep, "traits", lambda likelihood: Traits())
     site_by_site = classes(likelihood, alpha=0.5, tolerance=1e-9, max_sweeps=2000)
     expected, more = run(site_by_site)
     assert_close(value, expected, rtol=1e-9)
@@ -76,7 +77,7 @@ def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
 ) -> None:
     _, sweeps = run(classes(alpha=0.5))
     assert sweeps <= 40
-    monkeypatch.setattr(coupling, "WITHOUT_LEVEL", ())
+    monkeypatch.setattr(sweep, "traits", lambda likelihood: Traits())
     with pytest.warns(ConvergenceWarning):
         record = classes(alpha=0.5).update_sites(max_sweeps=100)
     assert not record.converged

@@ -28,7 +28,7 @@ def test_probability_of_a_class_is_its_integral(
     case = CASES[name]
     random = np.random.default_rng(3)
     likelihood, num_rows = case.create(), 7
-    count = num_classes.dispatch_or_raise(type(likelihood))(likelihood)
+    count = num_classes(likelihood)
     X = np.zeros([num_rows, 2])
     mean = random.normal(size=[num_rows, case.num_latent])
     variance = random.uniform(0.1, 3.0, size=[num_rows, case.num_latent])
