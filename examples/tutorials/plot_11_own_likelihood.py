@@ -49,21 +49,21 @@ class SkewedLogistic(gpflow.likelihoods.ScalarLikelihood):
 
 # %%
 # Nothing else is needed: models integrate by the values of the density alone, and warn where that
-# is not accurate (:doc:`/own_likelihood`). For every digit, say where it has its structure.
+# is not accurate (:doc:`/own_likelihood`). For every digit, say where the density varies fast.
 #
 # What PEP integrates
 # -------------------
 #
 # The tilted integral, log E[p(y | f)^alpha] / alpha, by the rule that most likelihoods here share:
-# nodes that are dense where the density has its structure. That is a *core*: its middle, the scale
-# of what is to be resolved, and half its length. Derivatives follow by themselves.
+# nodes that are dense where the density varies fast. A ``Structure`` says where that is: the
+# middle, the scale that has to be resolved, and half the length. Derivatives follow by themselves.
 
 
 @pep.tilted.scalar_factor.register(SkewedLogistic)
 def _factor(likelihood, X, Y, alpha):
     scale = likelihood.scale * tf.ones_like(Y)
-    core = pep.tilted.generic.Core(centre=Y, resolution=scale, extent=4.0 * scale)
-    return pep.tilted.ScalarFactor(lambda F: likelihood._scalar_log_prob(X, F, Y), [core])
+    peak = pep.tilted.Structure(centre=Y, resolution=scale, extent=4.0 * scale)
+    return pep.tilted.ScalarFactor(lambda F: likelihood._scalar_log_prob(X, F, Y), [peak])
 
 
 # %%

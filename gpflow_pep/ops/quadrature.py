@@ -2,8 +2,8 @@ r"""Integrals against a Gaussian of functions that may vary on a much smaller sc
 
 One rule for all of them: the trapezoid rule in a stretched variable. It converges exponentially
 for analytic integrands, at a rate that the distance of their complex singularities sets, measured
-in the stretched variable; so nodes are placed densely in the *cores*, the intervals in which the
-integrand has its own structure, and ever more sparsely away from them.
+in the stretched variable. So nodes are dense in the *structures*, the intervals in which the
+integrand varies on a scale of its own, and ever sparser away from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +32,9 @@ _SMALL_DROP = 1e-6
 _NEWTON_STEPS = 4
 
 
-class Core(NamedTuple):
-    """An interval with structure, in units of f; outside of it, distance sets the scale."""
+class Structure(NamedTuple):
+    """An interval in which the integrand varies on a scale of its own, in units of f; outside of
+    it, the distance from it is the scale."""
 
     centre: tf.Tensor
     """[broadcast N, broadcast L], its middle."""
@@ -53,8 +54,8 @@ class Mode(NamedTuple):
     r"""[N, L], :math:`d \log p / d f` there, so that it is at :math:`m + \alpha v \cdot` slope."""
 
     width: tf.Tensor | None
-    """[N, L], its standard deviation in units of f; None where it is never below what the cores
-    and the Gaussian already resolve."""
+    """[N, L], its standard deviation in units of f; None where the structures and the Gaussian
+    resolve it already."""
 
 
 class Nodes(NamedTuple):
@@ -112,20 +113,21 @@ def _stretch(centre: tf.Tensor, resolution: tf.Tensor, extent: tf.Tensor, step: 
 
 
 def _compose(
-    cores: Sequence[Core], low: tf.Tensor, high: tf.Tensor
+    structures: Sequence[Structure], low: tf.Tensor, high: tf.Tensor
 ) -> "tuple[list[_Stretch], tf.Tensor]":
     """
-    Stretches, the first one outermost, that resolve all cores (in standard deviations).
+    Stretches, the first one outermost, that resolve all structures (in standard deviations).
 
     :return: And both ends in the innermost variable, [2, N, L].
     """
-    # The ends, and the cores that are left, go through all stretches together.
-    points = tf.stack([low, high, *(tf.clip_by_value(core.centre, low, high) for core in cores)])
+    # The ends, and the structures that are left, go through all stretches together.
+    centres = [tf.clip_by_value(structure.centre, low, high) for structure in structures]
+    points = tf.stack([low, high, *centres])
     slopes = tf.ones_like(points[2:])
     stretches: list[_Stretch] = []
-    for core in cores:
+    for structure in structures:
         step = 1.0 if stretches else _GAUSSIAN_STEP
-        resolution, extent = core.resolution / slopes[0], core.extent / slopes[0]
+        resolution, extent = structure.resolution / slopes[0], structure.extent / slopes[0]
         stretches.append(_stretch(points[2], resolution, extent, step))
         points = stretches[-1].inverse(tf.concat([points[:2], points[3:]], axis=0))
         slopes = slopes[1:] * stretches[-1].forward(points[2:])[1]
@@ -144,7 +146,7 @@ def stretched_nodes(
     mean: tf.Tensor,
     variance: tf.Tensor,
     alpha: tf.Tensor,
-    cores: Sequence[Core],
+    structures: Sequence[Structure],
     mode: Mode,
     num_nodes: int = NUM_NODES,
 ) -> Nodes:
@@ -158,8 +160,8 @@ def stretched_nodes(
     :param mean: Means m.
     :param variance: Variances v > 0.
     :param alpha: The power.
-    :param cores: Where :math:`\log p` has structure. A core outside the reach of the Gaussian costs
-        a few nodes and does no harm.
+    :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few nodes and does
+        no harm.
     :param mode: The integrand's peak.
     :param num_nodes: Q.
     """
@@ -170,15 +172,15 @@ def stretched_nodes(
     low = tf.minimum(back, 0.0) - REACH
     high = tf.maximum(back, 0.0) + REACH
     if mode.width is not None:
-        peak = Core(constant_mean + deviation * moved, mode.width, _PEAK_EXTENT * mode.width)
-        cores = [*cores, peak]
+        peak = Structure(constant_mean + deviation * moved, mode.width, _PEAK_EXTENT * mode.width)
+        structures = [*structures, peak]
     standard = [
-        Core(
-            (core.centre - constant_mean) / deviation - moved,
-            core.resolution / deviation,
-            core.extent / deviation,
+        Structure(
+            (structure.centre - constant_mean) / deviation - moved,
+            structure.resolution / deviation,
+            structure.extent / deviation,
         )
-        for core in cores
+        for structure in structures
     ]
     stretches, ends = _compose(standard, low, high)
     fraction = tf.reshape(tf.linspace(tf.zeros([], mean.dtype), 1.0, num_nodes), [-1, 1, 1])
@@ -232,16 +234,16 @@ def search_mode(
     mean: tf.Tensor,
     variance: tf.Tensor,
     alpha: tf.Tensor,
-    cores: Sequence[Core],
+    structures: Sequence[Structure],
 ) -> Mode:
     r"""
     Find the peak of :math:`N(f; m, v) p(f)^\alpha` by zooming in on a grid.
 
-    :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the cores.
+    :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures.
     :param mean: Means m [N, L].
     :param variance: Variances v > 0 [N, L].
     :param alpha: The power.
-    :param cores: Where :math:`\log p` has structure: the peak is between them and the mean.
+    :param structures: Where :math:`\log p` has structure: the peak is between them and the mean.
     """
     mean, variance = tf.stop_gradient(mean), tf.stop_gradient(variance)
     deviation = tf.sqrt(variance)
@@ -251,11 +253,11 @@ def search_mode(
 
     fraction = tf.reshape(tf.linspace(tf.zeros([], mean.dtype), 1.0, _SEARCH_NODES), [-1, 1, 1])
     low, high = -REACH * tf.ones_like(mean), REACH * tf.ones_like(mean)
-    places = [(core.centre - mean) / deviation for core in cores]
-    extents = [core.extent / deviation for core in cores]
+    places = [(structure.centre - mean) / deviation for structure in structures]
+    extents = [structure.extent / deviation for structure in structures]
     for place, extent in zip(places, extents):
         low, high = tf.minimum(low, place - extent), tf.maximum(high, place + extent)
-    # A narrow peak escapes the grid, and is in a core.
+    # A narrow peak escapes the grid, and is in a structure.
     top = tf.reduce_max(exponent(low + (high - low) * fraction), axis=0)
     for place, extent in zip(places, extents):
         height = exponent(place[None])[0]

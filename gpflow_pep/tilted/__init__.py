@@ -7,6 +7,7 @@ imported, so that a new one needs no other change.
 import importlib
 import pkgutil
 
+from ..ops.quadrature import Structure
 from .classes import class_probabilities
 from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
@@ -17,9 +18,9 @@ from .moments import (
     require_resolved,
     tilted_derivatives,
 )
+from .numeric import AccuracyWarning
 from .support import Layout, Support, check_num_latent, check_support, layout, support
 from .traits import Traits, num_classes, traits
-from .unknown import AccuracyWarning
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -28,6 +29,7 @@ __all__ = [
     "AccuracyWarning",
     "Layout",
     "ScalarFactor",
+    "Structure",
     "Support",
     "TiltedDerivatives",
     "Traits",

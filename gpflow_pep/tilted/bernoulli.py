@@ -6,7 +6,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Bernoulli, Likelihood
 
 from ..ops.power import expm1_quotient, log1p_quotient
-from ..ops.quadrature import Core
+from ..ops.quadrature import Structure
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .probit import normal_cdf, signs
@@ -61,16 +61,16 @@ def _stable_log(p: tf.Tensor) -> tf.Tensor:
 def _bernoulli_link(
     likelihood: Bernoulli, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
 ) -> ScalarFactor:
-    core = Core(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))
+    step = Structure(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))
     if any(likelihood.invlink is link for link in _LOGITS):
         sign = signs(Y)
-        return ScalarFactor(lambda f: tf.math.log_sigmoid(sign * f), [core])
+        return ScalarFactor(lambda f: tf.math.log_sigmoid(sign * f), [step])
 
     def log_prob(f: tf.Tensor) -> tf.Tensor:
         p = likelihood.invlink(f)
         return _stable_log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p))
 
-    return ScalarFactor(log_prob, [core])
+    return ScalarFactor(log_prob, [step])
 
 
 @support.register(Bernoulli)

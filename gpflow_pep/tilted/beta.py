@@ -6,7 +6,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Beta
 from gpflow.likelihoods.utils import inv_probit
 
-from ..ops.quadrature import Core
+from ..ops.quadrature import Structure
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .support import Support, support
@@ -15,7 +15,7 @@ from .support import Support, support
 _CLIP = 1e-6
 
 
-def _peak(likelihood: Beta, Y: tf.Tensor, scale: tf.Tensor, alpha: tf.Tensor) -> Core:
+def _peak(likelihood: Beta, Y: tf.Tensor, scale: tf.Tensor, alpha: tf.Tensor) -> Structure:
     """Where the mean meets the target, and how narrow a large scale makes the peak there."""
     y = tf.clip_by_value(Y, 2e-3, 1.0 - 2e-3)
     if likelihood.invlink is inv_probit:
@@ -26,7 +26,7 @@ def _peak(likelihood: Beta, Y: tf.Tensor, scale: tf.Tensor, alpha: tf.Tensor) ->
         place = tf.math.log(y) - tf.math.log1p(-y)
         slope = y * (1.0 - y)
     width = 1.0 / tf.sqrt(1.0 + alpha * scale * slope**2 / (y * (1.0 - y)))
-    return Core(place, width, 4.0 * width)
+    return Structure(place, width, 4.0 * width)
 
 
 @scalar_factor.register(Beta)
@@ -49,7 +49,7 @@ def _beta(likelihood: Beta, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> Sca
             - tf.math.lgamma(b)
         )
 
-    link = Core(tf.zeros_like(Y), 0.6 * tf.ones_like(Y), 4.0 * tf.ones_like(Y))
+    link = Structure(tf.zeros_like(Y), 0.6 * tf.ones_like(Y), 4.0 * tf.ones_like(Y))
     return ScalarFactor(log_prob, [link, _peak(likelihood, Y, scale, alpha)], num_nodes=144)
 
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..ops.power import log_power_mean
-from ..ops.quadrature import NUM_NODES, Core, Mode, Nodes, search_mode, stretched_nodes
+from ..ops.quadrature import NUM_NODES, Mode, Nodes, Structure, search_mode, stretched_nodes
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 MeanAndVariance = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-class Weak(NamedTuple):
+class SmallPower(NamedTuple):
     r"""What a factor is where its power hardly changes the Gaussian."""
 
     expectation: tf.Tensor
@@ -33,8 +33,8 @@ class ScalarFactor(NamedTuple):
     log_prob: Function
     r""":math:`\log p(y | f)` for f [Q, N, P]: finite wherever f is."""
 
-    cores: Sequence[Core]
-    r"""Where :math:`\log p` (to the power :math:`\alpha`) has structure."""
+    structures: Sequence[Structure]
+    r"""Where :math:`\log p`, to the power :math:`\alpha`, varies fast."""
 
     mode: Callable[[tf.Tensor, tf.Tensor], Mode] | None = None
     """The tilted mode from mean and variance; None to search for it."""
@@ -42,7 +42,7 @@ class ScalarFactor(NamedTuple):
     mean_prob: MeanAndVariance | None = None
     r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode ``no_tilt``)."""
 
-    weak: Callable[[tf.Tensor, tf.Tensor], Weak] | None = None
+    small_power: Callable[[tf.Tensor, tf.Tensor], SmallPower] | None = None
     r"""The limit :math:`\alpha \to 0` in closed form, for :math:`\log p` that grows fast."""
 
     num_nodes: int = NUM_NODES
@@ -82,8 +82,8 @@ def place(factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.
     if factor.mode is not None:
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
     else:
-        mode = search_mode(factor.log_prob, mean, variance, alpha, factor.cores)
-    nodes = stretched_nodes(mean, variance, alpha, factor.cores, mode, factor.num_nodes)
+        mode = search_mode(factor.log_prob, mean, variance, alpha, factor.structures)
+    nodes = stretched_nodes(mean, variance, alpha, factor.structures, mode, factor.num_nodes)
     slope = tf.stop_gradient(mode.slope)
     return Rule(nodes, slope, 0.5 * (alpha * slope * variance) * slope)
 
@@ -107,10 +107,10 @@ def integrate(
         missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
         return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
     integral = rule.mean(log_prob, alpha)
-    if factor.weak is not None:
-        weak = factor.weak(mean, variance)
-        negligible = alpha * weak.spread <= _rounding(mean) * (1.0 + tf.abs(weak.expectation))
-        return tf.where(negligible, weak.expectation, integral)
+    if factor.small_power is not None:
+        limit, spread = factor.small_power(mean, variance)
+        negligible = alpha * spread <= _rounding(mean) * (1.0 + tf.abs(limit))
+        return tf.where(negligible, limit, integral)
     return integral
 
 

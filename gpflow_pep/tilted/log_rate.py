@@ -7,9 +7,9 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Exponential, Gamma, Poisson
 
-from ..ops.quadrature import Core, Mode
+from ..ops.quadrature import Mode, Structure
 from .dispatch import scalar_factor
-from .generic import ScalarFactor, Weak
+from .generic import ScalarFactor, SmallPower
 from .support import Support, support, whole_numbers
 from .traits import Traits, traits
 
@@ -62,14 +62,14 @@ def exponential_family_factor(
         slope = sign * (a - present * _bounded_exp(log_w - log_Bv + log_b))
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
-    def weak(mean: tf.Tensor, variance: tf.Tensor) -> Weak:
+    def small_power(mean: tf.Tensor, variance: tf.Tensor) -> SmallPower:
         rate = present * _bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * _bounded_exp(2.0 * (sign * mean + variance + log_b))
-        return Weak(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
+        return SmallPower(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
 
     edge = tf.math.log1p(A) - log_B
-    core = Core(sign * (edge + 1.5 * width), width, 2.5 * width)
-    return ScalarFactor(log_prob, [core], mode, weak=weak)
+    wall = Structure(sign * (edge + 1.5 * width), width, 2.5 * width)
+    return ScalarFactor(log_prob, [wall], mode, small_power=small_power)
 
 
 def _log_of_link(invlink: Link, f: tf.Tensor) -> tf.Tensor:
@@ -80,8 +80,8 @@ def _log_of_link(invlink: Link, f: tf.Tensor) -> tf.Tensor:
     return value
 
 
-def _unknown_link_core(Y: tf.Tensor) -> Core:
-    return Core(tf.zeros_like(Y), tf.ones_like(Y), 3.0 * tf.ones_like(Y))
+def _unknown_link_structure(Y: tf.Tensor) -> Structure:
+    return Structure(tf.zeros_like(Y), tf.ones_like(Y), 3.0 * tf.ones_like(Y))
 
 
 @scalar_factor.register(Poisson)
@@ -96,7 +96,7 @@ def _poisson(likelihood: Poisson, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
         log_rate = _log_of_link(likelihood.invlink, f) + tf.math.log(binsize)
         return Y * log_rate - likelihood.invlink(f) * binsize + constant
 
-    return ScalarFactor(log_prob, [_unknown_link_core(Y)])
+    return ScalarFactor(log_prob, [_unknown_link_structure(Y)])
 
 
 @scalar_factor.register(Exponential)
@@ -124,7 +124,7 @@ def _scaled_gamma(
         log_scale = _log_of_link(invlink, f)
         return constant - shape * log_scale - Y * _bounded_exp(-log_scale)
 
-    return ScalarFactor(log_prob, [_unknown_link_core(Y)])
+    return ScalarFactor(log_prob, [_unknown_link_structure(Y)])
 
 
 @support.register(Poisson)

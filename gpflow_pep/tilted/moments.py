@@ -11,7 +11,7 @@ from ..checks import require
 from ..covariances.evaluate import convert_user_code
 from .dispatch import Implementation, implementations, registered_class, scalar_factor
 from .generic import integrate
-from .unknown import by_values
+from .numeric import integrate_density
 
 
 class TiltedDerivatives(NamedTuple):
@@ -125,7 +125,7 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         known = [registered_class(one, kind) for one in (implementations, scalar_factor)]
         nearest = min(known, key=kind.__mro__.index)
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
-            return by_values
+            return integrate_density
     return implementations.dispatch_or_raise(kind)
 
 
@@ -143,7 +143,7 @@ def require_resolved(
     :raises ValueError: See :func:`gpflow_pep.checks.require`.
     """
     by_values_only = isinstance(likelihood, MultiLatentLikelihood)
-    if not by_values_only and implementation_for(likelihood) is not by_values:
+    if not by_values_only and implementation_for(likelihood) is not integrate_density:
         return []
     lost = tf.math.is_nan(ell)
     for part in moments:

@@ -11,12 +11,12 @@ from gpflow.likelihoods import (
     MultiLatentTFPConditional,
 )
 
-from ..ops.quadrature import Core
+from ..ops.quadrature import Structure
 from .dispatch import implementations
 from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, integrate, place
+from .numeric import bounded, by_every_second_node, factor_with_peaks, is_resolved, smallest
 from .support import any_number, support
-from .unknown import bounded, factor_with_peaks, is_resolved, of_half, smallest
 
 #: Nodes in each dimension, by the number of dimensions.
 _NESTED_NODES = {1: 128, 2: 80, 3: 32}
@@ -53,7 +53,7 @@ class NestedIntegral(NamedTuple):
 
     by_half: tf.Tensor
     """[N], by every second node in each dimension, and a constant for differentiation; see
-    :mod:`gpflow_pep.tilted.unknown`."""
+    :mod:`gpflow_pep.tilted.numeric`."""
 
 
 def nested_log_power_expectation(
@@ -99,7 +99,7 @@ def nested_log_power_expectation(
         rule = place(scalar, *moments, power)
         inner = factor(rule.nodes.f)
         value = rule.mean(inner.value, power)
-        by_half = of_half(rule, inner.by_half, power)
+        by_half = by_every_second_node(rule, inner.by_half, power)
         return NestedIntegral(*(tf.reshape(part, [count, num_rows]) for part in (value, by_half)))
 
     nothing = tf.zeros([1, num_rows, 0], mean.dtype)
@@ -132,7 +132,7 @@ def _heteroscedastic(
     ones = tf.ones_like(Y)
     # Where the error's square over the noise, times the power, is 1.
     centre = tf.math.log(error) + 0.5 * tf.math.log(power + smallest(Y))
-    factor = ScalarFactor(log_prob, [Core(centre, ones, 3.0 * ones)], num_nodes=128)
+    factor = ScalarFactor(log_prob, [Structure(centre, ones, 3.0 * ones)], num_nodes=128)
     return tf.squeeze(integrate(factor, Fmu[:, 1:], Fvar[:, 1:], power), axis=-1)
 
 

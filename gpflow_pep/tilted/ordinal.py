@@ -4,7 +4,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Ordinal
 
-from ..ops.quadrature import Core, no_tilt
+from ..ops.quadrature import Structure, no_tilt
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .probit import normal_cdf
@@ -18,9 +18,9 @@ _SQUEEZED = 2e-3
 _FLOOR = 1e-6
 
 
-def _edge_core(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Core:
+def _edge_structure(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Structure:
     r"""
-    Find the core of :math:`\log(\epsilon + \Phi((f - a) / w))`.
+    Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
 
     It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
     complex singularities whose distance shrinks slowly with the floor.
@@ -30,7 +30,7 @@ def _edge_core(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Core:
     :param floor: :math:`\epsilon`.
     """
     meeting = tf.math.ndtri(floor)
-    return Core(
+    return Structure(
         centre=edge + 0.5 * width * meeting,
         resolution=tf.abs(width) * 0.6,
         extent=tf.abs(width) * (1.0 - 0.5 * meeting),
@@ -56,15 +56,15 @@ def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
         outer = normal_cdf(tf.where(mirrored, -right, left))
         return (1.0 - _SQUEEZED) * (inner - outer) + floor
 
-    # A bin at the end has one edge: its core counts twice.
+    # A bin at the end has one edge: its structure counts twice.
     ones = tf.ones_like(Y)
     rising, rises = tf.where(first, upper, lower), tf.where(first, -ones, ones)
     falling, falls = tf.where(last, lower, upper), tf.where(last, ones, -ones)
     return ScalarFactor(
         log_prob=lambda f: tf.math.log(bin_probability(f, sigma)),
-        cores=[
-            _edge_core(rising, rises * sigma, floor),
-            _edge_core(falling, falls * sigma, floor),
+        structures=[
+            _edge_structure(rising, rises * sigma, floor),
+            _edge_structure(falling, falls * sigma, floor),
         ],
         mode=no_tilt,
         mean_prob=lambda mean, variance: bin_probability(mean, tf.sqrt(sigma**2 + variance)),

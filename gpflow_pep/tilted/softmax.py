@@ -33,7 +33,7 @@ import tensorflow as tf
 from gpflow.likelihoods import Softmax
 
 from ..ops.power import log_power_mean
-from ..ops.quadrature import REACH, Core, no_tilt, stretched_nodes
+from ..ops.quadrature import REACH, Structure, no_tilt, stretched_nodes
 from .classes import class_layout, class_support, class_traits
 from .dispatch import implementations
 from .probit import normal_cdf
@@ -67,7 +67,7 @@ _NUM_NODES = 112
 #: The scale of a rise and half its length, in the standard deviations of its variable, and how many
 #: are resolved beside the narrowest.
 _RISE_RESOLUTION, _RISE_EXTENT = 0.7, 6.0
-_MORE_CORES = 2
+_MORE_STRUCTURES = 2
 
 
 class _Rise(NamedTuple):
@@ -216,18 +216,18 @@ def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tenso
     high = tf.reduce_max(mean + REACH * deviation, axis=1, keepdims=True) + _HIGHEST_GUMBEL
     width = tf.sqrt(variance + _GUMBEL_VARIANCE)
     alive = mean + REACH * deviation + _HIGHEST_GUMBEL > low
-    cores = _least_resolved(alive, mean + _GUMBEL_PLACE, width)
+    structures = _least_resolved(alive, mean + _GUMBEL_PLACE, width)
     # The rule is one for a Gaussian: that which reaches from one end to the other.
     middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
     rule = stretched_nodes(
-        middle, reach**2, tf.ones_like(middle), cores, no_tilt(middle, reach), _NUM_NODES
+        middle, reach**2, tf.ones_like(middle), structures, no_tilt(middle, reach), _NUM_NODES
     )
     z = rule.offset / reach
     log_spacing = tf.math.log(rule.weights * reach) + 0.5 * (z * z + np.log(2.0 * np.pi))
     return _Nodes(rule.f[..., 0], log_spacing[..., 0])
 
 
-def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Core]":
+def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Structure]":
     """
     Cores for the narrowest rise, and for those that it leaves least resolved.
 
@@ -237,19 +237,19 @@ def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> 
     """
     far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
-    def core(score: tf.Tensor) -> Core:
+    def structure(score: tf.Tensor) -> Structure:
         chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)
         width = tf.reduce_sum(chosen * deviation, axis=1, keepdims=True)
         centre = tf.reduce_sum(chosen * mean, axis=1, keepdims=True)
-        return Core(centre, _RISE_RESOLUTION * width, _RISE_EXTENT * width)
+        return Structure(centre, _RISE_RESOLUTION * width, _RISE_EXTENT * width)
 
-    cores = [core(tf.where(alive, deviation, far))]
+    structures = [structure(tf.where(alive, deviation, far))]
     nearest = far * tf.ones_like(mean)
-    for _ in range(_MORE_CORES):
-        distance = tf.maximum(tf.abs(mean - cores[0].centre), cores[0].resolution)
+    for _ in range(_MORE_STRUCTURES):
+        distance = tf.maximum(tf.abs(mean - structures[0].centre), structures[0].resolution)
         nearest = tf.minimum(nearest, distance)
-        cores.insert(0, core(tf.where(alive, deviation / nearest, far)))
-    return cores
+        structures.insert(0, structure(tf.where(alive, deviation / nearest, far)))
+    return structures
 
 
 @implementations.register(Softmax)

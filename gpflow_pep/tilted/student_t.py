@@ -5,7 +5,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import StudentT
 
-from ..ops.quadrature import Core
+from ..ops.quadrature import Structure
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .support import any_number, support
@@ -28,7 +28,7 @@ def _student_t(likelihood: StudentT, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tenso
 
     # With many degrees of freedom the density is nearly Gaussian, of this width.
     width = scale * tf.sqrt(df / (1.0 + alpha * df))
-    return ScalarFactor(log_prob, [Core(Y, width, 2.0 * width)], num_nodes=128)
+    return ScalarFactor(log_prob, [Structure(Y, width, 2.0 * width)], num_nodes=128)
 
 
 @traits.register(StudentT)

@@ -1,6 +1,6 @@
 r"""
-Likelihoods of which nothing is known but the values of their density: where nodes belong, and
-whether they were enough.
+Likelihoods of which only the values of their density are known: where nodes belong, and whether
+they were enough.
 
 Nodes are dense around two peaks: that of the Gaussian times the density to the power, and that of
 the Gaussian times the density itself. Whether they resolve the integral is seen at no cost by the
@@ -17,7 +17,7 @@ from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from ..ops.linalg import report_once
 from ..ops.power import expm1_quotient, per_power
-from ..ops.quadrature import Core, Mode
+from ..ops.quadrature import Mode, Structure
 from .generic import Function, Rule, ScalarFactor, place
 
 #: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
@@ -42,11 +42,7 @@ class AccuracyWarning(UserWarning):
 
 
 def smallest(like: tf.Tensor) -> float:
-    """
-    Give a number that stands for 0, with room for its powers.
-
-    :param like: Of the float.
-    """
+    """Give a number that stands for 0, with room for its powers."""
     return float(np.finfo(like.dtype.as_numpy_dtype).tiny) ** 0.25
 
 
@@ -54,49 +50,33 @@ def bounded(log_prob: Function) -> Function:
     """
     Make a log density finite: where it is no number, the density is 0.
 
-    Nor is it one where the density is above the largest float. Far from everything that matters the
-    terms of a log density are huge and cancel, so that their rounding may look like a peak.
-
-    :param log_prob: Of F.
+    It is no number either where the density is above the largest float. Far from everything that
+    matters the terms of a log density are huge and cancel, so that their rounding may look like a
+    peak.
     """
 
-    def of(F: tf.Tensor) -> tf.Tensor:
+    def finite_log_prob(F: tf.Tensor) -> tf.Tensor:
         values = log_prob(F)
         lowest = tf.constant(-1.0 / smallest(values), values.dtype)
         is_number = tf.math.is_finite(values) & (values < np.log(float(values.dtype.max)))
         return tf.maximum(tf.where(is_number, values, lowest), lowest)
 
-    return of
+    return finite_log_prob
 
 
 def is_resolved(value: tf.Tensor, by_half: tf.Tensor) -> tf.Tensor:
-    """
-    Whether two rules agree, and some node had a density.
-
-    :param value: By all nodes.
-    :param by_half: By half of them.
-    """
+    """Whether the rules of all and of half of the nodes agree, and some node had a density."""
     agree = tf.abs(value - by_half) <= RESOLVED * (1.0 + tf.abs(value))  # NaN is not
     return agree & ~is_zero(value)
 
 
 def is_zero(log_prob: tf.Tensor) -> tf.Tensor:
-    """
-    Whether a density is 0, or as good as that.
-
-    :param log_prob: Its logarithm, see :func:`bounded`.
-    """
+    """Whether a density is 0, or as good as that; see :func:`bounded`."""
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def of_half(rule: Rule, log_prob: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-    """
-    Compute the integral by every second node.
-
-    :param rule: The rule.
-    :param log_prob: At its nodes, [Q, N, P], by half of the nodes too where it is an integral.
-    :param alpha: The power.
-    """
+def by_every_second_node(rule: Rule, log_prob: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute the integral by every second node; it is a constant for differentiation."""
     return tf.stop_gradient(rule.mean(log_prob, alpha, stride=2))
 
 
@@ -107,7 +87,7 @@ def _outermost(rule: Rule, log_prob: tf.Tensor, value: tf.Tensor, alpha: tf.Tens
     return tf.reduce_sum(ends * tf.abs(expm1_quotient(excess, alpha)), axis=0)
 
 
-def by_values(
+def integrate_density(
     likelihood: ScalarLikelihood,
     X: tf.Tensor,
     Fmu: tf.Tensor,
@@ -127,11 +107,11 @@ def by_values(
     factor = factor_with_peaks(log_prob, Fmu, Fvar, powers, _NUM_NODES)
     wider = tf.stop_gradient(_WIDER * tf.sqrt(Fvar))
     own_peak = _peak(log_prob, tf.stop_gradient(Fmu), wider, tf.ones_like(Fmu))
-    factor = factor._replace(cores=[*factor.cores, own_peak])
+    factor = factor._replace(structures=[*factor.structures, own_peak])
     rule = place(factor, Fmu, Fvar, power)
     values = log_prob(rule.nodes.f)
     value = rule.mean(values, power)
-    by_half = of_half(rule, values, power) + _outermost(rule, values, value, power)
+    by_half = by_every_second_node(rule, values, power) + _outermost(rule, values, value, power)
     _report(likelihood, value, by_half)
     without = is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
@@ -169,7 +149,7 @@ def factor_with_peaks(
     return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
 
 
-def _peak(log_prob: Function, mean: tf.Tensor, deviation: tf.Tensor, alpha: tf.Tensor) -> Core:
+def _peak(log_prob: Function, mean: tf.Tensor, deviation: tf.Tensor, alpha: tf.Tensor) -> Structure:
     """Zoom in on the peak of the Gaussian times the factor to the power, to within its width."""
     fraction = tf.reshape(tf.linspace(tf.zeros([], mean.dtype), 1.0, _ZOOM_NODES), [-1, 1, 1])
 
@@ -204,4 +184,4 @@ def _peak(log_prob: Function, mean: tf.Tensor, deviation: tf.Tensor, alpha: tf.T
     centre, width = (
         tf.stop_gradient(part) for part in (mean + deviation * middle, deviation * width)
     )
-    return Core(centre, width, _PEAK_EXTENT * width)
+    return Structure(centre, width, _PEAK_EXTENT * width)
