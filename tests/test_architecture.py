@@ -40,7 +40,7 @@ BUDGET = {
     "models": 2900,
     "selection": 970,
     "training": 2310,
-    "estimators": 1890,
+    "estimators": 1940,
     "metrics": 335,
     "plotting": 1830,
     "compare": 3350,

@@ -3,6 +3,7 @@
 import abc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -55,6 +56,14 @@ _VALUES = (
     "warm_start",
     "verbose",
 )
+
+
+#: What gives the state of estimators, and what makes the attributes of it, while skops writes or
+#: reads what is around them: :mod:`gpflow_pep.estimators.saving`. None: as pickle does.
+DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
+DESCRIBE = ContextVar("DESCRIBE", default=None)
+RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
+RESTORE = ContextVar("RESTORE", default=None)
 
 
 class PEPEstimator(BaseEstimator, abc.ABC):
@@ -134,10 +143,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             )
             self.alpha_, (self.record_, self.n_iter_) = chosen.alpha, found[chosen.alpha]
             self.alpha_scores_ = {score.alpha: score.log_density for score in chosen.scores}
-        self.model_ = model
-        self.kernel_, self.likelihood_ = self.model_.kernel, self.model_.likelihood
-        self.inducing_variable_ = getattr(self.model_, "inducing_variable", None)
-        self._posterior = self.model_.posterior()
+        self._set_model(model)
+        self._posterior = model.posterior()
+
+    def _set_model(self, model: GPModel) -> None:
+        self.model_, self._posterior = model, None
+        self.kernel_, self.likelihood_ = model.kernel, model.likelihood
+        self.inducing_variable_ = model.inducing_variable
 
     @property
     def input_scaler_(self) -> StandardScaler:
@@ -272,11 +284,18 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             yield rows, *self._posterior.predict_f(rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is computed again when it is needed."""
+        """Leave out the posterior, which is computed again when it is needed."""
+        describe = DESCRIBE.get()
+        if describe is not None:
+            return describe(self)
         state = dict(super().__getstate__())
         if "_posterior" in state:
             state["_posterior"] = None
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restore = RESTORE.get()
+        super().__setstate__(state if restore is None else restore(state))
 
 
 def _continue_from(before: GPModel, model: GPModel) -> None:

@@ -14,10 +14,11 @@ from gpflow.base import AnyNDArray, Module
 from gpflow.likelihoods.utils import inv_probit
 
 from .. import inducing_variables, likelihoods
+from ..checks import refusal
 from ..inducing_variables import BlurredInducingPoints
 
 #: Objects are made of public classes of these modules, and of no others.
-ROOMS: tuple[ModuleType, ...] = (
+MODULES: tuple[ModuleType, ...] = (
     gpflow.kernels,
     gpflow.likelihoods,
     gpflow.inducing_variables,
@@ -52,7 +53,7 @@ Described = Any
 
 
 class Describer:
-    """Describe objects, of which the arrays are put aside."""
+    """Describe objects as JSON; their arrays are collected in ``arrays``."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, AnyNDArray] = {}
@@ -60,11 +61,10 @@ class Describer:
 
     def __call__(self, value: Any, what: str) -> Described:
         """
-        Describe a value.
+        Describe a value: None, a number, text, an array, a list, a GPflow object.
 
-        :param value: None, a number, text, an array, a list, a GPflow object...
         :param what: What it is, for messages.
-        :raises ValueError: If it would not come back as it is.
+        :raises ValueError: If loading could not give the same value.
         """
         if value is None or isinstance(value, (bool, int, str)):
             return value
@@ -72,7 +72,7 @@ class Describer:
             return self(value.item(), what)
         if isinstance(value, float):
             if not np.isfinite(value):
-                raise self._refusal(what, str(value), "a finite number")
+                raise cannot_save(what, value, "a finite number")
             return value
         if isinstance(value, (Parameter, Module)):
             return self._described_once(value, what)
@@ -88,11 +88,11 @@ class Describer:
         ):
             name = type(value).__name__
             if name in names and type(value) is getattr(module, name):
-                return {kind: name, "arguments": self._parameters_of(value, what)}
+                return {kind: name, "arguments": self._constructor_arguments(value, what)}
         for name, function in FUNCTIONS.items():
             if value is function:
                 return {"function": name}
-        raise self._refusal(
+        raise cannot_save(
             what, _name(value), "what GPflow or this package brings, or numbers and words"
         )
 
@@ -100,28 +100,28 @@ class Describer:
         if value.dtype == object or value.dtype.kind == "T":
             words = value.tolist()
             if value.ndim != 1 or not all(isinstance(word, str) for word in words):
-                raise self._refusal(what, "an array of objects", "numbers, or words only")
+                raise cannot_save(what, "an array of objects", "numbers, or words only")
             return {"words": words}
         if value.dtype.kind not in "biufU":
-            raise self._refusal(what, f"an array of {value.dtype}", "numbers or words")
+            raise cannot_save(what, f"an array of {value.dtype}", "numbers or words")
         if value.dtype.kind == "f" and not np.all(np.isfinite(value)):
-            raise self._refusal(what, "NaN or infinity", "finite numbers")
+            raise cannot_save(what, "NaN or infinity", "finite numbers")
         key = str(len(self.arrays))
         self.arrays[key] = value
         return {"array": key}
 
     def _described_once(self, value: Any, what: str) -> Described:
-        """Describe an object, or refer to it where it was met before: it may be shared."""
+        """Describe an object, or refer to an earlier description of it: it may be shared."""
         if id(value) in self._known:
-            return {"again": self._known[id(value)][0]}
+            return {"ref": self._known[id(value)][0]}
         number = len(self._known)
         self._known[id(value)] = number, value
-        make = self._parameter if isinstance(value, Parameter) else self._object
-        return {"number": number, **make(value, what)}
+        describe = self._parameter if isinstance(value, Parameter) else self._object
+        return {"number": number, **describe(value, what)}
 
     def _parameter(self, value: Parameter, what: str) -> dict[str, Described]:
         if type(value) is not Parameter:
-            raise self._refusal(what, _name(value), "a gpflow.Parameter")
+            raise cannot_save(what, _name(value), "a gpflow.Parameter")
         # Not the constrained values: they do not come back to the last digit, and where Kuu is
         # ill-conditioned predictions would differ by more.
         return {
@@ -134,9 +134,10 @@ class Describer:
 
     def _object(self, value: Module, what: str) -> dict[str, Described]:
         kind = type(value)
-        room = next((room for room in ROOMS if getattr(room, kind.__name__, None) is kind), None)
-        if room is None:
-            raise self._refusal(what, f"a {_name(value)}", "a class of GPflow or this package")
+        modules = (m for m in MODULES if getattr(m, kind.__name__, None) is kind)
+        module = next(modules, None)
+        if module is None:
+            raise cannot_save(what, f"a {_name(value)}", "a class of GPflow or this package")
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{what}.{n}") for n, p in parameters.items()}
         special = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
@@ -145,15 +146,16 @@ class Describer:
             if name in parameters:
                 arguments[name] = {"value_of": name}
             elif name in special or hasattr(value, name):
-                given = special[name] if name in special else getattr(value, name)
-                arguments[name] = self(given, f"{what}.{name}")
+                part = special[name] if name in special else getattr(value, name)
+                arguments[name] = self(part, f"{what}.{name}")
             elif argument.default is inspect.Parameter.empty:
-                raise self._refusal(what, f"a {_name(value)}", f"one that tells its {name}")
-        place = f"{room.__name__}.{kind.__name__}"
-        return {"class": place, "arguments": arguments, "parameters": described}
+                expected = f"a class whose objects keep the argument {name}"
+                raise cannot_save(what, f"a {_name(value)}", expected)
+        path = f"{module.__name__}.{kind.__name__}"
+        return {"class": path, "arguments": arguments, "parameters": described}
 
-    def _parameters_of(self, value: Any, what: str) -> dict[str, Described]:
-        """Describe what a bijector or distribution was made of."""
+    def _constructor_arguments(self, value: Any, what: str) -> dict[str, Described]:
+        """Describe the arguments that a bijector or distribution was constructed with."""
         left_out = ("name", "validate_args", "parameters", "allow_nan_stats")
         return {
             name: self(part, f"{what}.{name}")
@@ -161,19 +163,12 @@ class Describer:
             if name not in left_out and part is not None
         }
 
-    @staticmethod
-    def _refusal(what: str, got: str, expected: str) -> ValueError:
-        return ValueError(
-            f"{what}: got {got}, expected {expected}: what would not come back is not saved. Keep"
-            " such a model with tf.train.Checkpoint."
-        )
 
-
-class Rebuilder:
+class Loader:
     """
-    Make objects from their descriptions; only of the classes that are named here.
+    Construct objects from their descriptions; only of the classes that are named here.
 
-    :param arrays: What the describer put aside.
+    :param arrays: Those that the describer collected.
     """
 
     def __init__(self, arrays: dict[str, AnyNDArray]) -> None:
@@ -182,11 +177,10 @@ class Rebuilder:
 
     def __call__(self, described: Described) -> Any:
         """
-        Make an object.
+        Construct the value that was described.
 
-        :param described: As the describer gave it.
-        :raises ValueError: If there is something in it that the describer does not write. Other
-            errors are possible where the description was changed.
+        :raises ValueError: If the description names a class that is not known. Other errors are
+            possible where the description was changed.
         """
         if isinstance(described, list):
             return [self(part) for part in described]
@@ -198,8 +192,9 @@ class Rebuilder:
             return np.array(described["words"], dtype=object)
         if "slice" in described:
             return slice(*described["slice"])
-        if "again" in described:
-            return self._known[described["again"]]
+        for ref in ("ref", "again"):  # "again" is that of format 4
+            if ref in described:
+                return self._known[described[ref]]
         if "function" in described:
             return FUNCTIONS[described["function"]]
         for kind, module, names in (
@@ -211,10 +206,9 @@ class Rebuilder:
                     raise ValueError(f"{described[kind]} is no {kind} that is known")
                 arguments = {name: self(part) for name, part in described["arguments"].items()}
                 return getattr(module, described[kind])(**arguments)
-        make = self._object if "class" in described else self._parameter
-        made = make(described)
-        self._known[described["number"]] = made
-        return made
+        construct = self._object if "class" in described else self._parameter
+        self._known[described["number"]] = constructed = construct(described)
+        return constructed
 
     def _parameter(self, described: dict[str, Described]) -> Parameter:
         unconstrained = self(described["unconstrained"])
@@ -231,79 +225,81 @@ class Rebuilder:
         return parameter
 
     def _object(self, described: dict[str, Described]) -> Module:
-        place, _, name = described["class"].rpartition(".")
-        room = {room.__name__: room for room in ROOMS}.get(place)
-        kind = getattr(room, name, None)
+        path, _, name = described["class"].rpartition(".")
+        module = {module.__name__: module for module in MODULES}.get(path)
+        kind = getattr(module, name, None)
         if not (inspect.isclass(kind) and issubclass(kind, Module)):
             raise ValueError(f"{described['class']} is no class that is known")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
         arguments = {
-            name: _start(parameters[part["value_of"]])
+            name: _valid_value(parameters[part["value_of"]])
             if isinstance(part, dict) and "value_of" in part
             else self(part)
             for name, part in described["arguments"].items()
         }
-        made = kind(**arguments)
+        constructed: Module = kind(**arguments)
         for name, parameter in parameters.items():
-            if not isinstance(getattr(made, name), Parameter):
+            if not isinstance(getattr(constructed, name), Parameter):
                 raise ValueError(f"{described['class']} has no parameter {name}")
-            setattr(made, name, parameter)
-        return made
+            setattr(constructed, name, parameter)
+        return constructed
 
 
-def check_same(found: Any, expected: Any, what: str) -> None:
+def cannot_save(what: str, got: Any, expected: str) -> ValueError:
+    """Make the error for something that loading could not give back as it is."""
+    expected = f"{expected}: what cannot be loaded as it is, is not saved"
+    return refusal(what, got, expected, "Keep such a model with tf.train.Checkpoint.")
+
+
+def check_same(loaded: Any, original: Any, what: str) -> None:
     """
-    Refuse an object that came back as another.
+    Refuse to save an object that loading would change.
 
-    :param found: What came back.
-    :param expected: What it was.
     :param what: What it is, for messages.
-    :raises ValueError: If something differs that matters.
+    :raises ValueError: If a part differs that matters.
     """
-    _check_same(found, expected, what, set())
+    _check_same(loaded, original, what, set())
 
 
-def _check_same(found: Any, expected: Any, what: str, seen: set[int]) -> None:
-    if id(expected) in seen:
+def _check_same(loaded: Any, original: Any, what: str, seen: set[int]) -> None:
+    if id(original) in seen:
         return
-    same = type(found) is type(expected)
-    if same and isinstance(expected, (Module, Parameter)):
-        seen.add(id(expected))
-    if same and isinstance(expected, Parameter):
-        values = (part.unconstrained_variable.numpy() for part in (found, expected))
-        same = found.trainable == expected.trainable and np.array_equal(*values)
-        same = same and np.array_equal(found.numpy(), expected.numpy())
-    elif same and isinstance(expected, Module):
-        for name, value in vars(expected).items():
+    same = type(loaded) is type(original)
+    if same and isinstance(original, (Module, Parameter)):
+        seen.add(id(original))
+    if same and isinstance(original, Parameter):
+        values = (part.unconstrained_variable.numpy() for part in (loaded, original))
+        same = loaded.trainable == original.trainable and np.array_equal(*values)
+        same = same and np.array_equal(loaded.numpy(), original.numpy())
+    elif same and isinstance(original, Module):
+        for name, value in vars(original).items():
             if not name.startswith(_INTERNAL):
-                _check_same(vars(found).get(name), value, f"{what}.{name}", seen)
-    elif isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
-        same = len(found) == len(expected)
-        for i, pair in enumerate(zip(found, expected)):
+                _check_same(vars(loaded).get(name), value, f"{what}.{name}", seen)
+    elif isinstance(original, (list, tuple)) and isinstance(loaded, (list, tuple)):
+        same = len(loaded) == len(original)
+        for i, pair in enumerate(zip(loaded, original)):
             _check_same(*pair, f"{what}[{i}]", seen)
-    elif isinstance(expected, (FunctionType, bool, int, float, str, slice, type(None))):
-        same = same and found == expected
-    elif isinstance(expected, (np.ndarray, tf.Tensor, tf.Variable)):
-        same = same and np.array_equal(np.asarray(found), np.asarray(expected))
+    elif isinstance(original, (FunctionType, bool, int, float, str, slice, type(None))):
+        same = same and loaded == original
+    elif isinstance(original, (np.ndarray, tf.Tensor, tf.Variable)):
+        same = same and np.array_equal(np.asarray(loaded), np.asarray(original))
     if not same:
-        raise ValueError(
-            f"{what}: {_shown(expected)} would come back as {_shown(found)}, so it is not saved."
-            " Keep such a model with tf.train.Checkpoint."
-        )
+        raise cannot_save(what, _shown(original), f"{_shown(loaded)}, as loading would give it")
 
 
 def _signature(kind: type) -> dict[str, inspect.Parameter]:
-    """Find the arguments of a constructor; kernels hand active_dims on to their base class."""
-    taken = dict(inspect.signature(kind).parameters)
-    others = [n for n, p in taken.items() if p.kind is inspect.Parameter.VAR_KEYWORD]
+    """Find the arguments of a constructor; kernels pass active_dims on to their base class."""
+    arguments = dict(inspect.signature(kind).parameters)
+    others = [n for n, p in arguments.items() if p.kind is inspect.Parameter.VAR_KEYWORD]
     for name in others:
-        del taken[name]
+        del arguments[name]
     if others and issubclass(kind, gpflow.kernels.Kernel):
-        taken["active_dims"] = inspect.signature(gpflow.kernels.Kernel).parameters["active_dims"]
-    return taken
+        active_dims = inspect.signature(gpflow.kernels.Kernel).parameters["active_dims"]
+        arguments["active_dims"] = active_dims
+    return arguments
 
 
-def _start(parameter: Parameter) -> AnyNDArray:
+def _valid_value(parameter: Parameter) -> AnyNDArray:
     """Give a value that the constructor of its owner accepts: it is replaced afterwards."""
     transform: Any = parameter.transform
     value = parameter.numpy()
@@ -313,7 +309,7 @@ def _start(parameter: Parameter) -> AnyNDArray:
 
 
 def _like_identity(root: Parameter) -> AnyNDArray:
-    """Covariances of the same shape, whose values are replaced afterwards."""
+    """Give covariances of the same shape: their values are replaced afterwards."""
     shape = tuple(root.shape)
     return np.ones(shape) if len(shape) < 3 else np.broadcast_to(np.eye(shape[-1]), shape).copy()
 

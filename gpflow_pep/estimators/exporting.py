@@ -14,8 +14,8 @@ from ..ops.graphs import OneUseGraphs
 from ..tilted import class_probabilities
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .files import check_replaceable
 from .regressor import PEPRegressor
+from .saved_files import check_replaceable
 
 #: What TensorFlow writes into the folder of a SavedModel.
 WRITTEN = ("saved_model.pb", "variables", "assets", "fingerprint.pb")

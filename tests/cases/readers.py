@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from gpflow_pep.compare.tables import read_table
 from gpflow_pep.estimators import load_estimator
-from gpflow_pep.estimators.files import digest
+from gpflow_pep.estimators.saved_files import digest
 
 TEXT = "a,b,y\n" + "".join(f"{i},{i % 3}.5,w{i}\n" for i in range(12))
 FRAME = pd.DataFrame(
@@ -140,13 +140,13 @@ def rewrite(folder: Path, change: Any) -> None:
     change(description, arrays)
     np.savez(folder / "arrays.npz", **arrays)
     content = {n: v for n, v in description.items() if n not in ("format", "versions", "digest")}
-    description["digest"] = digest(content, (folder / "arrays.npz").read_bytes())
+    description["digest"] = digest(content, folder, description["format"])
     (folder / "model.json").write_text(json.dumps(description))
 
 
 def mutate(value: Any, rng: np.random.Generator) -> Any:
     """Change one place of a description."""
-    odd = [None, -1, 0, 1e308, "", "gpflow.kernels.RBF", [], {}, True, {"array": "0"}, {"again": 0}]
+    odd = [None, -1, 0, 1e308, "", "gpflow.kernels.RBF", [], {}, True, {"array": "0"}, {"ref": 0}]
     while isinstance(value, (dict, list)) and value:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
         key = keys[rng.integers(len(keys))]
@@ -167,18 +167,19 @@ def spoiled_folders(folder: Path, saved: Path, number: int, seed: int = 0) -> It
     rng = np.random.default_rng(seed)
     shutil.copytree(saved, folder, dirs_exist_ok=True)
     for i in range(number):
-        for name in ("model.json", "arrays.npz"):
+        names = ("model.json", "arrays.npz", "pipeline.skops")
+        for name in names:
             shutil.copy(saved / name, folder / name)
         if i % 2:
-            rewrite(folder, lambda description, _: mutate(description["estimator"], rng))
+            rewrite(folder, lambda description, _: mutate(description["estimators"], rng))
         else:
-            name = ("model.json", "arrays.npz")[i // 2 % 2]
+            name = names[i // 2 % 3]
             content = bytearray((folder / name).read_bytes())
             content[int(rng.integers(len(content)))] ^= int(rng.integers(1, 256))
             (folder / name).write_bytes(bytes(content))
         # An entry may become another one. A byte of the description may be white space, or of the
         # versions; else it has another digest.
-        yield i % 2 == 0 and name == "arrays.npz"
+        yield i % 2 == 0 and name != "model.json"
 
 
 def check_folder(folder: Path, must_be_noticed: bool) -> None:

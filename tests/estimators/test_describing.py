@@ -13,7 +13,7 @@ from gpflow.utilities import parameter_dict, positive
 from numpy.testing import assert_array_equal
 
 import gpflow_pep as pep
-from gpflow_pep.estimators.describing import ROOMS, Describer, Rebuilder, check_same
+from gpflow_pep.estimators.describing import MODULES, Describer, Loader, check_same
 
 k, lik, iv, fun = gpflow.kernels, gpflow.likelihoods, gpflow.inducing_variables, gpflow.functions
 Z = np.random.default_rng(0).normal(size=(4, 2))
@@ -22,9 +22,9 @@ Z = np.random.default_rng(0).normal(size=(4, 2))
 def there_and_back(value: Any) -> Any:
     describe = Describer()
     described = json.loads(json.dumps(describe(value, "value"), allow_nan=False))
-    found = Rebuilder(describe.arrays)(described)
-    check_same(found, value, "value")
-    return found
+    loaded = Loader(describe.arrays)(described)
+    check_same(loaded, value, "value")
+    return loaded
 
 
 KERNELS = [
@@ -165,7 +165,7 @@ def more_points() -> gpflow.likelihoods.Likelihood:
         (lambda: k.RBF() + OwnKernel(), r"kernels\[1\]: got a .*OwnKernel"),
         (lambda: lik.Poisson(invlink=lambda f: f), r"value.invlink: got .*<lambda>, expected what"),
         (exotic, r"variance.transform: got .*Tanh"),
-        (more_points, r"num_gauss_hermite_points: 50 would come back as 20, so it is not saved"),
+        (more_points, r"num_gauss_hermite_points: got 50, expected 20, as loading would give it"),
         (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
         (lambda: float("inf"), r"got inf, expected a finite number"),
         (lambda: np.array([{}]), r"got an array of objects, expected numbers, or words only"),
@@ -191,10 +191,10 @@ def test_what_would_be_lost(make: Any, message: str) -> None:
 )
 def test_other_classes_are_never_made(described: Any) -> None:
     with pytest.raises(ValueError, match=r"is no .* that is known"):
-        Rebuilder({})(described)
+        Loader({})(described)
     with pytest.raises(KeyError):
-        Rebuilder({})({"function": "system"})
+        Loader({})({"function": "system"})
 
 
-def test_rooms_are_of_gpflow_and_of_this_package() -> None:
-    assert {room.__name__.split(".")[0] for room in ROOMS} == {"gpflow", "gpflow_pep"}
+def test_modules_are_of_gpflow_and_of_this_package() -> None:
+    assert {room.__name__.split(".")[0] for room in MODULES} == {"gpflow", "gpflow_pep"}

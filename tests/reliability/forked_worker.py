@@ -23,7 +23,7 @@ from interrupted_worker import RUNNING
 
 from gpflow_pep.compare import cli
 from gpflow_pep.estimators import export_saved_model, load_estimator
-from gpflow_pep.estimators.files import read_files, write_files
+from gpflow_pep.estimators.saved_files import read_files, write_files
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 #: What is said before the process number, and before the exit code.
@@ -71,8 +71,8 @@ def grid(out: str) -> None:
 def save(folder: str, *templates: str) -> None:
     """Estimators in turn, over and over, into one folder; each read from another before."""
     contents = [read_files(template) for template in templates]
-    for content, arrays in itertools.cycle(contents):
-        write_files(folder, content, arrays, {})
+    for content in itertools.cycle(contents):
+        write_files(folder, content, {})
 
 
 def export(folder: str, *templates: str) -> None:

@@ -1,0 +1,204 @@
+"""Estimators as JSON and arrays, and back."""
+
+from typing import Any
+
+import tensorflow as tf
+from gpflow.mean_functions import Zero
+from gpflow.models import GPModel
+from gpflow.posteriors import BasePosterior
+from sklearn.preprocessing import StandardScaler
+
+from ..checks import refusal
+from ..models import ARPEP, PEP, PEPClassification, PEPRegression
+from ..sites.posterior import Sites
+from .base import PEPEstimator
+from .classifier import PEPClassifier
+from .describing import Described, Describer, Loader, check_same
+from .regressor import PEPRegressor
+
+ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
+MODELS: dict[str, Any] = {
+    kind.__name__: kind for kind in (PEPRegression, PEP, PEPClassification, ARPEP)
+}
+#: Of a model, the arguments beside data, kernel, likelihood, inducing variable and alpha.
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "PEPRegression": ("conditional", "neighbours", "chunk_size"),
+    "PEP": ("conditional", "chunk_size", "num_latent_gps", "fresh_sites"),
+    "PEPClassification": ("conditional", "chunk_size", "num_latent_gps", "fresh_sites"),
+    "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
+}
+_PARTS = ("kernel", "likelihood", "inducing_variable")
+_SETTINGS = ("max_sweeps", "tolerance")
+_FITTED = ("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_")
+_SCALER = ("mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_")
+
+
+def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str, Described]:
+    """
+    Describe an estimator, fitted or not.
+
+    :raises ValueError: If it has a part that loading could not give back.
+    """
+    name = type(estimator).__name__
+    if type(estimator) is not ESTIMATORS.get(name):
+        raise refusal(
+            "estimator",
+            f"a {name}",
+            "a PEPRegressor or PEPClassifier: a class derived from them is not known when loading",
+            "Save what it is made of, or pickle it.",
+        )
+    parameters = estimator.get_params(deep=False).items()
+    described: dict[str, Described] = {
+        "class": name,
+        "parameters": {key: describe(value, f"{name}.{key}") for key, value in parameters},
+    }
+    if not hasattr(estimator, "model_"):
+        return described
+    if estimator._posterior is None:
+        estimator._posterior = estimator.model_.posterior()
+    fitted = [key for key in _FITTED if hasattr(estimator, key)]
+    described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
+    described["inputs"] = _describe_scaler(estimator._scaler, describe)
+    described["model"] = _describe_model(estimator.model_, describe)
+    if estimator.alpha_scores_ is not None:
+        described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
+    if isinstance(estimator.model_, PEP):
+        # Computing the posterior anew would move the sites a little, by less than their tolerance.
+        cache = [describe(part, "posterior") for part in estimator._posterior.cache or ()]
+        described["posterior"] = cache
+    if isinstance(estimator, PEPRegressor):
+        described["target"] = _describe_scaler(estimator._target, describe)
+    return described
+
+
+def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEstimator:
+    """
+    Construct the estimator that was described.
+
+    :raises ValueError: If it is none that is known. Other errors are possible where the description
+        was changed.
+    """
+    if described["class"] not in ESTIMATORS:
+        raise ValueError(f"{described['class']} is no estimator that is known")
+    parameters = {name: load(value) for name, value in described["parameters"].items()}
+    estimator = ESTIMATORS[described["class"]](**parameters)
+    if "model" not in described:
+        return estimator
+    for name in _FITTED:
+        if name in described["fitted"]:
+            setattr(estimator, name, load(described["fitted"][name]))
+    scores = described.get("alpha_scores")
+    estimator.alpha_scores_ = None if scores is None else dict(scores)
+    estimator._scaler = _construct_scaler(described["inputs"], load)
+    if isinstance(estimator, PEPRegressor):
+        estimator._target = _construct_scaler(described["target"], load)
+    estimator._set_model(_construct_model(described["model"], load))
+    if isinstance(estimator.model_, PEP):
+        cache = tuple(tf.constant(load(part)) for part in described["posterior"])
+        estimator._posterior = _posterior_with(estimator.model_, cache)
+    return estimator
+
+
+def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
+    """
+    Refuse to save an estimator that loading would change.
+
+    :raises ValueError: If a part differs that matters.
+    """
+    for part in _PARTS if hasattr(original, "model_") else ():
+        new, old = (getattr(estimator.model_, part) for estimator in (loaded, original))
+        check_same(new, old, part)
+    parameters = loaded.get_params(deep=False)
+    for name, value in original.get_params(deep=False).items():
+        check_same(parameters[name], value, name)
+
+
+def _describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:
+    switches = {name: getattr(scaler, name) for name in ("with_mean", "with_std")}
+    fitted = {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
+    return {**switches, **fitted}
+
+
+def _construct_scaler(described: dict[str, Described], load: Loader) -> StandardScaler:
+    scaler = StandardScaler(with_mean=described["with_mean"], with_std=described["with_std"])
+    for name in _SCALER:
+        setattr(scaler, name, load(described[name]))
+    return scaler
+
+
+def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]:
+    name = type(model).__name__
+    if type(model) is not MODELS.get(name):
+        raise _other_model("model_", f"a {name}", f"one of {', '.join(MODELS)}")
+    mean_function = type(model.mean_function)
+    if mean_function is not Zero:
+        raise _other_model("model_.mean_function", f"a {mean_function.__name__}", "a Zero")
+    if getattr(model, "has_blocks", False):
+        raise _other_model("model_", "blocks of rows", "none")
+    if getattr(model, "memory", None) is not None:
+        raise _other_model("model_.memory", "a memory", "none")
+    described: dict[str, Described] = {
+        "class": name,
+        "alpha": describe(model.alpha.numpy(), "alpha"),
+        **{part: describe(getattr(model, part), part) for part in _PARTS},
+        "options": {o: describe(getattr(model, o), o) for o in _OPTIONS[name]},
+    }
+    if isinstance(model, ARPEP):
+        described["q"] = {part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")}
+        return described
+    described["data"] = [describe(tf.convert_to_tensor(part), "data") for part in model.data]
+    variables = {}
+    if isinstance(model, PEP):
+        described["settings"] = {name: describe(getattr(model, name), name) for name in _SETTINGS}
+        variables = {"nu": model.sites.nu, "tau": model.sites.tau}
+        variables["training_gap"] = model.training_gap
+    elif model.neighbour_plan is not None:
+        # They are those of earlier hyperparameters: finding them anew could give others.
+        plan = model.neighbour_plan
+        variables = {"rows": plan.rows, "neighbours": plan.neighbours}
+    described["variables"] = {name: describe(v.numpy(), name) for name, v in variables.items()}
+    return described
+
+
+def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
+    name = described["class"]
+    kernel, likelihood, points = (load(described[part]) for part in _PARTS)
+    options = {option: load(described["options"][option]) for option in _OPTIONS[name]}
+    options["alpha"] = load(described["alpha"])
+    if name == "ARPEP":
+        model = ARPEP(kernel, likelihood, points, **options)
+        model.q_mu, model.q_sqrt = (load(described["q"][part]) for part in ("q_mu", "q_sqrt"))
+        return model
+    data = tuple(map(load, described["data"]))
+    variables = {key: load(value) for key, value in described["variables"].items()}
+    if name == "PEPRegression":
+        model = PEPRegression(data, kernel, points, likelihood=likelihood, **options)
+        if model.neighbour_plan is not None:
+            for variable in ("rows", "neighbours"):
+                getattr(model.neighbour_plan, variable).assign(variables[variable])
+        return model
+    model = MODELS[name](data, kernel, likelihood, points, **options)
+    for setting in _SETTINGS:
+        setattr(model, setting, load(described["settings"][setting]))
+    model.training_gap.assign(variables["training_gap"])
+    model.write_sites(Sites(*(tf.constant(variables[part]) for part in ("nu", "tau"))))
+    return model
+
+
+def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
+    """Make the posterior that predicts from this cache, and leave the sites as they are."""
+    sites = model.read_sites()
+    posterior = model.posterior()
+    model.write_sites(sites)
+    got, expected = (
+        [(part.dtype, part.shape) for part in parts] for parts in (cache, posterior.cache or ())
+    )
+    if got != expected:
+        raise ValueError(f"the posterior has arrays of {got}, expected {expected}")
+    posterior.cache = cache
+    return posterior
+
+
+def _other_model(what: str, got: str, expected: str) -> ValueError:
+    expected = f"{expected}, as the estimators train them"
+    return refusal(what, got, expected, "Keep other models with tf.train.Checkpoint.")

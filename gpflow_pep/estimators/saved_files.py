@@ -1,0 +1,146 @@
+"""The files of a saved estimator: written whole or not at all, and checked when read."""
+
+import hashlib
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gpflow.base import AnyNDArray
+
+from ..checks import refusal
+from ..files import atomic_folder, check_no_foreign
+
+DESCRIPTION, ARRAYS, PIPELINE = "model.json", "arrays.npz", "pipeline.skops"
+#: The format that is written.
+FORMAT = 5
+#: The files of each format that can be read. A format that was written once stays here.
+FILES = {4: (DESCRIPTION, ARRAYS), FORMAT: (DESCRIPTION, ARRAYS, PIPELINE)}
+REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
+
+
+class SavedFiles(NamedTuple):
+    """What the files hold."""
+
+    content: dict[str, Any]
+    """The description, without format, versions and digest: what JSON can hold."""
+
+    arrays: dict[str, AnyNDArray]
+    """Of finite numbers or words."""
+
+    pipeline: bytes | None
+    """What skops wrote; None in format 4."""
+
+
+def check_replaceable(folder: str | PathLike[str], names: tuple[str, ...] = FILES[FORMAT]) -> None:
+    """
+    Check that a folder is one that an earlier call wrote, and may be replaced.
+
+    :param names: Of the files and folders that such a call may write.
+    :raises ValueError: If it has others.
+    :raises OSError: If it is no folder.
+    """
+    folder = Path(folder)
+    check_no_foreign(
+        folder,
+        [path.name for path in folder.iterdir()] if folder.exists() else [],
+        names,
+        f"{' and '.join(names[:2])} of an earlier call or nothing, because the folder is replaced",
+        "Choose another folder, or remove what is there.",
+    )
+
+
+def write_files(folder: str | PathLike[str], saved: SavedFiles, versions: dict[str, str]) -> None:
+    """
+    Write a folder, which appears when all is written; until then an earlier one stays as it is.
+
+    :param versions: Of the libraries that wrote it.
+    :raises ValueError: If the folder has other files.
+    """
+    folder = Path(folder).resolve()
+    check_replaceable(folder)
+    with atomic_folder(folder) as new:
+        new.mkdir()
+        np.savez(new / ARRAYS, **saved.arrays)
+        (new / PIPELINE).write_bytes(saved.pipeline or b"")
+        description = {
+            "format": FORMAT,
+            "versions": versions,
+            "digest": digest(saved.content, new, FORMAT),
+            **saved.content,
+        }
+        text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (new / DESCRIPTION).write_text(text, encoding="utf-8")
+
+
+def through_json(content: Any) -> Any:
+    """Give the content as reading it will."""
+    return json.loads(json.dumps(content, allow_nan=False))
+
+
+def digest(content: Any, folder: Path, file_format: int) -> str:
+    """Compute a hash of the content and of the other files, but not of format and versions."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
+    for name in FILES[file_format][1:]:
+        digest.update((folder / name).read_bytes())
+    return digest.hexdigest()
+
+
+def read_files(folder: str | PathLike[str]) -> SavedFiles:
+    """
+    Read what :func:`write_files` wrote, in this version or an earlier one.
+
+    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
+    """
+    folder = Path(folder)
+    description = _read_description(folder)
+    file_format = description.get("format") if isinstance(description, dict) else None
+    if not isinstance(file_format, int) or file_format not in FILES:
+        raise refusal(
+            str(folder / DESCRIPTION),
+            f"format {file_format}",
+            f"one of {', '.join(map(str, FILES))}",
+            "Load it with the version of gpflow_pep that wrote it, or save the estimator again.",
+        )
+    for name in FILES[file_format]:
+        _check_exists(folder, name, FILES[file_format])
+    header = ("format", "versions", "digest")
+    content = {name: part for name, part in description.items() if name not in header}
+    try:
+        if digest(content, folder, file_format) != description.get("digest"):
+            raise ValueError("the digest of the files is another")
+        with np.load(folder / ARRAYS, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except Exception as error:  # NumPy's are of many types
+        raise _damaged(folder, error) from error
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufU" or (
+            array.dtype.kind == "f" and not np.all(np.isfinite(array))
+        ):
+            raise refusal(
+                str(folder / ARRAYS),
+                f"{array.dtype} values in entry {name} that are no finite numbers or words",
+                "only such",
+                REMEDY,
+            )
+    pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[file_format] else None
+    return SavedFiles(content, arrays, pipeline)
+
+
+def _read_description(folder: Path) -> Any:
+    _check_exists(folder, DESCRIPTION, FILES[FORMAT])
+    try:
+        return json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(folder / DESCRIPTION, error) from error
+
+
+def _check_exists(folder: Path, name: str, names: tuple[str, ...]) -> None:
+    if not (folder / name).is_file():
+        raise refusal(str(folder), f"no file {name}", " and ".join(names), REMEDY)
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    got = f"a file that is damaged or was changed ({error})"
+    return refusal(str(path), got, "the files as save_estimator wrote them", REMEDY)
