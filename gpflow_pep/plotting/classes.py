@@ -8,9 +8,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from .. import metrics
-from ..checks import refusal
+from ..checks import as_labels, refusal, require_same_length
 from ..tilted import class_probabilities, num_classes
-from . import arrays
+from .arrays import as_columns, as_names, check_level
 from .canvas import (
     COMPACT,
     FAINT,
@@ -60,11 +60,11 @@ def reliability(
     :raises ValueError: If these are no such labels and probabilities.
     :raises ImportError: If matplotlib is not installed.
     """
-    level = arrays.check_level(level)
+    level = check_level(level)
     event = np.ndim(probability) == 1
     P = _probability(probability, event)
-    labels = arrays.matrix("labels", labels, 1)[:, 0]
-    arrays.check_same_length("labels", labels, "probability", P)
+    labels = as_columns("labels", labels, 1)[:, 0]
+    require_same_length("labels", labels, "probability", P)
     unknown = labels[~np.isin(labels, np.arange(2 if event else P.shape[1]))]
     if unknown.size:
         raise refusal(
@@ -126,13 +126,13 @@ def confusion_matrix(
     :raises ValueError: If there are not as many of both, or not as many names as classes.
     :raises ImportError: If matplotlib is not installed.
     """
-    labels, predicted = arrays.labels("labels", labels), arrays.labels("predicted", predicted)
-    arrays.check_same_length("predicted", predicted, "labels", labels)
+    labels, predicted = as_labels("labels", labels), as_labels("predicted", predicted)
+    require_same_length("predicted", predicted, "labels", labels)
     classes = np.unique(np.concatenate([labels, predicted]))
     if names is not None and classes.dtype.kind in "iuf" and set(classes) <= set(range(len(names))):
         classes = np.arange(len(names))
     size = len(classes)
-    texts = arrays.as_names("class", classes if names is None else names, size)
+    texts = as_names("class", classes if names is None else names, size)
     counts = np.zeros([size, size], int)
     np.add.at(counts, (np.searchsorted(classes, labels), np.searchsorted(classes, predicted)), 1)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -198,8 +198,8 @@ def decision_boundary(
             "2, one for each axis",
             "Pass two columns, and as classifier a function that fills in the others.",
         )
-    X, labels = arrays.matrix("X", X, 2), arrays.labels("labels", labels)
-    arrays.check_same_length("labels", labels, "X", X)
+    X, labels = as_columns("X", X, 2), as_labels("labels", labels)
+    require_same_length("labels", labels, "X", X)
     predict = predictor(classifier, columns)
     if inducing is None:
         inducing = _inducing_of(classifier)
@@ -210,7 +210,7 @@ def decision_boundary(
     grid = np.meshgrid(*np.linspace(low, high, GRID).T)
     P = _probability(predict(np.column_stack([axis.ravel() for axis in grid])), False)
     classes = _classes_of(classifier, labels, P.shape[1])
-    texts = arrays.as_names("class", classes if names is None else names, len(classes))
+    texts = as_names("class", classes if names is None else names, len(classes))
     _draw_probability(ax, grid, P)
     size, alpha = (5.0, 1.0) if len(X) < 1000 else (2.5, 0.5)
     for number, label in enumerate(classes):
@@ -227,7 +227,7 @@ def decision_boundary(
         )
     for points in inducing:
         draw_inducing(ax, points, (0, 1), color="black", label="inducing inputs")
-    inputs = arrays.as_names("input", None if columns is None else list(columns), 2)
+    inputs = as_names("input", None if columns is None else list(columns), 2)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=inputs[0], ylabel=inputs[1])
     frame: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none", **COMPACT}
     ax.legend(loc="upper left", ncols=4, fontsize=SMALL, **frame)
@@ -317,7 +317,7 @@ def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> 
 
 
 def _probability(probability: Any, event: bool) -> AnyNDArray:
-    P = arrays.matrix("probability", probability)
+    P = as_columns("probability", probability)
     low, high, total = np.min(P), np.max(P), P.sum(axis=1)
     if low < -1e-6 or high > 1.0 + 1e-6 or not (event or np.allclose(total, 1.0, atol=1e-3)):
         raise refusal(

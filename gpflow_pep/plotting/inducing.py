@@ -8,7 +8,7 @@ from gpflow.base import AnyNDArray
 
 from ..checks import refusal
 from ..inducing_variables import BlurredInducingPoints
-from .arrays import as_names, matrix
+from .arrays import as_columns, as_names
 from .canvas import BEST, INK, TRAIN, axes_for, color_of, halo, legend_on_top, tidy
 from .clouds import backdrop
 
@@ -91,7 +91,7 @@ def inducing_points(
         raise refusal("dimensions", shown, expected, "Choose others.")
     ax = axes_for(ax)
     if X is not None:
-        X = matrix("X", X, num_inputs)
+        X = as_columns("X", X, num_inputs)
         x, y = X[:, shown[0]], X[:, shown[1]] if len(shown) > 1 else np.zeros(len(X))
         backdrop(ax, x, y, "rows", color=TRAIN)
     for number, points in enumerate(several):
@@ -160,7 +160,7 @@ def _sets(sets: Any) -> list[Inducing]:
     if isinstance(sets, Inducing) or not isinstance(sets, (list, tuple)):
         sets = [sets]
     several = [each if isinstance(each, Inducing) else Inducing(each) for each in sets]
-    several = [each._replace(Z=matrix("Z", each.Z)) for each in several]
+    several = [each._replace(Z=as_columns("Z", each.Z)) for each in several]
     sizes = {each.Z.shape[1] for each in several}
     if len(sizes) != 1:
         raise refusal(

@@ -8,8 +8,8 @@ from gpflow.base import AnyNDArray
 from scipy.stats import binom, norm
 
 from .. import metrics
-from ..checks import check_positive, refusal
-from . import arrays
+from ..checks import as_vector, as_vectors, check_positive, refusal, require_same_length
+from .arrays import as_columns, check_level, check_spread
 from .canvas import (
     BEST,
     FEW,
@@ -51,8 +51,8 @@ def predicted_against_actual(
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     :raises ImportError: If matplotlib is not installed.
     """
-    y, mean = arrays.vectors(y=y, mean=mean)
-    level = arrays.check_level(level)
+    y, mean = as_vectors(y=y, mean=mean)
+    level = check_level(level)
     ax = axes_for(ax, 5.0, 5.0)
     low, high = view(np.concatenate([y, mean]))
     if std is not None:
@@ -88,7 +88,7 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     :raises ImportError: If matplotlib is not installed.
     """
-    y, mean = arrays.vectors(y=y, mean=mean)
+    y, mean = as_vectors(y=y, mean=mean)
     residual = y - mean
     ax = axes_for(ax)
     if std is not None:
@@ -136,7 +136,7 @@ def pit_histogram(
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
     :raises ImportError: If matplotlib is not installed.
     """
-    values, level = arrays.vector("pit", pit), arrays.check_level(level)
+    values, level = as_vector("pit", pit), check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
         raise refusal(
             "pit",
@@ -188,11 +188,11 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
     if not named:
         raise refusal("log_density", "no model", "at least one", "Pass an array.")
     remedy = "A row that the others exclude has no log density: look at it, or at the likelihood."
-    sets = {name: arrays.vector("log_density", each, remedy) for name, each in named.items()}
+    sets = {name: as_vector("log_density", each, remedy) for name, each in named.items()}
     first, *_ = sets
     for name, values in sets.items():
         other = f"that of {first!r}"
-        arrays.check_same_length(f"log_density of {name!r}", values, other, sets[first])
+        require_same_length(f"log_density of {name!r}", values, other, sets[first])
     ax = axes_for(ax)
     for number, (name, values) in enumerate(sets.items()):
         color, marker = color_of(number), marker_of(number)
@@ -240,12 +240,12 @@ def regression_1d(
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
     :raises ImportError: If matplotlib is not installed.
     """
-    x, mean, std = arrays.vectors(x=x, mean=mean, std=std)
-    arrays.check_positive("std", std)
-    bands = sorted((arrays.check_level(level) for level in levels), reverse=True)
+    x, mean, std = as_vectors(x=x, mean=mean, std=std)
+    check_spread("std", std)
+    bands = sorted((check_level(level) for level in levels), reverse=True)
     pairs = _pairs(data)
     if inducing is not None and not isinstance(inducing, Inducing):
-        inducing = Inducing(arrays.matrix("inducing", inducing, 1))
+        inducing = Inducing(as_columns("inducing", inducing, 1))
     ax = axes_for(ax, 7.0, 4.0)
     order = np.argsort(x, kind="stable")
     x, mean, std = x[order], mean[order], std[order]
@@ -266,7 +266,7 @@ def regression_1d(
 
 
 def _standard_deviations(y: AnyNDArray, std: Any) -> AnyNDArray:
-    return arrays.check_positive("std", arrays.vectors(y=y, std=std)[1])
+    return check_spread("std", as_vectors(y=y, std=std)[1])
 
 
 def _pairs(data: Any) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
@@ -278,6 +278,6 @@ def _pairs(data: Any) -> dict[str, tuple[AnyNDArray, AnyNDArray]]:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"
             raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
-        inputs, targets = arrays.vectors(inputs=pair[0], targets=pair[1])
+        inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
         pairs[str(name)] = (inputs, targets)
     return pairs

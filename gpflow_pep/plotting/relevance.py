@@ -7,8 +7,8 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
-from ..checks import refusal
-from .arrays import as_names, check_positive, check_same_length, vector
+from ..checks import as_vector, refusal, require_same_length
+from .arrays import as_names, check_spread
 from .canvas import INK, SMALL, axes_for, color_of, tidy
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def relevance(
     inputs = as_names("input", names, size)
     values = np.stack([_inverse_lengthscales(part, size) for part in parts])
     if spread is not None:
-        spread = check_positive("spread", vector("spread", spread))
-        check_same_length("spread", spread, "inputs", inputs)
+        spread = check_spread("spread", as_vector("spread", spread))
+        require_same_length("spread", spread, "inputs", inputs)
         values = values * spread
     order = np.argsort(-values.max(axis=0), kind="stable")[:MOST_INPUTS]
     ax = axes_for(ax, 6.0, 1.1 + 0.28 * max(4, len(order)))

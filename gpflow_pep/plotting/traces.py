@@ -7,10 +7,9 @@ import numpy as np
 import pandas
 from gpflow.base import AnyNDArray
 
-from ..checks import refusal
+from ..checks import as_vector, as_vectors, refusal, require_same_length
 from ..sites.record import SiteUpdateInfo
 from ..training import FitRecord, MaximiseRecord
-from .arrays import check_same_length, vector, vectors
 from .canvas import BEST, FIT, SMALL, axes_for, color_of, count, legend_on_top, note, tidy
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
     named = runs if isinstance(runs, Mapping) else {"": runs}
     if not named:
         raise refusal("runs", "none", "at least one", "Pass a record of training.")
-    objectives = [-vector("losses", getattr(run, "losses", run)) for run in named.values()]
+    objectives = [-as_vector("losses", getattr(run, "losses", run)) for run in named.values()]
     ax, lines = axes_for(ax), []
     for number, ((name, run), line) in enumerate(zip(named.items(), objectives)):
         color = color_of(number)
@@ -104,7 +103,7 @@ def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> 
             "a list of model.last_inference after each step",
             "Collect them with a callback of maximise.",
         )
-    residual = vector("infos", [float(info.residual) for info in infos])
+    residual = as_vector("infos", [float(info.residual) for info in infos])
     sweeps = np.array([int(info.num_sweeps) for info in infos])
     failed = np.array([not bool(info.converged) for info in infos])
     helped = np.array([info.fallback not in ("", 0) for info in infos])
@@ -158,9 +157,9 @@ def alpha_sweep(
         there twice, an error is negative, or `best` is none of the powers.
     :raises ImportError: If matplotlib is not installed.
     """
-    alphas, values = vectors(alphas=alphas, values=values)
-    errors = np.zeros_like(values) if errors is None else vector("errors", errors)
-    check_same_length("errors", errors, "alphas", alphas)
+    alphas, values = as_vectors(alphas=alphas, values=values)
+    errors = np.zeros_like(values) if errors is None else as_vector("errors", errors)
+    require_same_length("errors", errors, "alphas", alphas)
     others = {str(name): _with_error(str(name), pair) for name, pair in (baselines or {}).items()}
     _check_powers(alphas, errors, best)
     ax = axes_for(ax)
@@ -190,7 +189,7 @@ def alpha_sweep(
 
 
 def _with_error(name: str, pair: Any) -> tuple[float, float]:
-    numbers = vector(f"baselines of {name!r}", np.atleast_1d(np.asarray(pair)))
+    numbers = as_vector(f"baselines of {name!r}", np.atleast_1d(np.asarray(pair)))
     if len(numbers) > 2 or (len(numbers) == 2 and numbers[1] < 0.0):
         raise refusal(
             "baselines",

@@ -215,7 +215,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "failed fit": (lambda: plotting.alpha_sweep([0.5], [np.nan]), "values: got NaN"),
     "errors": (lambda: plotting.alpha_sweep([0.5], [1], [-1]), "errors: got -1"),
     "infos": (lambda: plotting.site_trace([3]), "infos: got something else"),
-    "no infos": (lambda: plotting.site_trace([]), "infos: got no values"),
+    "no infos": (lambda: plotting.site_trace([]), r"infos: got shape \(0,\)"),
     "losses": (lambda: plotting.objective_trace([1.0, np.inf]), "losses: got NaN or infinity"),
     "sums": (lambda: plotting.reliability(Y2, [[0.5, 0.9]] * 2), "rows that sum to 1.4"),
     "labels": (lambda: plotting.reliability([0, 2], [[0.5, 0.5]] * 2), "labels: got 2"),

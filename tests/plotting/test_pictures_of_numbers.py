@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "words": (lambda: plotting.residuals(["a", "b"], OK), "y: got list that is no array"),
     "shape": (lambda: plotting.residuals(np.ones([2, 2]), OK), r"y: got shape \(2, 2\)"),
-    "none": (lambda: plotting.residuals([], []), "y: got no values"),
+    "none": (lambda: plotting.residuals([], []), r"y: got shape \(0,\)"),
     "pit": (lambda: plotting.pit_histogram([0.5, 1.5]), "pit: got numbers from 0.5 to 1.5"),
     "bins": (lambda: plotting.pit_histogram([0.5], num_bins=0), "num_bins: got 0"),
     "level": (lambda: plotting.pit_histogram([0.5], level=95), "level: got 95"),
