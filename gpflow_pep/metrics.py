@@ -11,49 +11,26 @@ from check_shapes import check_shape, check_shapes
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
-from .checks import is_number
-
-
-def _check_values(**arrays: AnyNDArray) -> None:
-    for name, array in arrays.items():
-        array = np.asarray(array)
-        if array.size == 0:
-            raise ValueError(f"{name} is empty, expected at least one row: pass held-out rows.")
-        if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
-            count = int(np.sum(~np.isfinite(array)))
-            raise ValueError(
-                f"{name} has {count} values that are NaN or infinite, expected finite numbers:"
-                " remove those rows, or look at the fit that predicted them."
-            )
+from . import checks
 
 
 def _check_numbers(**arrays: AnyNDArray) -> None:
-    for name, array in arrays.items():
-        dtype = np.asarray(array).dtype
-        if dtype.kind not in "fiub":
-            raise ValueError(
-                f"{name} has values of type {dtype}, expected real numbers: convert it, for"
-                " instance with numpy.asarray(..., dtype=float)."
-            )
-    _check_values(**arrays)
+    _check_rows(**arrays)
+    for name, values in arrays.items():
+        remedy = "Remove those rows, or look at the fit that predicted them."
+        checks.require_finite_rows(name, checks.as_numbers(name, values), remedy)
+
+
+def _check_rows(**arrays: AnyNDArray) -> None:
+    for name, values in arrays.items():
+        if np.size(values) == 0:
+            raise checks.refusal(name, "no values", "at least one row", "Pass held-out rows.")
 
 
 def _check_variance(variance: AnyNDArray) -> None:
     if np.min(variance) <= 0.0:
-        raise ValueError(
-            f"the smallest variance is {np.min(variance)}, expected positive numbers: pass the"
-            " variance of y (predict_y), which includes the noise."
-        )
-
-
-def _check_level(level: float) -> None:
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}, expected a number in (0, 1), as 0.9 for 90%.")
-
-
-def _check_bins(num_bins: int) -> None:
-    if not is_number(num_bins) or num_bins % 1 or num_bins < 1:
-        raise ValueError(f"num_bins is {num_bins!r}, expected whole and at least 1, as 10.")
+        remedy = "Pass the variance of y (predict_y), which includes the noise."
+        raise checks.refusal("variance", np.min(variance), "positive numbers", remedy)
 
 
 def _columns(values: AnyNDArray) -> AnyNDArray:
@@ -65,10 +42,11 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
     """Compute the variance of each column."""
     for number, column in enumerate(Y.T):
         if np.ptp(column) == 0.0:
-            which = name if Y.shape[1] == 1 else f"column {number} of {name}"
-            raise ValueError(
-                f"{which} has zero variance ({len(column)} rows, all {column[0]}), expected targets"
-                " that differ: a standardised score needs more rows."
+            raise checks.refusal(
+                name if Y.shape[1] == 1 else f"column {number} of {name}",
+                f"zero variance ({len(column)} rows, all {column[0]})",
+                "targets that differ",
+                "A standardised score needs more rows.",
             )
     variance: AnyNDArray = np.var(Y, axis=0)
     return variance
@@ -149,10 +127,10 @@ def central_interval(
         is outside (0, 1).
     """
     _check_numbers(mean=mean, variance=variance)
-    _check_level(level)
+    checks.check_level(level)
     _check_variance(variance)
-    half_width = norm.ppf(0.5 + 0.5 * level) * np.sqrt(variance)
-    return mean - half_width, mean + half_width
+    lower, upper = norm.interval(level, mean, np.sqrt(variance))
+    return lower, upper
 
 
 @check_shapes("Y: [shape...]", "mean: [shape...]", "variance: [shape...]")
@@ -186,7 +164,7 @@ def pit(Y: AnyNDArray, mean: AnyNDArray, variance: AnyNDArray) -> AnyNDArray:
     :param variance: Predicted variances of y, positive, noise included.
     :raises ValueError: If an array is empty or not finite, or a variance is not positive.
     """
-    _check_values(Y=Y, mean=mean, variance=variance)
+    _check_numbers(Y=Y, mean=mean, variance=variance)
     _check_variance(variance)
     values: AnyNDArray = norm.cdf((Y - mean) / np.sqrt(variance))
     return values
@@ -199,14 +177,16 @@ def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
 
     :param labels: Held-out labels.
     :param predicted: Predicted labels.
-    :raises ValueError: If an array is empty or not finite.
+    :raises ValueError: If there are no labels, or one is missing.
     """
-    _check_values(labels=labels, predicted=predicted)
+    _check_rows(labels=labels, predicted=predicted)
+    checks.as_labels("labels", np.ravel(labels))
+    checks.as_labels("predicted", np.ravel(predicted))
     return float(np.mean(np.not_equal(labels, predicted)))
 
 
 class Calibration(NamedTuple):
-    """What :func:`calibration` found: one number for each bin that is not empty, and the error."""
+    """What :func:`calibration` returns: a number for each bin that is not empty, and the error."""
 
     confidence: AnyNDArray
     """Mean probability of the predicted class, or of the event, increasing."""
@@ -237,17 +217,21 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], a label
         is none of the classes, or there is no bin.
     """
-    _check_bins(num_bins)
+    checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(labels=labels, probability=probability)
     if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
-        raise ValueError(
-            f"probability has values from {np.min(probability)} to {np.max(probability)}, expected"
-            " numbers from 0 to 1: pass probabilities, and not their logarithms or counts."
+        raise checks.refusal(
+            "probability",
+            f"values from {np.min(probability)} to {np.max(probability)}",
+            "numbers from 0 to 1",
+            "Pass probabilities, and not their logarithms or counts.",
         )
     if not np.isin(labels, np.arange(probability.shape[1])).all():
-        raise ValueError(
-            f"labels has other values than 0 to {probability.shape[1] - 1}, expected the number of"
-            " a column of probability for each row: encode the classes."
+        raise checks.refusal(
+            "labels",
+            f"other values than 0 to {probability.shape[1] - 1}",
+            "the number of a column of probability for each row",
+            "Encode the classes.",
         )
     right = np.argmax(probability, axis=1) == labels
     return _calibration(right, np.max(probability, axis=1), num_bins)
@@ -265,13 +249,12 @@ def event_calibration(
     :param num_bins: Bins from 0 to 1, at least 1.
     :raises ValueError: If an array is empty or not finite, or there is no bin.
     """
-    _check_bins(num_bins)
+    checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(happened=happened, probability=probability)
     return _calibration(happened, probability, num_bins)
 
 
 def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Calibration:
-    """Compare how often rows were right with the probability they had, by bins of equal width."""
     bins = np.clip((confidence * num_bins).astype(int), 0, num_bins - 1)
     count = np.bincount(bins, minlength=num_bins)
     used = count > 0
@@ -303,14 +286,16 @@ def wilson_interval(
     :param successes: How many, from 0 to `trials`.
     :param trials: How many, at least 1.
     :param level: A number in (0, 1).
-    :raises ValueError: If an argument is not as said here.
+    :raises ValueError: If a count is not finite or cannot be, or `level` is outside (0, 1).
     """
-    _check_values(successes=successes, trials=trials)
-    _check_level(level)
+    _check_numbers(successes=successes, trials=trials)
+    checks.check_level(level)
     if np.min(trials) < 1 or np.any((successes < 0) | (successes > trials)):
-        raise ValueError(
-            "successes and trials: got counts that cannot be, expected at least one trial and from"
-            " none to all successes. Leave out what was never tried."
+        raise checks.refusal(
+            "successes and trials",
+            "counts that cannot be",
+            "at least one trial and from none to all successes",
+            "Leave out what was never tried.",
         )
     square = norm.ppf(0.5 + 0.5 * level) ** 2
     fraction = successes / trials

@@ -29,6 +29,7 @@ from gpflow.models import GPModel
 from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 
 from . import metrics, plotting
+from .checks import refusal
 from .models import PEP
 from .sites.phases import FALLBACKS
 from .training.outputs import bar
@@ -49,10 +50,8 @@ class SitesToTensorBoard(ToTensorBoard):
 
     def __init__(self, log_dir: str, model: PEP) -> None:
         if not isinstance(model, PEP):
-            raise ValueError(
-                f"model: got {type(model).__name__}, expected PEP or PEPClassification, whose sites"
-                " an inner loop brings to their fixed point. Leave this task out."
-            )
+            expected = "PEP or PEPClassification, whose sites an inner loop brings to a fixed point"
+            raise refusal("model", type(model).__name__, expected, "Leave this task out.")
         super().__init__(log_dir)
         self.model = model
 
@@ -85,16 +84,15 @@ class InducingPointsToTensorBoard(ImageToTensorBoard):
         dimensions: tuple[int, int] = (0, 1),
         name: str = "inducing_points",
     ) -> None:
-        num_inputs = inducing_inputs(model)[0].shape[1]
+        num_inputs = plotting.inducing_points_of(model)[0].Z.shape[1]
         shown = dimensions if num_inputs > 1 else (0,)
         if not all(0 <= dimension < num_inputs for dimension in shown):
-            raise ValueError(
-                f"dimensions: got {dimensions}, expected two of the inputs 0 to {num_inputs - 1}."
-            )
+            expected = f"two of the inputs 0 to {num_inputs - 1}"
+            raise refusal("dimensions", dimensions, expected, "Choose others.")
 
         def draw(figure: Any, axes: Any) -> None:
-            found = plotting.inducing_points_of(model)
-            plotting.inducing_points(found, X, dimensions=shown, ax=axes)
+            sets = plotting.inducing_points_of(model)
+            plotting.inducing_points(sets, X, dimensions=shown, ax=axes)
 
         super().__init__(log_dir, draw, name)
 
@@ -117,12 +115,10 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
         X, Y = np.asarray(data[0]), np.asarray(data[1])
 
         def draw(figure: Any, axes: Any) -> None:
-            found = metrics.calibration(Y[:, 0].astype(int), np.asarray(predict(X)))
-            plotting.draw_calibration(axes, found)
-            axes.set(
-                title=f"calibration error {found.error:.3f}",
-                xlabel="probability of the predicted class",
-            )
+            calibration = metrics.calibration(Y[:, 0].astype(int), np.asarray(predict(X)))
+            plotting.draw_calibration(axes, calibration)
+            axes.set_title(f"calibration error {calibration.error:.3f}")
+            axes.set_xlabel("probability of the predicted class")
 
         super().__init__(log_dir, draw, name)
 
@@ -157,19 +153,11 @@ class ProgressBar(MonitorTask):
         :raises ValueError: If it was not entered.
         """
         if self._show is None:
-            raise ValueError(
-                "ProgressBar: got a step before it was entered, expected to be in use as `with"
-                " ProgressBar(...) as bar:`. Put the optimisation inside of such a block."
+            raise refusal(
+                "ProgressBar",
+                "a step before it was entered",
+                "to be in use as `with ProgressBar(...) as bar:`",
+                "Put the optimisation inside of such a block.",
             )
         # Steps count from 0.
         self._show(int(self.current_step) + 1, self._values())
-
-
-def inducing_inputs(model: GPModel) -> list[AnyNDArray]:
-    """
-    Z [M, D] of each set of inducing points that a model has.
-
-    :param model: The model.
-    :raises ValueError: If it has none.
-    """
-    return [one.Z for one in plotting.inducing_points_of(model)]

@@ -37,6 +37,7 @@ from .graph import (
 )
 from .numbers import (
     check_callable,
+    check_level,
     check_loop,
     check_noise_variance,
     check_number,
@@ -60,6 +61,7 @@ __all__ = [
     "check_data",
     "check_finite",
     "check_kernel",
+    "check_level",
     "check_likelihood",
     "check_loop",
     "check_mean_function",

@@ -97,3 +97,14 @@ def check_number(M: Any, num_rows: int, name: str = "M") -> None:
     if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= num_rows:
         expected = f"an integer from 1 to {num_rows}, the number of rows"
         raise refusal(name, repr(M), expected, "Choose another number.")
+
+
+def check_level(level: Any) -> float:
+    """
+    Refuse what is no probability of an interval.
+
+    :raises ValueError: If it is not a number in (0, 1).
+    """
+    if not is_number(level) or not 0.0 < level < 1.0:
+        raise refusal("level", repr(level), "a number in (0, 1)", "Pass 0.9 for 90%.")
+    return float(level)

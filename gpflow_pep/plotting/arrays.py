@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gpflow.base import AnyNDArray
 
-from ..checks import as_matrix, as_numbers, is_number, refusal
+from ..checks import as_matrix, as_numbers, refusal
 
 
 def as_columns(name: str, values: Any, num_columns: int | None = None) -> AnyNDArray:
@@ -21,13 +21,6 @@ def check_spread(name: str, values: AnyNDArray) -> AnyNDArray:
         remedy = "Pass standard deviations of y, noise included."
         raise refusal(name, f"{np.min(values):g}", "positive numbers", remedy)
     return values
-
-
-def check_level(level: Any) -> float:
-    """Refuse what is no probability of an interval."""
-    if not is_number(level) or not 0.0 < level < 1.0:
-        raise refusal("level", repr(level), "a number in (0, 1)", "Pass 0.9 for 90%.")
-    return float(level)
 
 
 def as_names(kind: str, names: Sequence[Any] | None, number: int) -> list[str]:

@@ -8,9 +8,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from .. import metrics
-from ..checks import as_labels, refusal, require_same_length
+from ..checks import as_labels, check_level, refusal, require_same_length
 from ..tilted import class_probabilities, num_classes
-from .arrays import as_columns, as_names, check_level
+from .arrays import as_columns, as_names
 from .canvas import (
     COMPACT,
     FAINT,

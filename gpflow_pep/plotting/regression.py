@@ -8,8 +8,15 @@ from gpflow.base import AnyNDArray
 from scipy.stats import binom, norm
 
 from .. import metrics
-from ..checks import as_vector, as_vectors, check_positive, refusal, require_same_length
-from .arrays import as_columns, check_level, check_spread
+from ..checks import (
+    as_vector,
+    as_vectors,
+    check_level,
+    check_positive,
+    refusal,
+    require_same_length,
+)
+from .arrays import as_columns, check_spread
 from .canvas import (
     BEST,
     FEW,
