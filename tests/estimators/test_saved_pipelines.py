@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from cases.readers import rewrite
 from numpy.testing import assert_array_equal
-from reader_cases import rewrite
 from sklearn.base import BaseEstimator
 from sklearn.compose import (
     TransformedTargetRegressor,
