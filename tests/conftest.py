@@ -120,6 +120,15 @@ def restore_gpflow_config() -> Iterator[None]:
     gpflow.config.set_config(config)
 
 
+@pytest.fixture(autouse=True)
+def leave_no_files(pytestconfig: pytest.Config) -> Iterator[None]:
+    """What a test writes goes to tmp_path: nothing new may stay at the top of the repository."""
+    before = set(os.listdir(pytestconfig.rootpath))
+    yield
+    left = {name for name in os.listdir(pytestconfig.rootpath) if name[0] != "."} - before
+    assert not left, f"written to {pytestconfig.rootpath}: {left}"
+
+
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(level=logging.WARNING)
