@@ -71,8 +71,9 @@ demo: $(STAMP)  ## compare alphas on data of scikit-learn; reports in demo-outpu
 		--out demo-output/breast-cancer
 
 bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)
-	set -e; for script in examples/benchmarks/*.py; do $(BIN)/python "$$script"; done
+	set -e; for script in examples/benchmarks/[a-z]*.py; do \
+		$(BIN)/python -m examples "$$(basename "$$script" .py)"; done
 
 experiments-quick: $(STAMP)  ## redo every figure of the papers' experiments from few cells (minutes)
-	$(BIN)/python examples/papers/byt17.py --quick --jobs 2 --out experiments-output/byt17
-	$(BIN)/python examples/papers/vh20.py --quick --jobs 2 --out experiments-output/vh20
+	$(BIN)/python -m examples byt17 --quick --jobs 2 --out experiments-output/byt17
+	$(BIN)/python -m examples vh20 --quick --jobs 2 --out experiments-output/vh20

@@ -1,7 +1,7 @@
 """Redo Figures 4 and 5 of Qi, Abdel-Gawad & Minka (2010): basis points on Spambase and Ionosphere.
 
-    python examples/basis_points.py --data DIRECTORY                   # many minutes
-    python examples/basis_points.py --data DIRECTORY ionosphere --splits 3 --lengthscale 1.5
+    python -m examples basis_points --data DIRECTORY                   # many minutes
+    python -m examples basis_points --data DIRECTORY ionosphere --splits 3 --lengthscale 1.5
 
 Expectation propagation (Power EP at alpha = 1) with M basis points: k-means clusters' centres as
 points, with spherical and with full covariances of the clusters; rows that the informative vector
@@ -19,23 +19,20 @@ DIRECTORY holds ``spambase.csv.gz`` and ``ionosphere.csv.gz``; without ``--data`
 variable GPFLOW_PEP_DATA names it. Draws a figure where matplotlib is installed.
 """
 
-import argparse
-import os
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
-from data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of
 from gpflow.base import AnyNDArray
-from saspa import BLURS, average, full_ep, quality, train_kernel
 
 import gpflow_pep as pep
+from examples.common import arguments, save_figure
+from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of
+from examples.saspa import BLURS, average, full_ep, quality, train_kernel
 from gpflow_pep.selection import saspa
 
 SIZES = {"ionosphere": (5, 10, 20, 40, 80), "spambase": (10, 25, 50, 100)}
@@ -139,20 +136,20 @@ def draw(path: Path, results: dict[str, Result]) -> None:
             axes.set_xticks(SIZES[name], [str(M) for M in SIZES[name]], minor=False)
             axes.minorticks_off()
     panels[0, 0].legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
-    print(f"wrote {path}")
+    save_figure(figure, path, "basis_points", dpi=90)
 
 
 def main() -> None:
     """Print the tables, and draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(SIZES), help="data sets (default: both)")
-    parser.add_argument("--data", type=Path, default=DIRECTORY)
-    parser.add_argument("--splits", type=int, help=f"2 or more to average over (default: {SPLITS})")
-    parser.add_argument("--lengthscale", type=float, help="of all inputs, instead of the trained")
-    parser.add_argument("--out", type=Path, default=Path("basis_points.png"))
-    args = parser.parse_args()
+    args = arguments(
+        __doc__,
+        names=SIZES,
+        data=DIRECTORY,
+        splits=int,
+        lengthscale=float,
+        out=Path("basis_points.png"),
+        quick={"names": ["ionosphere"], "splits": 2},
+    )
     tf.get_logger().setLevel("ERROR")  # every choice of points has a kernel of its own to compile
     results = {}
     for name in args.names:
@@ -161,7 +158,3 @@ def main() -> None:
         table(results[name], SIZES[name])
     if find_spec("matplotlib"):
         draw(args.out, results)
-
-
-if __name__ == "__main__":
-    main()

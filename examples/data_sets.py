@@ -49,15 +49,26 @@ class Labelled(NamedTuple):
         return int(self.Y.max()) + 1
 
 
-def read(directory: Path, name: str, task: Task | None = None) -> Dataset:
-    """``NAME.csv.gz`` of the directory, whose target is the column ``y``; see :func:`read_csv`."""
-    path = directory / f"{name}.csv.gz"
+def file(directory: Path, name: str) -> Path:
+    """A file of the directory, which must exist."""
+    path = directory / name
     if not path.is_file():
         sys.exit(
             f"{path} does not exist. Name the directory that holds it with --data, or in the"
             " environment variable GPFLOW_PEP_DATA."
         )
-    return read_csv(path, task)
+    return path
+
+
+def numbers(directory: Path, name: str, most: int | None = None) -> Data:
+    """Inputs and targets of ``NAME.csv.gz`` as they are there, or the first so many rows."""
+    table = np.loadtxt(file(directory, f"{name}.csv.gz"), delimiter=",", skiprows=1, ndmin=2)
+    return table[:most, :-1], table[:most, -1:]
+
+
+def read(directory: Path, name: str, task: Task | None = None) -> Dataset:
+    """``NAME.csv.gz`` of the directory, whose target is the column ``y``; see :func:`read_csv`."""
+    return read_csv(file(directory, f"{name}.csv.gz"), task)
 
 
 def read_csv(path: Path, task: Task | None = None) -> Dataset:

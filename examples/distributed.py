@@ -1,13 +1,13 @@
 """Train a full-batch model whose rows are spread over processes, beside one process with all rows.
 
-    python examples/distributed.py                      # two processes on this machine
-    python examples/distributed.py --workers 3 --model classification
+    python -m examples distributed                      # two processes on this machine
+    python -m examples distributed --workers 3 --model classification
 
 On several hosts: set TF_CONFIG on each, as TensorFlow's MultiWorkerMirroredStrategy reads it, and
 start the same command on all; the processes are those of TF_CONFIG then, without a comparison:
 
     TF_CONFIG='{"cluster": {"worker": ["host0:2222", "host1:2222"]},
-                "task": {"type": "worker", "index": 0}}' python examples/distributed.py
+                "task": {"type": "worker", "index": 0}}' python -m examples distributed
 
 Each process generates its own rows; of real data it would read its own files. The first one prints
 log Z before and after training, the number of evaluations, seconds, and predictions at two inputs.
@@ -22,13 +22,12 @@ import sys
 import time
 from contextlib import ExitStack, nullcontext
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 
+from examples.common import arguments
 from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.training import sharded, sharded_training_loss
 
@@ -85,13 +84,14 @@ def launch(count: int) -> None:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    command = [sys.executable, "-m", "examples", "distributed", *sys.argv[1:]]
     processes = []
     try:
         for index in range(count):
             task = {"type": "worker", "index": index}
             configuration = {"cluster": {"worker": addresses}, "task": task}
             environment = {**os.environ, "TF_CONFIG": json.dumps(configuration)}
-            processes.append(subprocess.Popen([sys.executable, *sys.argv], env=environment))
+            processes.append(subprocess.Popen(command, env=environment))
         if any(process.wait() for process in processes):
             sys.exit("A process failed; its message is above.")
     finally:
@@ -101,14 +101,16 @@ def launch(count: int) -> None:
 
 def main() -> None:
     """Be one of several processes, or start them."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--model", choices=["regression", "classification"], default="regression")
-    parser.add_argument("--rows", type=int, default=6000)
-    parser.add_argument("--inducing", type=int, default=20)
-    parser.add_argument("--alpha", type=float, default=0.5)
-    parser.add_argument("--iterations", type=int, default=20, help="of L-BFGS")
-    args = parser.parse_args()
+    args = arguments(
+        __doc__,
+        workers=2,
+        model=("regression", "classification"),
+        rows=6000,
+        inducing=20,
+        alpha=0.5,
+        iterations=20,
+        quick={"rows": 600, "iterations": 3},
+    )
     if "TF_CONFIG" in os.environ:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         said = train(args, strategy)
@@ -117,7 +119,3 @@ def main() -> None:
     else:
         launch(args.workers)
         print(train(args, None))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Forget rows batch by batch, and keep on learning: moving inducing points and hyperparameters.
 
-    python examples/forget.py [--out FIGURE.png]           # generated data, about a minute
-    python examples/forget.py --data DIRECTORY             # the power plant data: ccpp.csv.gz there
+    python -m examples forget [--out FIGURE.png]           # generated data, about a minute
+    python -m examples forget --data DIRECTORY             # the power plant data: ccpp.csv.gz there
 
 Four batches come in the order of time: none looks like those before. After each, the rows are
 replaced by a memory (``model.remember()``). The next model has the memory and the new rows alone,
@@ -13,20 +13,17 @@ mean negative log density (nlpd) of held-out rows from all of the time so far.
 The power plant data (10% held out, 1000 rows) come in the order of ambient temperature.
 """
 
-import argparse
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
-from data_sets import Data, read
 from gpflow.base import AnyNDArray
 from sklearn.preprocessing import StandardScaler
 
+from examples.common import arguments, save_figure
+from examples.data_sets import Data, read
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.selection import greedy_variance
@@ -189,18 +186,14 @@ def draw(path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]
     loss.legend(frameon=False, fontsize=7)
     for axes in (fit, loss):
         tidy(axes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=110)
+    save_figure(drawing, path, "forget", dpi=110)
 
 
 def main() -> None:
     """Read or generate the rows, train, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=None, help="directory of ccpp.csv.gz")
-    parser.add_argument("--rows", type=int, default=None, help="of the data; some are held out")
-    parser.add_argument("--growth", type=int, default=None, help="inducing points a batch adds")
-    parser.add_argument("--out", type=Path, default=None, help="figure, of the generated data")
-    args = parser.parse_args()
+    args = arguments(
+        __doc__, data=Path, rows=int, growth=int, out=Path, quick={"rows": 80, "growth": 3}
+    )
     rows, growth = (480, 8) if args.data is None else (1000, 15)
     rows, growth = args.rows or rows, args.growth or growth
     data = generated(rows) if args.data is None else power_plant(args.data, rows)
@@ -210,7 +203,3 @@ def main() -> None:
         if not find_spec("matplotlib"):
             raise SystemExit("matplotlib is not installed; leave out --out.")
         draw(args.out, scores, models, batches)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,10 @@
 """Draw the pictures of the gallery, docs/plotting.rst.
 
-    python examples/gallery.py [--out DIRECTORY] [--only NAME ...]
+    python -m examples gallery [--out DIRECTORY] [--only NAME ...]
 
 Each function draws one, into ``gallery_NAME.png``. Data are scikit-learn's or generated.
 """
 
-import argparse
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import cross_val_score, train_test_split
 
 import gpflow_pep as pep
+from examples.common import arguments
 from gpflow_pep import plotting
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 
@@ -251,10 +251,12 @@ PICTURES = {
 
 def main() -> None:
     """Draw all, or some."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
-    parser.add_argument("--only", nargs="*", default=[draw.__name__ for draw in PICTURES])
-    args = parser.parse_args()
+    args = arguments(
+        __doc__,
+        out=Path("docs/figures"),
+        only=[draw.__name__ for draw in PICTURES],
+        quick={"only": ["pit", "reliability"]},
+    )
     args.out.mkdir(parents=True, exist_ok=True)
     for draw, size in PICTURES.items():
         if draw.__name__ in args.only:
@@ -266,7 +268,3 @@ def main() -> None:
                 path, optimize=True
             )
             print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Inducing variables of one's own, in one file: values and slopes of f.
 
-    python examples/interdomain.py
+    python -m examples interdomain
 
 An inducing variable is any linear function of f whose covariances are known (Titsias 2009, section
 6). Three things make one that serves in every model of this package and of GPflow: a class that
@@ -11,10 +11,6 @@ Prints, for one input and 200 rows with hyperparameters at exact regression's op
 marginal likelihood and how far the posterior mean is from the exact one.
 """
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -24,6 +20,7 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import SquaredExponential
 
 import gpflow_pep as pep
+from examples.common import arguments
 
 
 class ValuesAndSlopes(InducingVariables):
@@ -75,6 +72,7 @@ def wave(num_rows: int = 200) -> tuple[AnyNDArray, AnyNDArray]:
 
 def main() -> None:
     """Compare with points, as many points and as many variables."""
+    arguments(__doc__)
     data, Xnew = wave(), np.linspace(0.0, 10.0, 300)[:, None]
     exact = gpflow.models.GPR(data, SquaredExponential())
     gpflow.optimizers.Scipy().minimize(exact.training_loss, exact.trainable_variables)
@@ -99,7 +97,3 @@ def main() -> None:
             distance = float(tf.sqrt(tf.reduce_mean(tf.square(difference))))
             number = int(variables.num_inducing)
             print(f"{name:>22} {number:>9} {alpha:>5g} {value:>10.3f} {distance:>9.5f}")
-
-
-if __name__ == "__main__":
-    main()

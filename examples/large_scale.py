@@ -1,9 +1,9 @@
 """Train APEP, ARPEP, RPAPEP and SVGP on large data; error and log density against time.
 
-    python examples/large_scale.py                                    # generated data, a minute
-    python examples/large_scale.py --data DIRECTORY mnist --out mnist.png
-    python examples/large_scale.py --data DIRECTORY airline --out airline.png
-    python examples/large_scale.py --data DIRECTORY parity --natural
+    python -m examples large_scale                                    # generated data, a minute
+    python -m examples large_scale --data DIRECTORY mnist --out mnist.png
+    python -m examples large_scale --data DIRECTORY airline --out airline.png
+    python -m examples large_scale --data DIRECTORY parity --natural
 
 The experiments of Villacampa-Calvo & Hernández-Lobato (2020), sections 5.4 and 5.5: several classes
 with RobustMax, M = 200 inducing inputs, batches of 200 rows, Adam. ``mnist`` is mnist.npz of the
@@ -26,24 +26,20 @@ the same numbers beside the figure as .csv. DIRECTORY may also be the environmen
 GPFLOW_PEP_DATA.
 """
 
-import argparse
 import csv
-import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from data_sets import Labelled, labelled, random_rows
 from gpflow.base import AnyNDArray
 
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, Labelled, file, labelled, random_rows
 from gpflow_pep import models, selection
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.tilted import log_power_expectation
@@ -111,17 +107,17 @@ def split(X: AnyNDArray, labels: AnyNDArray, fraction: float) -> Labelled:
 
 def mnist(directory: Path) -> Labelled:
     """Pixels from 0 to 1, and digits."""
-    with np.load(directory / "mnist.npz") as file:
-        X, X_test = (file[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
-        Y, Y_test = file["y_train"][:, None], file["y_test"][:, None]
+    with np.load(file(directory, "mnist.npz")) as arrays:
+        X, X_test = (arrays[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
+        Y, Y_test = arrays["y_train"][:, None], arrays["y_test"][:, None]
     order = shuffled(np.arange(len(X_test)))
     return Labelled(X, Y, X_test[order], Y_test[order])
 
 
 def airline(directory: Path) -> Labelled:
     """Eight numbers about a flight; whether it came on time, late or early."""
-    with np.load(directory / "airline_nyc13.npz") as file:
-        X, labels = file["X"].astype(float), file["y"]
+    with np.load(file(directory, "airline_nyc13.npz")) as arrays:
+        X, labels = arrays["X"].astype(float), arrays["y"]
     return split(X, labels, FLIGHTS_HELD_OUT / len(X))
 
 
@@ -154,14 +150,9 @@ SUBJECTS = {
 }
 
 
-def load(name: str, directory: str | None) -> Labelled:
+def load(name: str, directory: Path) -> Labelled:
     """The data of a subject, in GPflow's float."""
-    if name != "generated" and directory is None:
-        sys.exit(
-            f"Got the data set {name} and no directory, expected the one that holds it. Name it"
-            " with --data or in GPFLOW_PEP_DATA, or ask for no data set."
-        )
-    problem = SUBJECTS[name].load(Path(directory or "."))
+    problem = SUBJECTS[name].load(directory)
     return Labelled(*(part.astype(gpflow.default_float()) for part in problem))
 
 
@@ -322,59 +313,54 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
 
 def main() -> None:
     """Train all, print a table as it grows, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="?", default="generated", choices=SUBJECTS)
-    parser.add_argument("--data", default=os.environ.get("GPFLOW_PEP_DATA"), metavar="DIRECTORY")
-    parser.add_argument("--runs", nargs="+", default=RUNS, metavar="METHOD:ALPHA")
-    parser.add_argument("--steps", type=int, help="of each run; the subject's own by default")
-    parser.add_argument("--rate", type=float, help="of Adam, in the beginning")
-    parser.add_argument("--inducing", type=int, default=200)
-    parser.add_argument("--batch-size", type=int, default=200)
-    parser.add_argument(
-        "--natural",
-        nargs="?",
-        type=float,
-        const=NATURAL,
-        metavar="LENGTH",
-        help="each run with natural gradients too",
+    args = arguments(
+        __doc__,
+        name=SUBJECTS,
+        data=DIRECTORY,
+        runs=list(RUNS),
+        steps=int,
+        rate=float,
+        inducing=200,
+        batch_size=200,
+        natural={"nargs": "?", "type": float, "const": NATURAL},
+        natural_rate=float,
+        target=float,
+        evaluations=EVALUATIONS,
+        train_epsilon=False,
+        float32=False,
+        out=Path,
+        quick={"steps": 20, "inducing": 20, "evaluations": 2},
     )
-    parser.add_argument("--natural-rate", type=float, help="of Adam beside natural gradients")
-    parser.add_argument("--target", type=float, metavar="NLPD", help="when was it reached?")
-    parser.add_argument("--evaluations", type=int, default=EVALUATIONS, help="along each run")
-    parser.add_argument("--train-epsilon", action="store_true", help="RobustMax's error rate too")
-    parser.add_argument("--float32", action="store_true", help="single precision")
-    parser.add_argument("--out", type=Path, help="the figure; a .csv is written beside it")
-    options = parser.parse_args()
-    if options.float32:
+    if args.float32:
         gpflow.config.set_default_float(np.float32)
-    subject = SUBJECTS[options.name]
+    subject = SUBJECTS[args.name]
     training = Training(
-        options.steps or subject.steps,
-        options.batch_size,
-        options.rate or subject.rate,
-        options.natural or NATURAL,
-        options.natural_rate or options.rate or subject.rate,
-        options.evaluations,
+        args.steps or subject.steps,
+        args.batch_size,
+        args.rate or subject.rate,
+        args.natural or NATURAL,
+        args.natural_rate or args.rate or subject.rate,
+        args.evaluations,
     )
-    runs = list(options.runs)
-    if options.natural and not any(" " in run for run in runs):
+    runs = list(args.runs)
+    if args.natural and not any(" " in run for run in runs):
         ways = {run: ("gpflow", "natural") if run == VB else ("natural",) for run in runs}
         runs = [each for run in runs for each in (run, *(f"{run} {way}" for way in ways[run]))]
-    problem = load(options.name, options.data)
-    Z = centres(problem, options.inducing)
+    problem = load(args.name, args.data)
+    Z = centres(problem, args.inducing)
     title = (
-        f"{options.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
-        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {options.inducing},"
-        f" batches of {options.batch_size}"
+        f"{args.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
+        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {args.inducing},"
+        f" batches of {args.batch_size}"
     )
     width = max(12, *(len(run) + 2 for run in runs))
     heading = f"{'':{width}}{'steps':>7}{'seconds':>9}{'error':>9}{'NLPD':>9}"
-    if options.target:
-        heading += f"   to {options.target:g} in steps, seconds"
+    if args.target:
+        heading += f"   to {args.target:g} in steps, seconds"
     print(f"{title}\n{heading}", flush=True)
     found: list[Evaluated] = []
     for run in runs:
-        model = create(run.partition(" ")[0], problem, Z, subject, options.train_epsilon)
+        model = create(run.partition(" ")[0], problem, Z, subject, args.train_epsilon)
         try:
             along = train(run, model, problem, training)
         except ValueError as error:  # GPflow's natural gradients, where q became improper
@@ -383,11 +369,7 @@ def main() -> None:
         found += along
         end = along[-1]
         line = f"{run:{width}}{end.step:7}{end.seconds:9.1f}{end.error:9.4f}{end.nlpd:9.4f}"
-        print(line + (reached(along, options.target) if options.target else ""), flush=True)
-        if options.out:
-            write(found, options.out.with_suffix(".csv"))
-            draw(found, options.name, options.out)
-
-
-if __name__ == "__main__":
-    main()
+        print(line + (reached(along, args.target) if args.target else ""), flush=True)
+        if args.out:
+            write(found, args.out.with_suffix(".csv"))
+            draw(found, args.name, args.out)

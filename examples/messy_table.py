@@ -1,6 +1,6 @@
 """Write a table with every fault that tables have, for ``gpflow-pep compare``.
 
-    python examples/messy_table.py flats.csv new_flats.csv
+    python -m examples messy_table flats.csv new_flats.csv
     gpflow-pep compare flats.csv --target price --inducing 20 --out flats
     gpflow-pep predict flats/model new_flats.csv --keep id --out predictions.csv
 
@@ -54,7 +54,3 @@ def main() -> None:
     flats(240, seed=0).to_csv(old, sep=";", decimal=",", encoding="latin-1")
     others = flats(20, seed=1).drop(columns=["price", "remark"])
     others[sorted(others, reverse=True)].to_csv(new, index=False)
-
-
-if __name__ == "__main__":
-    main()

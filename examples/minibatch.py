@@ -1,8 +1,8 @@
 """Train PEP and ARPEP by minibatches beside PEP by full batches, and classify held-out rows.
 
-    python examples/minibatch.py                                    # generated data, a minute
-    python examples/minibatch.py --data DIRECTORY spambase          # spambase.csv.gz in there
-    python examples/minibatch.py --data DIRECTORY satimage --steps 4000
+    python -m examples minibatch                                    # generated data, a minute
+    python -m examples minibatch --data DIRECTORY spambase          # spambase.csv.gz in there
+    python -m examples minibatch --data DIRECTORY satimage --steps 4000
 
 The kernel is a squared exponential with a lengthscale for each input, inducing inputs start from
 k-means; several classes share both. PEP trains by L-BFGS on all rows, for at most so many
@@ -13,23 +13,20 @@ DIRECTORY may also be the environment variable GPFLOW_PEP_DATA.
 """
 
 import argparse
-import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from data_sets import Labelled, labelled, random_rows, read_csv
 from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, Labelled, labelled, random_rows, read
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
 from gpflow_pep.selection import kmeans
@@ -39,19 +36,13 @@ SEED = 0
 GENERATED = "generated"
 
 
-def load(name: str, directory: str | None) -> Labelled:
+def load(name: str, directory: Path) -> Labelled:
     """A data set of the directory, or two half moons that overlap; a fifth is held out."""
     if name == GENERATED:
         X, labels = make_moons(1500, noise=0.35, random_state=SEED)
         Y = labels[:, None].astype(float)
-    elif directory is None:
-        sys.exit(
-            f"Got the data set {name} and no directory, expected the one that holds it. Name it"
-            " with --data or in GPFLOW_PEP_DATA, or ask for no data set."
-        )
     else:
-        dataset = read_csv(Path(directory) / f"{name}.csv.gz", "classification")
-        X, Y = dataset.X, dataset.Y
+        X, Y, _ = read(directory, name, "classification")
     labels = Y[:, 0]
     return labelled(X, labels, random_rows(X, 0.2, SEED, labels))
 
@@ -140,30 +131,28 @@ METHODS: dict[str, Callable[[Labelled, argparse.Namespace], Any]] = {
 
 def main() -> None:
     """Train all and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="?", default=GENERATED, help="data set (default: generated)")
-    parser.add_argument("--data", default=os.environ.get("GPFLOW_PEP_DATA"), metavar="DIRECTORY")
-    parser.add_argument("--inducing", type=int, default=50)
-    parser.add_argument("--alpha", type=float, default=0.5)
-    parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--iterations", type=int, default=200, help="of L-BFGS, at most")
-    parser.add_argument("--steps", type=int, default=2000, help="of Adam")
-    parser.add_argument("--rate", type=float, default=0.02, help="of Adam, in the beginning")
-    options = parser.parse_args()
-    problem = load(options.name, options.data)
+    args = arguments(
+        __doc__,
+        name=GENERATED,
+        data=DIRECTORY,
+        inducing=50,
+        alpha=0.5,
+        batch_size=100,
+        iterations=200,
+        steps=2000,
+        rate=0.02,
+        quick={"inducing": 10, "iterations": 5, "steps": 50},
+    )
+    problem = load(args.name, args.data)
     print(
-        f"{options.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
-        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {options.inducing},"
-        f" alpha = {options.alpha:g}, {options.steps} steps of {options.batch_size} rows"
+        f"{args.name}: {len(problem.X)} rows, {len(problem.X_test)} held out,"
+        f" D = {problem.X.shape[1]}, {problem.num_classes} classes, M = {args.inducing},"
+        f" alpha = {args.alpha:g}, {args.steps} steps of {args.batch_size} rows"
     )
     print(f"{'':18}{'seconds':>9}{'error':>9}{'NLPD':>9}", flush=True)
     for label, train in METHODS.items():
         start = time.perf_counter()
-        model = train(problem, options)
+        model = train(problem, args)
         seconds = time.perf_counter() - start
         found = scores(model, problem)
         print(f"{label:18}{seconds:9.1f}{found['error']:9.4f}{found['nlpd']:9.4f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Regression whose conditionals know neighbours, beside the others: scores against training time.
 
-    python examples/neighbours.py                                        # generated data, a minute
-    python examples/neighbours.py --data DIRECTORY kin8nm --rows 6000 --inducing 100 200 400
-    python examples/neighbours.py --data DIRECTORY kin40k --rows 30000 --inducing 500 --seconds 600
+    python -m examples neighbours                                        # generated data, a minute
+    python -m examples neighbours --data DIRECTORY kin8nm --rows 6000 --inducing 100 200 400
+    python -m examples neighbours --data DIRECTORY kin40k --rows 30000 --inducing 500 --seconds 600
 
 Trains Titsias' (2009) bound by GPflow (``SGPR``), Power EP at power 0.5 and FITC (``PEP:0.5``,
 ``PEP:1``), and regression whose conditionals know the nearest predecessors of each row, at powers
@@ -17,21 +17,18 @@ time without compilation. ``--fixed`` trains nothing: hyperparameters are those 
 on the first 1000 rows, the same for all. ``--out`` draws NLPD against seconds (needs matplotlib).
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
-from data_sets import Dataset, Problem, read, standardised
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, Dataset, Problem, read, standardised
 from gpflow_pep import plotting, selection
 from gpflow_pep.metrics import mean_nlpd, smse
 from gpflow_pep.models import PEPRegression
@@ -146,39 +143,41 @@ def draw(runs: Sequence[Run], title: str, path: Path) -> None:
 
 def main() -> None:
     """Train all, print a table as it grows, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="?", default="generated", choices=DATA_SETS)
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--rows", type=int, default=2000, help="to train on")
-    parser.add_argument("--inducing", type=int, nargs="+", default=[50], metavar="M")
-    parser.add_argument("--neighbours", type=int, default=10, metavar="m")
-    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME:ALPHA")
-    parser.add_argument("--seconds", type=float, help="the most, of each training")
-    parser.add_argument("--steps", type=int, default=100, help="the most, of each training")
-    parser.add_argument("--fixed", action="store_true", help="train nothing")
-    parser.add_argument("--out", type=Path, help="the figure")
-    options = parser.parse_args()
+    args = arguments(
+        __doc__,
+        name=DATA_SETS,
+        data=DIRECTORY,
+        rows=2000,
+        inducing=[50],
+        neighbours=10,
+        methods=list(METHODS),
+        seconds=float,
+        steps=100,
+        fixed=False,
+        out=Path,
+        quick={"rows": 200, "inducing": [10], "steps": 5},
+    )
 
     def train(model: Any) -> Any:
-        if options.fixed:
+        if args.fixed:
             return None
-        limits = {"max_iterations": options.steps, "seconds": options.seconds}
+        limits = {"max_iterations": args.steps, "seconds": args.seconds}
         return maximise(model, **limits, progress=sys.stderr.isatty())
 
-    problem = load(options.name, Path(options.data), options.rows)
-    begin = start(problem, options.fixed)
+    problem = load(args.name, args.data, args.rows)
+    begin = start(problem, args.fixed)
     X = problem.train[0]
     print(
-        f"{options.name}: {len(X)} rows, {len(problem.test[0])} held out, D = {X.shape[1]},"
-        f" {options.neighbours} neighbours\n{'':10}{'M':>5}{'SMSE':>9}{'NLPD':>9}{'noise':>9}"
+        f"{args.name}: {len(X)} rows, {len(problem.test[0])} held out, D = {X.shape[1]},"
+        f" {args.neighbours} neighbours\n{'':10}{'M':>5}{'SMSE':>9}{'NLPD':>9}{'noise':>9}"
         f"{'log Z / N':>11}{'seconds':>9}{'steps':>7}",
         flush=True,
     )
     runs: list[Run] = []
-    for num_inducing in options.inducing:
+    for num_inducing in args.inducing:
         Z = selection.kmeans(X, num_inducing, seed=SEED).Z.numpy()
-        for method in options.methods:
-            model = create(method, problem, Z, begin, options.neighbours)
+        for method in args.methods:
+            model = create(method, problem, Z, begin, args.neighbours)
             run = evaluate(method, model, problem, train)
             runs.append(run)
             print(
@@ -186,9 +185,5 @@ def main() -> None:
                 f"{run.objective:11.4f}{run.seconds:9.1f}{run.steps:7}",
                 flush=True,
             )
-            if options.out:
-                draw(runs, f"{options.name}, N = {len(X)}", options.out)
-
-
-if __name__ == "__main__":
-    main()
+            if args.out:
+                draw(runs, f"{args.name}, N = {len(X)}", args.out)

@@ -1,6 +1,6 @@
 """Predictions that know rows of the training data, where inducing points are too few.
 
-    python examples/pic.py [--out FIGURE.png] [--rows 400]
+    python -m examples pic [--out FIGURE.png] [--rows 400]
 
 A rough function of one input, drawn from a Gaussian process, and 12 inducing points for about 40
 of its lengthscales. PITC is trained with neighbouring rows in blocks; PIC is the same model, whose
@@ -9,19 +9,16 @@ and with 10 near rows of each new one. All have the hyperparameters that the dat
 and so does the exact process. Prints errors on held-out rows; draws where matplotlib is installed.
 """
 
-import argparse
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 
 import gpflow_pep as pep
+from examples.common import arguments, save_figure
 
 LENGTH, LENGTHSCALE, NOISE = 20.0, 0.5, 0.01
 NUM_INDUCING, BLOCK_SIZE, NEIGHBOURS = 12, 20, 10
@@ -87,17 +84,12 @@ def draw(data: Data, found: dict[str, tuple[Any, dict[str, Any]]], path: Path) -
         axes.set(xlim=(Xnew[0, 0], Xnew[-1, 0]))
         axes.legend(frameon=False, loc="upper right")
         pep.plotting.tidy(axes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"wrote {path}")
+    save_figure(figure, path, "pic")
 
 
 def main() -> None:
     """Print the table, and draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("pic.png"))
-    parser.add_argument("--rows", type=int, default=400, help="rows to train with, and to test on")
-    args = parser.parse_args()
+    args = arguments(__doc__, out=Path("pic.png"), rows=400, quick={"rows": 100})
     data, test = generated(args.rows)
     found = predictors(data)
     print(f"{args.rows} rows, {NUM_INDUCING} inducing points, blocks of {BLOCK_SIZE} rows")
@@ -107,7 +99,3 @@ def main() -> None:
         print(f"{name:>20} {smse:>7.4f} {nlpd:>7.4f}")
     if find_spec("matplotlib"):
         draw(data, found, args.out)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Redo the synthetic experiments of Qi, Abdel-Gawad & Minka (2010): basis points with a blur.
 
-    python examples/saspa.py [--out FIGURE.png] [--sets 10]
+    python -m examples saspa [--out FIGURE.png] [--sets 10]
 
 Regression: 100 points on a noisy circle, whose value depends on the quadrant; the distance of the
 sparse posterior mean to the exact one with four basis points. Classification: 200 points of three
@@ -12,22 +12,19 @@ Hyperparameters and basis points are the same for all approximations of a data s
 over data sets; draws the first circle where matplotlib is installed.
 """
 
-import argparse
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from streaming import Filter
 
 import gpflow_pep as pep
+from examples.common import arguments, save_figure
+from examples.streaming import Filter
 from gpflow_pep.selection import saspa
 
 ALPHAS = (0.0, 0.5, 1.0)
@@ -163,17 +160,12 @@ def draw(path: Path) -> None:
                     Ellipse(centre, width, height, angle=angle, fill=False, edgecolor="r")
                 )
     figure.colorbar(image, ax=panels)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
-    print(f"wrote {path}")
+    save_figure(figure, path, "saspa", dpi=90)
 
 
 def main() -> None:
     """Print both tables, and draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("saspa.png"))
-    parser.add_argument("--sets", type=int, default=10, help="data sets to average over, 2 or more")
-    args = parser.parse_args()
+    args = arguments(__doc__, out=Path("saspa.png"), sets=10, quick={"sets": 2})
     tf.get_logger().setLevel("ERROR")  # every data set has a filter of its own to compile
     print(f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets} data sets")
     print(f"{'':>14}" + "".join(f"{f'alpha = {alpha:g}':>18}" for alpha in ALPHAS))
@@ -188,7 +180,3 @@ def main() -> None:
         print(f"{name:>14} {mean[0]:>8.4f} ± {error[0]:.4f} {mean[1]:>9.1f} ± {error[1]:>4.1f}")
     if find_spec("matplotlib"):
         draw(args.out)
-
-
-if __name__ == "__main__":
-    main()

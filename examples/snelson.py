@@ -1,6 +1,6 @@
 """Redraw Figure 1 of Titsias (2009) for Power EP: Snelson's 1-D data, 200 points and 20.
 
-    python examples/snelson.py --data DIRECTORY [--out FIGURE.png]
+    python -m examples snelson --data DIRECTORY [--out FIGURE.png]
 
 DIRECTORY holds ``snelson1d.csv.gz`` (columns x and y, 200 rows in their original order); without
 ``--data`` the environment variable GPFLOW_PEP_DATA names it. Targets are centred, M = 15, the
@@ -8,9 +8,6 @@ kernel is a squared exponential, and L-BFGS adjusts hyperparameters and inducing
 Prints the log marginal likelihoods that were reached.
 """
 
-import argparse
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,8 @@ import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 
+from examples.common import arguments, save_figure
+from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEPRegression
 
 NUM_INDUCING = 15
@@ -27,11 +26,8 @@ Data = tuple[AnyNDArray, AnyNDArray]
 
 def load(directory: Path) -> Data:
     """The 200 points, with centred targets."""
-    path = directory / "snelson1d.csv.gz"
-    if not path.is_file():
-        sys.exit(f"{path} does not exist. Name the directory that holds it with --data.")
-    table = np.loadtxt(path, delimiter=",", skiprows=1)
-    return table[:, :1], table[:, 1:] - table[:, 1:].mean()
+    X, Y = numbers(directory, "snelson1d")
+    return X, Y - Y.mean()
 
 
 def maximise(model: Any) -> float:
@@ -85,13 +81,8 @@ def draw(
 
 def main() -> None:
     """Fit, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("snelson.png"))
-    args = parser.parse_args()
-    if args.data is None:
-        sys.exit("No data: name their directory with --data or in GPFLOW_PEP_DATA.")
-    X, Y = load(Path(args.data))
+    args = arguments(__doc__, data=DIRECTORY, out=Path("snelson.png"))
+    X, Y = load(args.data)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 5.5), layout="constrained")
@@ -115,10 +106,4 @@ def main() -> None:
         for axes, (alpha, model) in zip(row, fits.items()):
             draw(axes, data, gpr, model, Z)
             axes.set_title(rf"$\alpha = {alpha:g}$, {len(data[0])} points", fontsize=10)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(args.out, dpi=110)
-    print(f"wrote {args.out}")
-
-
-if __name__ == "__main__":
-    main()
+    save_figure(figure, args.out, "snelson", dpi=110)

@@ -1,7 +1,7 @@
 """Classify with rows that arrive in batches: each row seen once, or kept and seen again.
 
-    python examples/streaming.py                        # generated data, less than a minute
-    python examples/streaming.py --data DIRECTORY       # the banana data: banana.csv.gz in there
+    python -m examples streaming                        # generated data, less than a minute
+    python -m examples streaming --data DIRECTORY       # the banana data: banana.csv.gz in there
 
 Assumed-density filtering (ADF) is expectation propagation's first pass (Qi, Abdel-Gawad & Minka
 2010): it updates q row by row and keeps nothing of a row but what its site adds to q, so that its
@@ -12,12 +12,8 @@ Hyperparameters and inducing inputs are trained on the first batch, and the same
 Prints error and mean negative log density on held-out rows after each batch, and EP's sweeps.
 """
 
-import argparse
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
@@ -25,6 +21,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
+from examples.common import arguments
+from examples.data_sets import numbers
 from gpflow_pep.covariances import whiten
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPClassification
@@ -46,12 +44,9 @@ def generated(num_rows: int) -> Rows:
 
 def banana(directory: Path) -> Rows:
     """The banana data in random order."""
-    path = directory / "banana.csv.gz"
-    if not path.is_file():
-        sys.exit(f"{path} does not exist. Name the directory that holds it with --data.")
-    table = np.loadtxt(path, delimiter=",", skiprows=1)
-    np.random.default_rng(SEED).shuffle(table)
-    return table[:, :-1], table[:, -1:]
+    X, Y = numbers(directory, "banana")
+    order = np.random.default_rng(SEED).permutation(len(X))
+    return X[order], Y[order]
 
 
 def trained_on(rows: Rows, num_inducing: int, alpha: float) -> PEPClassification:
@@ -148,13 +143,15 @@ def stream(
 
 def main() -> None:
     """Read or generate the rows, and stream them."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=None, help="directory of banana.csv.gz")
-    parser.add_argument("--batches", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--inducing", type=int, default=30)
-    parser.add_argument("--alpha", type=float, default=1.0)
-    args = parser.parse_args()
+    args = arguments(
+        __doc__,
+        data=Path,
+        batches=10,
+        batch_size=100,
+        inducing=30,
+        alpha=1.0,
+        quick={"batches": 3, "inducing": 10},
+    )
     num_rows = args.batches * args.batch_size
     X, Y = generated(num_rows + NUM_TEST) if args.data is None else banana(args.data)
     if num_rows + NUM_TEST > len(X):
@@ -169,7 +166,3 @@ def main() -> None:
         args.inducing,
         args.alpha,
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Redo Figures 2 and 3 of Titsias (2009) for Power EP: Boston housing and Kin40k.
 
-    python examples/titsias.py boston --data DIRECTORY [--splits 5] [--out FIGURE.png]
-    python examples/titsias.py kin40k --data DIRECTORY [--iterations 60]
+    python -m examples titsias boston --data DIRECTORY [--splits 5] [--out FIGURE.png]
+    python -m examples titsias kin40k --data DIRECTORY [--iterations 60]
 
 Boston housing, 455 rows train and 51 test, in several random splits. First with hyperparameters
 fixed at the maximum of exact regression's evidence: KL(p || q) between the exact posterior of the
@@ -19,24 +19,21 @@ The kernel is a squared exponential with a lengthscale for each input. DIRECTORY
 names it. Draws a figure of the first table where matplotlib is installed.
 """
 
-import argparse
-import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 import tensorflow as tf
-from data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of, standardised
 from gpflow.base import AnyNDArray
 from gpflow.kullback_leiblers import gauss_kl
-from saspa import ALPHAS, average
 
+from examples.common import arguments, save_figure
+from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of, standardised
+from examples.saspa import ALPHAS, average
 from gpflow_pep import selection
 from gpflow_pep.metrics import smll, smse
 from gpflow_pep.models import PEPRegression
@@ -223,26 +220,22 @@ def draw(path: Path, divergences: AnyNDArray) -> None:
         axes.minorticks_off()
     panels[0].set_ylabel("KL from the exact posterior")
     panels[0].legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
-    print(f"wrote {path}")
+    save_figure(figure, path, "titsias", dpi=90)
 
 
 def main() -> None:
     """Print the tables of one data set."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=["boston", "kin40k"], help="data set")
-    parser.add_argument("--data", type=Path, default=DIRECTORY)
-    parser.add_argument("--splits", type=int, default=5, help="of boston, 2 or more")
-    parser.add_argument("--iterations", type=int, default=60, help="of L-BFGS on kin40k")
-    parser.add_argument("--out", type=Path, default=Path("titsias.png"), help="boston's figure")
-    args = parser.parse_args()
+    args = arguments(
+        __doc__,
+        name=("boston", "kin40k"),
+        data=DIRECTORY,
+        splits=5,
+        iterations=60,
+        out=Path("titsias.png"),
+        quick={"splits": 2, "iterations": 5},
+    )
     tf.get_logger().setLevel("ERROR")  # every choice of points has a kernel of its own to compile
     if args.name == "boston":
         boston(args.data, args.splits, args.out)
     else:
         kin40k(args.data, args.iterations)
-
-
-if __name__ == "__main__":
-    main()

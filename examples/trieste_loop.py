@@ -1,6 +1,6 @@
 """Bayesian optimisation by trieste 4.6.1, whose model is a PEPRegression.
 
-    python examples/trieste_loop.py
+    python -m examples trieste_loop
 
 trieste needs TensorFlow 2.18 or earlier, and so an environment of its own:
 
@@ -8,10 +8,6 @@ trieste needs TensorFlow 2.18 or earlier, and so an environment of its own:
 
 Minimises the Branin function, scaled to [0, 1] x [0, 1], whose smallest value is -1.0474.
 """
-
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import tensorflow as tf
@@ -39,7 +35,3 @@ def main() -> None:
     print("evaluations  smallest value so far")
     for count in range(8, len(found) + 1, 4):
         print(f"{count:11}  {found[:count].min():.4f}")
-
-
-if __name__ == "__main__":
-    main()

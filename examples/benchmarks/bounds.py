@@ -1,7 +1,7 @@
 """Print how far a scaled conditional lifts the bounds of SGPR and SVGP, and its time.
 
-    python examples/benchmarks/bounds.py --data DIRECTORY       # the table of docs/scaled.rst
-    python examples/benchmarks/bounds.py poisson                # needs no data sets
+    python -m examples bounds --data DIRECTORY       # the table of docs/scaled.rst
+    python -m examples bounds poisson                # needs no data sets
 
 Squared exponential with a lengthscale for each input, inducing inputs from k-means and standardised
 rows. Hyperparameters are learnt by the bound of SGPR or SVGP (``prior``), by so many steps of
@@ -12,14 +12,10 @@ itself. ``blocks`` are clusters of about 20 rows. ``time`` is the median process
 value and gradient, scaled over prior, both compiled, in turns, with converged sites.
 """
 
-import argparse
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
@@ -27,6 +23,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.cluster import KMeans
 
+from examples.common import arguments, seconds_by_turns, value_and_gradient
+from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.selection import kmeans
 
@@ -50,15 +48,6 @@ def standardise(values: AnyNDArray) -> AnyNDArray:
     return (values - values.mean(axis=0)) / values.std(axis=0)
 
 
-def read(directory: Path, name: str, most: int) -> tuple[AnyNDArray, AnyNDArray]:
-    """The first rows of a data set: inputs and target."""
-    path = directory / f"{name}.csv.gz"
-    if not path.is_file():
-        raise SystemExit(f"{path} does not exist. Name its directory with --data.")
-    rows = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)[:most]
-    return rows[:, :-1], rows[:, -1:]
-
-
 def counts(num_rows: int) -> tuple[AnyNDArray, AnyNDArray]:
     """Generated: a smooth log rate of two inputs."""
     rng = np.random.default_rng(0)
@@ -71,7 +60,7 @@ def problem(name: str, directory: Path, most: int | None, num_inducing: int | No
     """One of the data sets."""
     rows, size, likelihood = DATA_SETS[name]
     rows = most or rows
-    X, Y = counts(rows) if name == "poisson" else read(directory, name, rows)
+    X, Y = counts(rows) if name == "poisson" else numbers(directory, name, rows)
     if name in ("boston", "kin8nm"):
         Y = standardise(Y)
     return Problem(standardise(X), Y, likelihood, num_inducing or size)
@@ -104,31 +93,14 @@ def take_over(model: Any, trained: Any) -> Any:
     return model
 
 
-def value_and_gradient(model: Any) -> Callable[[], Any]:
-    """What an optimiser evaluates at each step, compiled."""
-    variables = model.trainable_variables
-
-    @tf.function
-    def evaluate() -> Any:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss = model.training_loss()
-        return loss, tape.gradient(loss, variables)
-
-    return evaluate
-
-
 def time_ratio(one: Any, other: Any, repeats: int) -> float:
-    """Median processor time of one over that of the other, in turns."""
-    functions = [value_and_gradient(model) for model in (one, other)]
-    times = np.empty([repeats + 2, 2])
-    for turn in range(len(times)):
-        for which in (0, 1) if turn % 2 else (1, 0):
-            start = time.process_time()
-            functions[which]()[0].numpy()
-            times[turn, which] = time.process_time() - start
-    first, second = np.median(times[2:], axis=0)  # the first one compiles
-    return float(first / second)
+    """Median processor time of one over that of the other, without the calls that compile."""
+    functions = {
+        name: value_and_gradient(model.training_loss, model.trainable_variables)
+        for name, model in (("one", one), ("other", other))
+    }
+    times = seconds_by_turns(functions, repeats + 2, time.process_time)
+    return float(np.median(times["one"][2:]) / np.median(times["other"][2:]))
 
 
 def log_evidence(given: Problem, trained: Any) -> float:
@@ -191,31 +163,30 @@ HEADS = ("GPflow", "prior", "scaled", "proved", "blocks", "log p(y)")
 SHARES = ("scaled closed", "blocks closed", "rows")
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(given: list[str] | None = None) -> None:
     """Parse arguments and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(DATA_SETS)} (default: all)")
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--rows", type=int, help="the first so many, of each")
-    parser.add_argument("--inducing", type=int, help="inducing inputs, for each")
-    parser.add_argument("--steps", type=int, default=30, help="of L-BFGS")
-    parser.add_argument("--repeats", type=int, default=30, help="of each timed function")
-    args = parser.parse_args(arguments)
+    args = arguments(
+        __doc__,
+        names=DATA_SETS,
+        data=DIRECTORY,
+        rows=int,
+        inducing=int,
+        steps=30,
+        repeats=30,
+        quick={"names": ["poisson"], "rows": 100, "steps": 3, "repeats": 3},
+        given=given,
+    )
     print(f"{'':8}{'N':>6}{'M':>5}" + "".join(f"{head:>10}" for head in HEADS), end="")
     print(f"{'closed':>8}{'blocks':>8}{'rows':>7}{'time':>7}")
-    for name in args.names or DATA_SETS:
-        given = problem(name, Path(args.data), args.rows, args.inducing)
-        found = bounds(given, args.steps, args.repeats)
+    for name in args.names:
+        chosen = problem(name, args.data, args.rows, args.inducing)
+        found = bounds(chosen, args.steps, args.repeats)
         numbers = "".join(f"{found[h]:10.2f}" if h in found else " " * 10 for h in HEADS)
         shares = "".join(
             f"{found[h]:>{width}.0%}" if h in found else " " * width
             for h, width in zip(SHARES, (8, 8, 7), strict=True)
         )
         print(
-            f"{name:8}{len(given.X):6}{given.num_inducing:5}{numbers}{shares}{found['time']:7.2f}",
+            f"{name:8}{len(chosen.X):6}{chosen.num_inducing:5}{numbers}{shares}{found['time']:7.2f}",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Print how long PEP and GPflow's SVGP take to train binary classifiers, beside each other.
 
-    python examples/benchmarks/classification.py --data DIRECTORY        # minutes a data set
-    python examples/benchmarks/classification.py --data DIRECTORY banana pima
+    python -m examples classification --data DIRECTORY        # minutes a data set
+    python -m examples classification --data DIRECTORY banana pima
 
 Probit likelihood, squared exponential with a lengthscale for each input, M = 50 inducing inputs
 from k-means; everything is optimised, from the same start, and all settings of the models are their
@@ -14,24 +14,18 @@ has after 1000 evaluations. ``first`` is the first evaluation, which compiles an
 other times. Each row is a process of its own.
 """
 
-import argparse
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# The threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from examples.common import arguments, in_own_process
+from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
 from gpflow_pep.selection import kmeans
 
@@ -53,12 +47,9 @@ class Run(NamedTuple):
 
 def read(directory: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Standardised inputs, and labels."""
-    path = directory / f"{name}.csv.gz"
-    if not path.is_file():
-        raise SystemExit(f"{path} does not exist: pass the directory of the data sets as --data.")
-    table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
-    X = table[:, :-1][:, np.ptp(table[:, :-1], axis=0) > 0.0]
-    return (X - X.mean(0)) / X.std(0), table[:, -1:]
+    X, Y = numbers(directory, name)
+    X = X[:, np.ptp(X, axis=0) > 0.0]
+    return (X - X.mean(0)) / X.std(0), Y
 
 
 def kernel(num_inputs: int) -> gpflow.kernels.Kernel:
@@ -159,12 +150,6 @@ def run_pep(task: Task, alpha: float) -> Run:
     return lbfgs(model.training_loss, model, ITERATIONS["PEP"])
 
 
-def in_own_process(function: Callable[..., Run], *arguments: Any) -> Run:
-    """What the function returns in a new interpreter, which has compiled nothing."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 def seconds_to(run: Run, goal: float) -> float:
     """Infinite where it did not come so far."""
     reached = np.flatnonzero(run.loss <= goal)
@@ -209,15 +194,13 @@ def compare(directory: Path, name: str, num_inducing: int, limit: float) -> None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=DATA_SETS, help="data sets (default: all)")
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--inducing", type=int, default=50)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for Adam")
-    options = parser.parse_args()
-    for name in options.names:
-        compare(Path(options.data), name, options.inducing, options.limit)
-
-
-if __name__ == "__main__":
-    main()
+    args = arguments(
+        __doc__,
+        names=DATA_SETS,
+        data=DIRECTORY,
+        inducing=50,
+        limit=60.0,
+        quick={"names": ["pima"], "inducing": 10, "limit": 5.0},
+    )
+    for name in args.names:
+        compare(args.data, name, args.inducing, args.limit)

@@ -1,20 +1,19 @@
 """Seconds of ``gpflow-pep compare`` on scikit-learn's data, from the command to its last line.
 
-    python examples/benchmarks/compare.py
-    python examples/benchmarks/compare.py --example wine --jobs 1
+    python -m examples compare
+    python -m examples compare --example wine --jobs 1
 
 ``begins`` is when the first fit begins: until then Python and TensorFlow are loaded, and the table
 is read. ``trained`` is when the last fit has ended, ``ends`` when the report is written.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from gpflow_pep.compare.cli import EXAMPLES
+from examples.common import arguments
 
 
 def seconds(example: str, folder: Path, jobs: list[str]) -> list[float]:
@@ -33,19 +32,15 @@ def seconds(example: str, folder: Path, jobs: list[str]) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    args = arguments(
+        __doc__,
+        example=["chirp", "diabetes", "breast-cancer", "wine"],
+        jobs=str,
+        quick={"example": ["chirp"]},
     )
-    parser.add_argument("--example", choices=EXAMPLES, action="append", help="may be repeated")
-    parser.add_argument("--jobs", help="of the command, see its help")
-    args = parser.parse_args()
     jobs = ["--jobs", args.jobs] if args.jobs else []
     print(f"{'example':14} {'begins':>7} {'trained':>8} {'ends':>6}  s")
-    for example in args.example or ("chirp", "diabetes", "breast-cancer", "wine"):
+    for example in args.example:
         with tempfile.TemporaryDirectory() as folder:
             begins, trained, ends = seconds(example, Path(folder) / "results", jobs)
         print(f"{example:14} {begins:7.1f} {trained:8.1f} {ends:6.1f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

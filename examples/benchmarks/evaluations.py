@@ -1,7 +1,7 @@
 """Print what one evaluation of the training loss costs, PEP's beside that of GPflow's SVGP.
 
-    python examples/benchmarks/evaluations.py --data DIRECTORY             # a minute a data set
-    python examples/benchmarks/evaluations.py --data DIRECTORY banana vowel
+    python -m examples evaluations --data DIRECTORY             # a minute a data set
+    python -m examples evaluations --data DIRECTORY banana vowel
 
 Value and gradient as L-BFGS asks for them, with the defaults of both packages. Each model is
 trained for a number of evaluations, and the parameters that it met are then visited again from the
@@ -14,25 +14,19 @@ inputs; the others RobustMax, inducing inputs that are 5% of the rows, and kerne
 inputs that the classes share or not.
 """
 
-import argparse
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# The threads of SciPy's linear algebra wait for more by keeping the cores from TensorFlow.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from classification import kernel, read
-from multiclass import Problem, load, parts
 
+from examples.benchmarks.classification import kernel, read
+from examples.benchmarks.multiclass import Problem, load, parts
+from examples.common import arguments, in_own_process
+from examples.data_sets import DIRECTORY
 from gpflow_pep.models import PEP
 from gpflow_pep.selection import kmeans
 
@@ -133,15 +127,12 @@ def table(directory: Path, name: str, length: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=[*BINARY, *CLASSES], help="data sets")
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--length", type=int, default=60, help="evaluations on the path")
-    options = parser.parse_args()
-    for name in options.names:
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            pool.submit(table, Path(options.data), name, options.length).result()
-
-
-if __name__ == "__main__":
-    main()
+    args = arguments(
+        __doc__,
+        names=(*BINARY, *CLASSES),
+        data=DIRECTORY,
+        length=60,
+        quick={"names": ["pima"], "length": 10},
+    )
+    for name in args.names:
+        in_own_process(table, args.data, name, args.length)

@@ -1,7 +1,7 @@
 """Print what it costs, and what it gains, to train until log Z hardly rises.
 
-    python examples/benchmarks/maximise.py --data DIRECTORY        # minutes
-    python examples/benchmarks/maximise.py --data DIRECTORY pima --splits 1
+    python -m examples maximise --data DIRECTORY        # minutes
+    python -m examples maximise --data DIRECTORY pima --splits 1
 
 The models that the estimators build, with M = 50 inducing inputs from k-means, trained by
 ``gpflow_pep.training.maximise`` on 80% of the rows (at most 800) and tested on the others (at most
@@ -11,20 +11,14 @@ log predictive density of held-out rows, where targets that are numbers are stan
 numbers are means over the splits.
 """
 
-import argparse
-import os
-import sys
-from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from data_sets import DIRECTORY, Dataset, Problem, random_split, read
 
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, Dataset, Problem, random_split, read
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.estimators.parts import make_kernel
 from gpflow_pep.estimators.regressor import NOISE_VARIANCE
@@ -76,16 +70,14 @@ def train(dataset: Dataset, problem: Problem, alpha: float, rule: dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=DATA_SETS, help="data sets (default: all)")
-    parser.add_argument("--data", type=Path, default=DIRECTORY)
-    parser.add_argument("--splits", type=int, default=3, help="how many, from seed 0")
-    options = parser.parse_args()
-    for name in options.names:
-        dataset = read(options.data, name)
-        problems = [problem_of(dataset, split) for split in range(options.splits)]
+    args = arguments(
+        __doc__, names=DATA_SETS, data=DIRECTORY, splits=3, quick={"names": ["pima"], "splits": 1}
+    )
+    for name in args.names:
+        dataset = read(args.data, name)
+        problems = [problem_of(dataset, split) for split in range(args.splits)]
         rows, inputs = problems[0].train[0].shape
-        print(f"\n{name}: N = {rows}, D = {inputs}, {options.splits} split(s)")
+        print(f"\n{name}: N = {rows}, D = {inputs}, {args.splits} split(s)")
         print(f"{'':28}{'evals':>7}{'seconds':>9}{'log Z':>10}{'variance':>10}{'NLPD':>9}")
         for alpha in ALPHAS:
             for label, rule in RULES.items():
@@ -96,7 +88,3 @@ def main() -> None:
                     f"{variance:10.1f}{nlpd:9.4f}",
                     flush=True,
                 )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Print how well PEP and GPflow's SVGP classify several classes, and how long training takes.
 
-    python examples/benchmarks/multiclass.py --data DIRECTORY           # minutes a data set
-    python examples/benchmarks/multiclass.py --data DIRECTORY wine waveform
+    python -m examples multiclass --data DIRECTORY           # minutes a data set
+    python -m examples multiclass --data DIRECTORY wine waveform
 
 RobustMax likelihood; a squared exponential with a lengthscale for each input, and inducing inputs
 from k-means, M = 5% of the training rows, that the classes share, or for each class of its own;
@@ -14,23 +14,19 @@ waveform (Breiman's, generated here), 90% of vehicle, wine and the first six cla
 ``first`` is the first evaluation, which compiles and is not in ``seconds``.
 """
 
-import argparse
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.append(str(Path(__file__).resolve().parents[1] / "papers"))  # waveform.py
-
 import gpflow
 import numpy as np
 import tensorflow as tf
-from classification import kernel, lbfgs, read
 from sklearn.model_selection import train_test_split
-from waveform import waveform
 
+from examples.benchmarks.classification import kernel, lbfgs, read
+from examples.common import arguments
+from examples.data_sets import DIRECTORY
+from examples.papers.waveform import waveform
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.selection import kmeans
@@ -170,15 +166,7 @@ def compare(directory: Path, name: str, shared: bool, num_splits: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(DATA_SETS), help="data sets")
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--splits", type=int, default=1, help="how many, from seed 0")
-    options = parser.parse_args()
-    for name in options.names:
+    args = arguments(__doc__, names=DATA_SETS, data=DIRECTORY, splits=1, quick={"names": ["wine"]})
+    for name in args.names:
         for shared in (True, False):
-            compare(Path(options.data), name, shared, options.splits)
-
-
-if __name__ == "__main__":
-    main()
+            compare(args.data, name, shared, args.splits)

@@ -1,7 +1,7 @@
 """Print how well a power chosen by leave-one-out density predicts, beside always the same power.
 
-    python examples/benchmarks/select_alpha.py                      # scikit-learn's data, minutes
-    python examples/benchmarks/select_alpha.py --data DIRECTORY boston concrete pima
+    python -m examples select_alpha                      # scikit-learn's data, minutes
+    python -m examples select_alpha --data DIRECTORY boston concrete pima
 
 A model with M = 15 inducing inputs is trained at alpha = 0, 0.5 and 1 on at most 300 rows of each
 split; the others, at most 1000, are held out. ``left out`` is what
@@ -12,29 +12,23 @@ rows. Mean negative log densities over splits, targets standardised; the
 last lines are means over all runs of how much worse than always 0.5 a rule is, with 95% intervals.
 """
 
-import argparse
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "papers")]
+import gpflow
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
 
-import gpflow  # noqa: E402
-import numpy as np  # noqa: E402
-import sklearn.datasets  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from data_sets import Dataset, Problem, random_rows, read, standardised  # noqa: E402
-from intervals import mean_interval  # noqa: E402
-
-from gpflow_pep.estimators.base import TOLERANCE, WINDOW  # noqa: E402
-from gpflow_pep.models import PEPClassification, PEPRegression  # noqa: E402
-from gpflow_pep.selection import kmeans  # noqa: E402
-from gpflow_pep.tilted import log_power_expectation  # noqa: E402
-from gpflow_pep.training import maximise, select_alpha  # noqa: E402
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, Dataset, Problem, random_rows, read, standardised
+from examples.papers.intervals import mean_interval
+from gpflow_pep.estimators.base import TOLERANCE, WINDOW
+from gpflow_pep.models import PEPClassification, PEPRegression
+from gpflow_pep.selection import kmeans
+from gpflow_pep.tilted import log_power_expectation
+from gpflow_pep.training import maximise, select_alpha
 
 ALPHAS = (0.0, 0.5, 1.0)
 TRAIN, HELD_OUT, NUM_INDUCING = 300, 1000, 15
@@ -115,15 +109,13 @@ def compare(dataset: Dataset, seed: int) -> tuple[dict[str, float], str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(OWN), help="data sets")
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--splits", type=int, default=3, help="how many, from seed 0")
-    options = parser.parse_args()
+    args = arguments(
+        __doc__, names=OWN, data=DIRECTORY, splits=3, quick={"names": ["wine"], "splits": 1}
+    )
     rows: list[dict[str, float]] = []
-    for name in options.names:
-        dataset = load(options.data, name)
-        found, chosen = zip(*(compare(dataset, seed) for seed in range(options.splits)))
+    for name in args.names:
+        dataset = load(args.data, name)
+        found, chosen = zip(*(compare(dataset, seed) for seed in range(args.splits)))
         if not rows:
             print(f"{'':14}" + "".join(f"{rule:>10}" for rule in found[0]) + "   left out/fifth")
         rows += found
@@ -134,7 +126,3 @@ def main() -> None:
         if rule != "alpha=0.5":
             value, low, high = mean_interval([one[rule] - one["alpha=0.5"] for one in rows])
             print(f"{rule:14}{value:+10.3f} [{low:+.3f}, {high:+.3f}]")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Time and peak memory of the rules that choose inducing variables, on many rows.
 
-    python examples/benchmarks/selection.py                            # N = 1 000 000
-    python examples/benchmarks/selection.py --rows 100000
-    python examples/benchmarks/selection.py --rules greedy_variance
+    python -m examples selection                            # N = 1 000 000
+    python -m examples selection --rows 100000
+    python -m examples selection --rules greedy_variance
 
 Each rule runs in a process of its own. Memory is that process's peak, with TensorFlow and the data
 in it; the first line is a process that does nothing with them. ``trace`` says how good the choice
@@ -11,20 +11,14 @@ is: the residual variance that it leaves, as a fraction of the prior's, mean ove
 """
 
 import argparse
-import json
-import os
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gpflow
 import numpy as np
 
+from examples.common import arguments, in_own_process, peak_gibibytes
 from gpflow_pep import selection
 from gpflow_pep.covariances import project, whiten
 
@@ -57,51 +51,37 @@ def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callabl
     }
 
 
-def one_rule(args: argparse.Namespace) -> None:
-    """One rule in this process: seconds, peak memory and what it leaves over, as JSON."""
+def one_rule(name: str, args: argparse.Namespace) -> tuple[float, float, str]:
+    """One rule in this process: seconds, peak memory and the residual variance that it leaves."""
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(args.inputs, args.lengthscale))
     data = generate(args.rows, args.inputs)
-    rule = rules(data, args.inducing, kernel)[args.one]
+    rule = rules(data, args.inducing, kernel)[name]
     start = time.perf_counter()
     chosen = rule()
-    result = {"seconds": time.perf_counter() - start}
-    result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    if chosen is not None:
-        few = data[0][:10_000]
-        result["trace"] = float(np.mean(project(whiten(chosen, kernel).W, chosen, kernel, few).D))
-    print(json.dumps(result))
+    seconds, peak = time.perf_counter() - start, peak_gibibytes()
+    if chosen is None:
+        return seconds, peak, ""
+    D = project(whiten(chosen, kernel).W, chosen, kernel, data[0][:10_000]).D
+    return seconds, peak, f"{float(np.mean(D)):9.4f}"
 
 
-def table(args: argparse.Namespace) -> None:
-    """All rules asked for."""
+def main(given: list[str] | None = None) -> None:
+    """Parse arguments and print the table."""
+    args = arguments(
+        __doc__,
+        rows=1_000_000,
+        inducing=500,
+        inputs=8,
+        lengthscale=2.0,
+        rules=[name for name in rules((None, None), 0, None) if name != "nothing"],
+        quick={"rows": 10_000, "inducing": 50},
+        given=given,
+    )
     print(
         f"N = {args.rows}, M = {args.inducing}, D = {args.inputs}, float64,"
         f" squared exponential with lengthscales {args.lengthscale}\n"
     )
     print(f"{'':20}{'seconds':>9}{'peak GiB':>10}{'trace':>9}")
     for name in ("nothing", *args.rules):
-        command = [sys.executable, __file__, "--one", name, "--rows", str(args.rows)]
-        command += ["--inducing", str(args.inducing), "--inputs", str(args.inputs)]
-        command += ["--lengthscale", str(args.lengthscale)]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        result = json.loads(output.strip().splitlines()[-1])
-        trace = f"{result['trace']:9.4f}" if "trace" in result else ""
-        print(f"{name:20}{result['seconds']:9.2f}{result['peak']:10.2f}{trace}", flush=True)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Parse arguments and print the table."""
-    names = [name for name in rules((None, None), 0, None) if name != "nothing"]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--inducing", type=int, default=500)
-    parser.add_argument("--inputs", type=int, default=8)
-    parser.add_argument("--lengthscale", type=float, default=2.0)
-    parser.add_argument("--rules", nargs="+", choices=names, default=names)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    args = parser.parse_args(arguments)
-    (one_rule if args.one else table)(args)
-
-
-if __name__ == "__main__":
-    main()
+        seconds, peak, trace = in_own_process(one_rule, name, args)
+        print(f"{name:20}{seconds:9.2f}{peak:10.2f}{trace}", flush=True)

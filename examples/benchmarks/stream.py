@@ -1,7 +1,7 @@
 """Train ARPEP on rows that no memory holds: time and peak memory along ten million of them.
 
-    python examples/benchmarks/stream.py                    # some minutes
-    python examples/benchmarks/stream.py --rows 200000      # seconds
+    python -m examples stream                    # some minutes
+    python -m examples stream --rows 200000      # seconds
 
 Rows come from a generator through ``tf.data``, a batch at a time, and each is seen once. Binary
 labels, a squared exponential with a lengthscale for each of 5 inputs, M = 100. ``GiB`` is the peak
@@ -9,14 +9,10 @@ of the process so far, with TensorFlow in it; error and mean negative log densit
 from the same generator, and the last line is the rule that made the labels.
 """
 
-import argparse
-import os
 import resource
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
@@ -25,6 +21,7 @@ import tf_keras
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
+from examples.common import arguments
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP
 from gpflow_pep.selection import kmeans
@@ -106,13 +103,7 @@ def train(num_rows: int, batch_size: int, num_inducing: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--batch-size", type=int, default=10_000)
-    parser.add_argument("--inducing", type=int, default=100)
-    options = parser.parse_args()
-    train(options.rows, options.batch_size, options.inducing)
-
-
-if __name__ == "__main__":
-    main()
+    args = arguments(
+        __doc__, rows=10_000_000, batch_size=10_000, inducing=100, quick={"rows": 200_000}
+    )
+    train(args.rows, args.batch_size, args.inducing)

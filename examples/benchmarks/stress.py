@@ -1,9 +1,9 @@
 """Print how often the inner loop of PEP converges where that is hard.
 
-    python examples/benchmarks/stress.py --data DIRECTORY               # minutes
-    python examples/benchmarks/stress.py --data DIRECTORY probit Poisson
-    python examples/benchmarks/stress.py --data DIRECTORY probit --search 20
-    python examples/benchmarks/stress.py --data DIRECTORY "Student's t" --follow
+    python -m examples stress --data DIRECTORY               # minutes
+    python -m examples stress --data DIRECTORY probit Poisson
+    python -m examples stress --data DIRECTORY probit --search 20
+    python -m examples stress --data DIRECTORY "Student's t" --follow
 
 Cells: kernel variance 0.1 to 1e4, lengthscale 0.05 to 5, and inducing inputs: 20, 100, as many as
 rows at the rows, and 20 of which half nearly repeat the others; from no sites, tolerance 1e-6, 200
@@ -16,21 +16,19 @@ of the cell, or as far as there is one; printed is also the largest real part of
 the update there. Above 1, no step is short enough for the update to be drawn to that point.
 """
 
-import argparse
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
 import scipy.optimize
 import tensorflow as tf
 
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
 from gpflow_pep.sites.phases import FALLBACKS
 from gpflow_pep.sites.posterior import Sites
@@ -62,23 +60,14 @@ class Cell(NamedTuple):
     """What a search for a fixed point found."""
 
 
-def banana(directory: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels of 400 rows."""
-    path = directory / "banana_train400.csv.gz"
-    if not path.is_file():
-        raise SystemExit(f"{path} does not exist: pass the directory of the data sets as --data.")
-    table = np.loadtxt(path, delimiter=",", skiprows=1)
-    return table[:, :2], table[:, 2:]
-
-
 def classes(directory: Path, likelihood: Any) -> Problem:
     """The banana data."""
-    return Problem(*banana(directory), likelihood)
+    return Problem(*numbers(directory, "banana_train400"), likelihood)
 
 
 def counts(directory: Path) -> Problem:
     """Counts on the inputs of the banana data."""
-    X, labels = banana(directory)
+    X, labels = numbers(directory, "banana_train400")
     Y = np.round(np.exp(1.0 + np.sin(2.0 * X[:, :1]) + labels))
     return Problem(X, Y, gpflow.likelihoods.Poisson())
 
@@ -236,17 +225,19 @@ def report(name: str, problem: Problem, only: str | None, search: Search) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(PROBLEMS)} (default: all)")
-    parser.add_argument("--data", type=Path, default=os.environ.get("GPFLOW_PEP_DATA", "."))
-    parser.add_argument("--inducing", help="one of the four choices only")
-    parser.add_argument("--search", type=int, default=0, help="random starts of each that failed")
-    parser.add_argument("--follow", action="store_true", help="fixed points from power 0")
-    options = parser.parse_args()
+    args = arguments(
+        __doc__,
+        names=PROBLEMS,
+        data=DIRECTORY,
+        inducing=str,
+        search=0,
+        follow=False,
+        quick={"names": ["RobustMax"], "inducing": "20"},
+    )
 
     def search(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
-        by_chance = random_starts(model, evaluate, options.search) if options.search else ""
-        return by_chance + (follow(model, evaluate) if options.follow else "")
+        by_chance = random_starts(model, evaluate, args.search) if args.search else ""
+        return by_chance + (follow(model, evaluate) if args.follow else "")
 
     heads = ("converged", "of", "median", "95%", "refused", *FALLBACKS[1:], "not finite")
     widths = (10, 6, 9, 7, 9, 12, 8, 9, 11)
@@ -254,9 +245,5 @@ def main() -> None:
         f"{'likelihood':12}{'alpha':>7}"
         + "".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
     )
-    for name in options.names or PROBLEMS:
-        report(name, PROBLEMS[name](Path(options.data)), options.inducing, search)
-
-
-if __name__ == "__main__":
-    main()
+    for name in args.names:
+        report(name, PROBLEMS[name](args.data), args.inducing, search)

@@ -1,6 +1,6 @@
 """Print the time of a step of APEP, ARPEP, RPAPEP and of PEP's minibatches beside GPflow's SVGP.
 
-    python examples/benchmarks/tied.py            # half a minute
+    python -m examples tied            # half a minute
 
 A step is value and gradient of the training loss in all parameters, compiled, with a batch of 200
 rows and M = 200 inducing inputs; the models take turns. Multi-class with RobustMax and 10 classes,
@@ -9,18 +9,14 @@ matter for the time. ``PEP`` is the minibatch loss of the model with a site for 
 ten batches. The shortest times are printed: sums over all its rows, once an epoch, are not in them.
 """
 
-import argparse
-import os
-import time
 from collections.abc import Callable
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 
+from examples.common import arguments, seconds_by_turns, value_and_gradient
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP
 
 BATCH, NUM_INDUCING, NUM_DATA = 200, 200, 60_000
@@ -32,28 +28,10 @@ def batch_loss(model: Any, data: tuple[tf.Tensor, tf.Tensor]) -> Callable[[], tf
     return model.training_loss_closure(data, compile=False)
 
 
-def compiled_step(loss: Callable[[], tf.Tensor], variables: Any) -> Callable[[], Any]:
-    """Value and gradient."""
-
-    def step() -> Any:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            value = loss()
-        return value, tape.gradient(value, variables)
-
-    return tf.function(step, autograph=False)
-
-
 def milliseconds(steps: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """The shortest time of each."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(repeats + 2):  # the first ones compile
-        for name, step in steps.items():
-            start = time.perf_counter()
-            value, gradients = step()
-            value.numpy(), [gradient.numpy() for gradient in gradients]
-            times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: min(values[2:]) for name, values in times.items()}
+    """The shortest time of each, without the first ones, which compile."""
+    times = seconds_by_turns(steps, repeats + 2)
+    return {name: 1e3 * min(values[2:]) for name, values in times.items()}
 
 
 def compare(num_classes: int, num_inputs: int, alpha: float, repeats: int) -> None:
@@ -78,7 +56,9 @@ def compare(num_classes: int, num_inputs: int, alpha: float, repeats: int) -> No
     losses = {name: batch_loss(model, data) for name, model in models.items()}
     models["PEP"] = PEP((X, Y), *parts(), num_latent_gps=num_latent, alpha=alpha)
     losses["PEP"] = models["PEP"].minibatch_training_loss_closure(BATCH, seed=0, compile=False)
-    steps = {k: compiled_step(losses[k], model.trainable_variables) for k, model in models.items()}
+    steps = {
+        k: value_and_gradient(losses[k], model.trainable_variables) for k, model in models.items()
+    }
     times = milliseconds(steps, repeats)
     for name, value in times.items():
         ratio = value / times["SVGP"]
@@ -86,14 +66,7 @@ def compare(num_classes: int, num_inputs: int, alpha: float, repeats: int) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--alpha", type=float, default=0.5)
-    parser.add_argument("--repeats", type=int, default=50)
-    options = parser.parse_args()
+    args = arguments(__doc__, alpha=0.5, repeats=50, quick={"repeats": 3})
     print(f"{'batch 200, M = 200':22}{'ms':>9}{'/ SVGP':>8}")
     for num_classes, num_inputs in ((10, 784), (2, 784), (2, 5)):
-        compare(num_classes, num_inputs, options.alpha, options.repeats)
-
-
-if __name__ == "__main__":
-    main()
+        compare(num_classes, num_inputs, args.alpha, args.repeats)

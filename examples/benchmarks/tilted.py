@@ -1,7 +1,7 @@
 """Print the error of the tilted integrals of every likelihood against adaptive integration.
 
-    python examples/benchmarks/tilted.py            # the table of docs/tilted.rst: a minute
-    python examples/benchmarks/tilted.py --time     # and the time of value and derivatives
+    python -m examples tilted            # the table of docs/tilted.rst: a minute
+    python -m examples tilted --time     # and the time of value and derivatives
 
 The grid: means to +-50, variances 1e-6 ... 1e6, alpha 0, 1e-6, 0.1, 0.5, 1, where the integral is
 finite in float64. Errors are relative to 1 + |ell|. The likelihoods, their targets and the
@@ -10,20 +10,18 @@ moments under which its density is narrower than the digits of its place, and wi
 integral is NaN, because the rule says that it is not resolved.
 """
 
-import argparse
-import os
 import sys
 import time
 import warnings
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "tilted"))
 
 import numpy as np
 import tensorflow as tf
 from cases.tilted import CASES, Case, grid, reference_values
 
+from examples.common import arguments
 from gpflow_pep.tilted import log_power_expectation, tilted_derivatives
 
 MEANS = (-50.0, -5.0, -1.0, 0.0, 0.7, 8.0, 50.0)
@@ -58,18 +56,11 @@ def milliseconds(case: Case, repeats: int = 5) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--time", action="store_true", help="time 10 000 rows too (minutes)")
-    parser.add_argument("names", nargs="*", help="cases (default: all)")
-    options = parser.parse_args()
+    args = arguments(__doc__, names=CASES, time=False, quick={"names": list(CASES)[:2]})
     # The reference looks for the integrand's mode with exponents that overflow.
     warnings.simplefilter("ignore", RuntimeWarning)
-    print(f"{'case':32} {'largest':>9} {'95%':>9}" + ("  ms / 10 000" if options.time else ""))
-    for name in options.names or CASES:
+    print(f"{'case':32} {'largest':>9} {'95%':>9}" + ("  ms / 10 000" if args.time else ""))
+    for name in args.names:
         error = errors(CASES[name])
         line = f"{name:32} {error.max():9.1e} {np.quantile(error, 0.95):9.1e}"
-        print(line + (f"{milliseconds(CASES[name]):13.0f}" if options.time else ""), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        print(line + (f"{milliseconds(CASES[name]):13.0f}" if args.time else ""), flush=True)

@@ -13,16 +13,23 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import gibbs
 import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from baseline_models import DTC, Laplace, OnAllRows, sgpmc
 from gpflow.base import AnyNDArray
-from streaming import Filter
-from tasks import NOISE_VARIANCE, Budget, Fitted, MakeKernel, Task, squared_exponential
 
+from examples.papers import gibbs
+from examples.papers.baseline_models import DTC, Laplace, OnAllRows, sgpmc
+from examples.papers.tasks import (
+    NOISE_VARIANCE,
+    Budget,
+    Fitted,
+    MakeKernel,
+    Task,
+    squared_exponential,
+)
+from examples.streaming import Filter
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression
 from gpflow_pep.selection import ivm, random_subset
 from gpflow_pep.tilted import log_power_expectation

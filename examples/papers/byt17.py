@@ -1,8 +1,8 @@
 """Redo the experiments of Bui, Yan & Turner (2017): which power is best.
 
-    python examples/papers/byt17.py --quick --data DIRECTORY --out byt17 --jobs 2
-    python examples/papers/byt17.py --full --data DIRECTORY --out byt17-full --jobs 16
-    python examples/papers/byt17.py --table docs/results/byt17.csv --out figures
+    python -m examples byt17 --quick --data DIRECTORY --out byt17 --jobs 2
+    python -m examples byt17 --full --data DIRECTORY --out byt17-full --jobs 16
+    python -m examples byt17 --table docs/results/byt17.csv --out figures
 
 ``regression`` is section 4.2, ``classification`` 4.3, ``synthetic`` 4.1, ``inducing`` Figure 23,
 ``everywhere`` appendix I.5, ``mnist`` appendix I.4, ``baselines`` other methods on the same splits.
@@ -10,31 +10,21 @@ All start from k-means and the same kernel. A data set's name ends with the most
 where it has more: ``kin8nm:2000``.
 """
 
-import os
-import sys
 import warnings
 from functools import partial
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # with one job this process is the only one
-os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.path.append(str(Path(__file__).parents[1]))  # data_sets.py, streaming.py
-
-import baselines
-import byt17_summary
 import gpflow
 import numpy as np
-import runner
 import tensorflow as tf
-from data_sets import Problem, random_split, read
 from gpflow.base import AnyNDArray
 from gpflow.kullback_leiblers import gauss_kl
-from runner import Cell
 from scipy import special
-from tasks import Budget, Fitted, Task, classification_scores, regression_scores
 
+from examples.data_sets import Problem, random_split, read
+from examples.papers import baselines, byt17_summary, runner
+from examples.papers.runner import Cell
+from examples.papers.tasks import Budget, Fitted, Task, classification_scores, regression_scores
 from gpflow_pep.models import PEP
 from gpflow_pep.selection import kmeans
 
@@ -326,7 +316,5 @@ def standard_ep(K: AnyNDArray, y: AnyNDArray, passes: int = 1000, tolerance: flo
     return float(np.sum(np.log(Z)) + log_B + 0.5 * nu @ covariance @ nu + np.sum(own))
 
 
-main = runner.command(grid, lambda data: partial(evaluate, data), byt17_summary.summarise, __doc__)
-
-if __name__ == "__main__":
-    main()
+def main() -> None:
+    runner.command(__doc__, grid, lambda data: partial(evaluate, data), byt17_summary.summarise)

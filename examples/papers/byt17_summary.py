@@ -5,11 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import numpy as np
 import pandas as pd
-from intervals import Interval, label, mean_ranks, over_sets, side_by_side, wins
 
+from examples.papers.intervals import Interval, label, mean_ranks, over_sets, side_by_side, wins
 from gpflow_pep.plotting import available, figure, tidy
 
 VFE, MIDDLE, EP = "PEP 0", "PEP 0.5", "PEP 1"
@@ -71,7 +70,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
         rows = table[(table["experiment"] == name) & (table["method"] == "PEP")]
         _save(out / f"pairs_{name}.png", draw_pairs, rows)
         _save(out / f"ranks_{name}.png", draw_ranks, rows)
-    click.echo(f"wrote tables and figures to {out}")
+    print(f"wrote tables and figures to {out}")
 
 
 def _save(path: Path, make: Callable[[pd.DataFrame], Any], rows: pd.DataFrame) -> None:

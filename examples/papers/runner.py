@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import platform
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
 import joblib
 import pandas as pd
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -35,6 +35,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from examples.common import arguments
+from examples.data_sets import DIRECTORY
 
 JOURNAL, TABLE = "cells.jsonl", "results.csv"
 PACKAGES = ("gpflow_pep", "gpflow", "tensorflow", "numpy", "scipy")
@@ -131,11 +134,11 @@ def run(
                 for cell, record in parallel(in_time()):
                     journal.append(cell, record)
                     advance(cell)
-        except TerminatedWorkerError as error:
-            raise click.ClickException(
+        except TerminatedWorkerError:
+            sys.exit(
                 "a process was killed, maybe for want of memory. The same command goes on where it"
                 " was; with fewer --jobs each has more."
-            ) from error
+            )
         finally:
             found = table(journal.records, cells)
             _write(out / TABLE, found)
@@ -206,7 +209,7 @@ def read(path: Path) -> pd.DataFrame:
     found = pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False)
     failed = found[found["error"].notna()]
     if len(failed):
-        click.echo(f"{path}: left out {len(failed)} rows of cells that raised.")
+        print(f"{path}: left out {len(failed)} rows of cells that raised.")
     return found[found["error"].isna()].drop(columns="error")
 
 
@@ -223,10 +226,8 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise click.ClickException(
-                f"{path.parent}: another run writes here. Wait for it, or name another --out."
-            ) from error
+        except BlockingIOError:
+            sys.exit(f"{path.parent}: another run writes here. Wait for it, or name another --out.")
         yield
 
 
@@ -265,53 +266,24 @@ Summarise = Callable[[pd.DataFrame, Path], None]
 
 
 def command(
-    grid: Grid, evaluate_in: Callable[[Path], Evaluate], summarise: Summarise, about: str
-) -> click.Command:
+    about: str | None, grid: Grid, evaluate_in: Callable[[Path], Evaluate], summarise: Summarise
+) -> None:
     """
-    Make the command line of a script.
+    Be the command of a script: run a grid and summarise it, or summarise a table that is given.
 
-    :param grid: The cells of ``"quick"``, ``"reduced"`` and ``"full"``.
+    :param about: What the script does.
+    :param grid: The cells of ``"quick"`` (minutes, the default), ``"reduced"`` (an hour or two on
+        two cores) and ``"full"`` (the paper's protocol: days).
     :param evaluate_in: What evaluates a cell, for the directory of the data sets.
     :param summarise: Makes tables and figures of the table alone, in a directory.
-    :param about: What the script does.
     """
-
-    @click.command(help=about.partition("\n")[0])
-    @click.option("--quick", "size", flag_value="quick", default="quick", help="Minutes (default).")
-    @click.option("--reduced", "size", flag_value="reduced", help="An hour or two on two cores.")
-    @click.option("--full", "size", flag_value="full", help="The paper's protocol: days.")
-    @click.option(
-        "--data",
-        type=click.Path(path_type=Path, file_okay=False, exists=True),
-        envvar="GPFLOW_PEP_DATA",
-        default=".",
-        help="Directory of the data sets; by default that of GPFLOW_PEP_DATA.",
-    )
-    @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory.")
-    @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
-    @click.option("--minutes", type=float, help="Begin no cell after as many.")
-    @click.option("--only", multiple=True, help="Experiments to run; all by default.")
-    @click.option("--retry", is_flag=True, help="Run cells again that raised.")
-    @click.option(
-        "--table",
-        "given",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="Run nothing: tables and figures of this table, in --out.",
-    )
-    def main(
-        size: str,
-        data: Path,
-        out: Path,
-        jobs: int,
-        minutes: float | None,
-        only: tuple[str, ...],
-        retry: bool,
-        given: Path | None,
-    ) -> None:
-        if given is None:
-            cells = [cell for cell in grid(size) if not only or cell.experiment in only]
-            run(cells, evaluate_in(data), out, jobs, minutes=minutes, retry=retry)
-            given = out / TABLE
-        summarise(read(given), out)
-
-    return main
+    sizes = {"reduced": False, "full": False}
+    paths = {"data": DIRECTORY, "out": {"type": Path, "required": True}, "table": Path}
+    limits = {"jobs": 1, "minutes": float, "only": {"nargs": "+"}, "retry": False}
+    args = arguments(about, **sizes, **paths, **limits)
+    if args.table is None:
+        size = "full" if args.full else "reduced" if args.reduced else "quick"
+        cells = [cell for cell in grid(size) if not args.only or cell.experiment in args.only]
+        evaluate = evaluate_in(args.data)
+        run(cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry)
+    summarise(read(args.table or args.out / TABLE), args.out)

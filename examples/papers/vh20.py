@@ -1,8 +1,8 @@
 """Redo Villacampa-Calvo & Hernández-Lobato (2020): Power EP for several classes.
 
-    python examples/papers/vh20.py --data DIRECTORY --out results           # minutes
-    python examples/papers/vh20.py --data DIRECTORY --out results --full    # the paper's protocol
-    python examples/papers/vh20.py --table docs/results/vh20.csv --out docs/results/vh20
+    python -m examples vh20 --data DIRECTORY --out results           # minutes
+    python -m examples vh20 --data DIRECTORY --out results --full    # the paper's protocol
+    python -m examples vh20 --table docs/results/vh20.csv --out docs/results/vh20
 
 Experiments, for ``--only``:
 
@@ -34,7 +34,6 @@ grids than the full one let GPflow's SVGP find that q by L-BFGS: at alpha = 0 th
 from log-concave, and PEP's sweeps are many.
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -42,28 +41,26 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # examples share pieces
+import gpflow
+import numpy as np
 
-import gpflow  # noqa: E402
-import numpy as np  # noqa: E402
-from baselines import fit, predict, started  # noqa: E402
-from data_sets import Labelled, labelled, random_rows, read  # noqa: E402
-from runner import Cell, Evaluate, Outcome, command  # noqa: E402
-from tasks import (  # noqa: E402
+from examples.data_sets import Labelled, labelled, random_rows, read
+from examples.papers import runner
+from examples.papers.baselines import fit, predict, started
+from examples.papers.runner import Cell, Evaluate, Outcome
+from examples.papers.tasks import (
     Budget,
     Fitted,
     Task,
     classification_scores,
     squared_exponential,
 )
-from vh20_active import learn  # noqa: E402
-from vh20_plane import PLACES_LENGTHSCALE, plane  # noqa: E402
-from vh20_summary import summarise  # noqa: E402
-from waveform import waveform  # noqa: E402
-
-from gpflow_pep.selection import kmeans, random_subset  # noqa: E402
-from gpflow_pep.training import Step, maximise  # noqa: E402
+from examples.papers.vh20_active import learn
+from examples.papers.vh20_plane import PLACES_LENGTHSCALE, plane
+from examples.papers.vh20_summary import summarise
+from examples.papers.waveform import waveform
+from gpflow_pep.selection import kmeans, random_subset
+from gpflow_pep.training import Step, maximise
 
 #: Fraction of the rows that is held out.
 DATA_SETS = {
@@ -310,7 +307,5 @@ def grid(size: str) -> list[Cell]:
     ]
 
 
-main = command(grid, evaluate_in, summarise, __doc__ or "")
-
-if __name__ == "__main__":
-    main()
+def main() -> None:
+    runner.command(__doc__, grid, evaluate_in, summarise)

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.preprocessing import StandardScaler
-from tasks import MakeKernel
-from waveform import waveform
 
+from examples.papers.tasks import MakeKernel
+from examples.papers.waveform import waveform
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.selection import kmeans, predictive_entropy

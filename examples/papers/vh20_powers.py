@@ -3,8 +3,8 @@
 from typing import Any
 
 import pandas as pd
-from intervals import RUN, label, mean_and_error, mean_ranks, side_by_side
 
+from examples.papers.intervals import RUN, label, mean_and_error, mean_ranks, side_by_side
 from gpflow_pep.plotting import figure, tidy
 
 COLOURS = {

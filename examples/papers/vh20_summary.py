@@ -4,13 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pandas as pd
-from intervals import RUN, label, mean_and_error, mean_interval
-from vh20_plane import PLACES_BOX, plane
-from vh20_powers import COLOURS, draw_powers, powers
 
+from examples.papers.intervals import RUN, label, mean_and_error, mean_interval
+from examples.papers.vh20_plane import PLACES_BOX, plane
+from examples.papers.vh20_powers import COLOURS, draw_powers, powers
 from gpflow_pep.plotting import available, figure, tidy
 
 #: Their tables C.3 and C.4.
@@ -53,7 +52,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
                 (out / name).write_text(make(rows) + "\n", encoding="utf-8")
             elif available():
                 make(rows).savefig(out / name, dpi=90)
-    click.echo(f"wrote tables and figures to {out}")
+    print(f"wrote tables and figures to {out}")
 
 
 def _named(rows: pd.DataFrame) -> pd.DataFrame:

@@ -34,7 +34,7 @@ _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.sites.record.Goal`. On the paths of L-BFGS on
 #: six data sets the error of the energy was then below 1e-6 nats for each row in half of all
 #: evaluations, and below 4e-6 in nine of ten. A tenth of this took 13 to 55% more sweeps to the
-#: same optima (examples/benchmarks/optimum.py).
+#: same optima.
 _TRAINING_GAP = 1e-7
 
 

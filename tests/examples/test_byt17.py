@@ -1,7 +1,6 @@
 """The experiments of Bui, Yan & Turner (2017): a cell of each, and what the summary says."""
 
 import importlib
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,14 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from helpers import EXAMPLES, assert_close
 
 
 @pytest.fixture
-def byt17(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [str(EXAMPLES), str(EXAMPLES / "papers"), *sys.path])
-    return importlib.import_module("byt17")
+def byt17() -> ModuleType:
+    return importlib.import_module("examples.papers.byt17")
 
 
 @pytest.fixture
@@ -60,15 +57,13 @@ def test_a_cell_of_each_experiment(
     byt17: ModuleType, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the command line to the tables."""
-    runner = importlib.import_module("runner")
+    runner = importlib.import_module("examples.papers.runner")
     cells = smoke(byt17)
-    evaluate_in = lambda directory: lambda cell: byt17.evaluate(directory, cell)  # noqa: E731
-    summarise = byt17.byt17_summary.summarise
-    main = runner.command(lambda size: cells, evaluate_in, summarise, "About.")
+    monkeypatch.setattr(byt17, "grid", lambda size: cells)
     out = data / "out"
     monkeypatch.setattr(byt17.byt17_summary, "available", lambda: False)  # no figures yet
-    result = CliRunner().invoke(main, ["--quick", "--data", str(data), "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    monkeypatch.setattr("sys.argv", ["byt17", "--quick", "--data", str(data), "--out", str(out)])
+    byt17.main()
     table = pd.read_csv(out / runner.TABLE)
     assert table["error"].isna().all(), table["error"].dropna().to_list()
     assert set(table["experiment"]) == {cell.experiment for cell in cells}
@@ -79,8 +74,9 @@ def test_a_cell_of_each_experiment(
     assert_close(everywhere["objective"], everywhere["standard"], 1e-4)
     for name in ("claims", "hurry", "grid", "synthetic", "inducing", "everywhere", "mnist"):
         assert (out / f"{name}.txt").exists()
-    again = CliRunner().invoke(main, ["--table", str(out / runner.TABLE), "--out", str(data / "2")])
-    assert again.exit_code == 0
+    again = ["--table", str(out / runner.TABLE), "--out", str(data / "2")]
+    monkeypatch.setattr("sys.argv", ["byt17", *again])
+    byt17.main()
     assert (data / "2" / "claims.txt").read_text() == (out / "claims.txt").read_text()
 
 
@@ -96,7 +92,7 @@ def test_grids(byt17: ModuleType) -> None:
 
 def test_wins_ranks_and_intervals(byt17: ModuleType) -> None:
     """Power 0.5 beats 0 in three of four runs, one of them a tie, and 1 in all."""
-    intervals = importlib.import_module("intervals")
+    intervals = importlib.import_module("examples.papers.intervals")
     values = {0.0: [2.0, 2.0, 2.0, 0.5], 0.5: [1.0, 1.0, 2.0, 1.0], 1.0: [3.0, 3.0, 3.0, 3.0]}
     rows = [
         {"data": f"d{n % 2}", "split": n, "M": 5, "method": "PEP", "alpha": alpha, "smse": value}
@@ -121,7 +117,7 @@ def test_wins_ranks_and_intervals(byt17: ModuleType) -> None:
 def test_what_is_printed_follows_from_the_table(byt17: ModuleType, tmp_path: Path) -> None:
     """The page of results shows what its command makes of the table beside it."""
     results = EXAMPLES.parent / "docs" / "results"
-    table = importlib.import_module("runner").read(results / "byt17.csv")
+    table = importlib.import_module("examples.papers.runner").read(results / "byt17.csv")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(byt17.byt17_summary, "available", lambda: False)
         byt17.byt17_summary.summarise(table, tmp_path)
@@ -133,7 +129,7 @@ def test_what_is_printed_follows_from_the_table(byt17: ModuleType, tmp_path: Pat
 @pytest.mark.slow
 def test_figures(byt17: ModuleType, tmp_path: Path) -> None:
     results = EXAMPLES.parent / "docs" / "results"
-    table = importlib.import_module("runner").read(results / "byt17.csv")
+    table = importlib.import_module("examples.papers.runner").read(results / "byt17.csv")
     byt17.byt17_summary.summarise(table, tmp_path)
     pictures = {path.name for path in (results / "byt17").glob("*.png")}
     assert pictures and pictures == {path.name for path in tmp_path.glob("*.png")}

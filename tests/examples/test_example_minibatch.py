@@ -30,20 +30,20 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_problem_of_a_file(example: ModuleType, directory: Path) -> None:
-    problem = example.load("three", str(directory))
+    problem = example.load("three", directory)
     assert problem.num_classes == 3
     assert len(problem.X) == 120 and len(problem.X_test) == 30
     np.testing.assert_allclose(problem.X.mean(axis=0), 0.0, atol=1e-12)
 
 
 def test_no_directory(example: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="expected the one that holds it"):
-        example.load("three", None)
+    with pytest.raises(SystemExit, match="does not exist"):
+        example.load("three", Path("nowhere"))
 
 
 @pytest.mark.slow
 def test_several_classes(example: ModuleType, directory: Path) -> None:
-    problem = example.load("three", str(directory))
+    problem = example.load("three", directory)
     found = example.scores(example.arpep_minibatch(problem, OPTIONS), problem)
     assert found["error"] < 0.3  # chance is 0.67
     assert found["nlpd"] < np.log(3.0)
@@ -52,7 +52,7 @@ def test_several_classes(example: ModuleType, directory: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["three", "generated"])
 def test_all_methods(example: ModuleType, directory: Path, name: str) -> None:
-    problem = example.load(name, str(directory))
+    problem = example.load(name, directory)
     chance = 1.0 - 1.0 / problem.num_classes
     for train in example.METHODS.values():
         found = example.scores(train(problem, OPTIONS), problem)

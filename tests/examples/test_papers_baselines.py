@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from helpers import EXAMPLES, assert_close, regression_problem
+from helpers import assert_close, regression_problem
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -18,14 +18,12 @@ LABELS = (PROBLEM.Y > 0.4).astype(float)
 
 
 @pytest.fixture
-def baselines(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for directory in (EXAMPLES, EXAMPLES / "papers"):
-        monkeypatch.syspath_prepend(str(directory))
-    return importlib.import_module("baselines")
+def baselines() -> ModuleType:
+    return importlib.import_module("examples.papers.baselines")
 
 
 def _scores() -> ModuleType:
-    return importlib.import_module("tasks")
+    return importlib.import_module("examples.papers.tasks")
 
 
 def test_laplace_is_that_of_scikit_learn(baselines: ModuleType) -> None:

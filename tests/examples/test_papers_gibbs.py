@@ -6,14 +6,13 @@ from types import ModuleType
 import gpflow
 import numpy as np
 import pytest
-from helpers import EXAMPLES, assert_close
+from helpers import assert_close
 from scipy.special import ndtr
 
 
 @pytest.fixture
-def gibbs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(EXAMPLES / "papers"))
-    return importlib.import_module("gibbs")
+def gibbs() -> ModuleType:
+    return importlib.import_module("examples.papers.gibbs")
 
 
 def test_two_pieces(gibbs: ModuleType) -> None:

@@ -14,8 +14,8 @@ from helpers import EXAMPLES
 def test_two_processes(script: str, only: str, data_directory: Path, tmp_path: Path) -> None:
     """What the command line hands to a process must pickle, from ``__main__`` too."""
     options = ["--only", only, "--jobs", "2", "--data", str(data_directory), "--out", str(tmp_path)]
-    command = [sys.executable, str(EXAMPLES / "papers" / f"{script}.py"), "--quick", *options]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "examples", script, "--quick", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES.parent)
     assert ended.returncode == 0, ended.stderr
     table = pd.read_csv(tmp_path / "results.csv")
     assert table["error"].isna().all() and table["method"].eq("PEP").all()

@@ -9,17 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import click
 import pytest
 from helpers import EXAMPLES
 
-PAPERS = EXAMPLES / "papers"
-
 
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(PAPERS))
-    return importlib.import_module("runner")
+def runner() -> ModuleType:
+    return importlib.import_module("examples.papers.runner")
 
 
 def cells(runner: ModuleType, count: int = 5) -> list[Any]:
@@ -30,9 +26,9 @@ def test_killed_and_resumed(runner: ModuleType, tmp_path: Path) -> None:
     """A process that dies in the fourth cell, and a line that was cut: no cell is run twice."""
     script = f"""
         import os, sys
-        sys.path.insert(0, {str(PAPERS)!r})
+        sys.path.insert(0, {str(EXAMPLES.parent)!r})
         from pathlib import Path
-        import runner
+        from examples.papers import runner
 
         def evaluate(cell):
             if cell.split == 3:
@@ -110,14 +106,14 @@ def test_a_process_that_dies_is_told(runner: ModuleType, tmp_path: Path) -> None
             os._exit(9)
         return {}
 
-    with pytest.raises(click.ClickException, match="a process was killed"):
+    with pytest.raises(SystemExit, match="a process was killed"):
         runner.run(cells(runner, 3), evaluate, tmp_path, 2)
     assert len(runner.read(tmp_path / runner.TABLE)) == 2
 
 
 def test_one_run_at_a_time(runner: ModuleType, tmp_path: Path) -> None:
     def evaluate(cell: Any) -> dict[str, float]:
-        with pytest.raises(click.ClickException, match="another run writes here"):
+        with pytest.raises(SystemExit, match="another run writes here"):
             runner.run(cells(runner), evaluate, tmp_path)
         return {}
 

@@ -9,25 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from helpers import EXAMPLES
 
 
 @pytest.fixture
 def vh20(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(EXAMPLES / "papers"))
-    module = importlib.import_module("vh20")
+    module = importlib.import_module("examples.papers.vh20")
     monkeypatch.setattr(module, "waveform", lambda seed, rows: module_waveform(seed, 60))
-    module_waveform = importlib.import_module("waveform").waveform
-    plane = importlib.import_module("vh20_plane")
+    module_waveform = importlib.import_module("examples.papers.waveform").waveform
+    plane = importlib.import_module("examples.papers.vh20_plane")
     monkeypatch.setattr(plane, "PLACES_ROWS", 20)
-    active = importlib.import_module("vh20_active")
+    active = importlib.import_module("examples.papers.vh20_active")
     for name, size in {"TRAIN": 20, "POOL": 12, "TEST": 10, "NUM_INDUCING": 3, "SCORED": 1}.items():
         monkeypatch.setattr(active, name, size)
     monkeypatch.setattr(active, "FIRST_STEPS", 1)
     monkeypatch.setattr(active, "STEPS", 1)
     # Compiling takes longer than these few steps.
     monkeypatch.setattr(tf, "function", lambda *given, **options: given[0] if given else _itself)
-    importlib.import_module("baselines")._compiled.cache_clear()
+    importlib.import_module("examples.papers.baselines")._compiled.cache_clear()
     active._learner.cache_clear()
     return module
 
@@ -70,7 +68,7 @@ def test_grids(vh20: ModuleType) -> None:
 
 
 def test_waves(vh20: ModuleType) -> None:
-    X, classes = importlib.import_module("waveform").waveform(0, 6000)
+    X, classes = importlib.import_module("examples.papers.waveform").waveform(0, 6000)
     assert X.shape == (6000, 21)
     wave = [np.maximum(6.0 - np.abs(np.arange(1, 22) - peak), 0.0) for peak in (7, 15, 11)]
     for number, (one, other) in enumerate([(0, 1), (0, 2), (1, 2)]):
@@ -95,7 +93,7 @@ def scores() -> pd.DataFrame:
 
 
 def test_summary(vh20: ModuleType, tmp_path: Path) -> None:
-    summary = importlib.import_module("vh20_summary")
+    summary = importlib.import_module("examples.papers.vh20_summary")
     summary.summarise(scores(), tmp_path)
     text = {path.stem: path.read_text() for path in tmp_path.glob("*.txt")}
     (line,) = [line for line in text["nlpd"].splitlines() if "PEP 0.5" in line]

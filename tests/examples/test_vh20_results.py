@@ -10,9 +10,8 @@ from helpers import EXAMPLES
 
 
 @pytest.fixture
-def powers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(EXAMPLES / "papers"))
-    return importlib.import_module("vh20_powers")
+def powers() -> ModuleType:
+    return importlib.import_module("examples.papers.vh20_powers")
 
 
 def scores() -> pd.DataFrame:
@@ -52,9 +51,11 @@ def test_what_is_printed_follows_from_the_table(
 ) -> None:
     """The page of results shows what its command makes of the table beside it."""
     results = EXAMPLES.parent / "docs" / "results"
-    summary = importlib.import_module("vh20_summary")
+    summary = importlib.import_module("examples.papers.vh20_summary")
     monkeypatch.setattr(summary, "available", lambda: False)
-    summary.summarise(importlib.import_module("runner").read(results / "vh20.csv"), tmp_path)
+    summary.summarise(
+        importlib.import_module("examples.papers.runner").read(results / "vh20.csv"), tmp_path
+    )
     printed = {path.name: path.read_text() for path in (results / "vh20").glob("*.txt")}
     assert printed == {path.name: path.read_text() for path in tmp_path.glob("*.txt")}
     assert {"nlpd.txt", "powers.txt", "time.txt"} <= set(printed)

@@ -1,0 +1,1 @@
+"""Time, memory and accuracy, beside GPflow where it has the same."""
