@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning as NotConverged
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.pipeline import Pipeline
 
+from ..checks import reason
 from ..models import PEP, ConvergenceWarning
-from ..training.model_state import reason
 from .candidates import make_candidates
 from .cleaning import Cleaned, make_preparation
 from .held_out import METRICS, held_out, scores

@@ -28,7 +28,7 @@ from ..models import ARPEP
 from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
 from ..training.alphas import ALPHAS, check_alphas
-from ..training.shared import in_one_piece, losses_of_thread
+from ..training.shared import fits_one_chunk, thread_cache
 from ..training.whole_loss import WholeLoss
 from .parts import make_inducing_variable, make_kernel
 
@@ -219,9 +219,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _climber(self, model: GPModel) -> Callable[[], tuple[MaximiseRecord, int]]:
         """Make what trains a model on all rows; at several powers it compiles once."""
         make = self._make()
-        if make is None or not in_one_piece(model):
+        if make is None or not fits_one_chunk(model):
             return partial(self._climb, partial(maximise, WholeLoss(model)))
-        return partial(self._climb, partial(losses_of_thread().maximise, model, make=make))
+        return partial(self._climb, partial(thread_cache().maximise, model, cache_key=make))
 
     def _make(self) -> tuple[Any, ...] | None:
         """

@@ -2,8 +2,9 @@
 power chosen from data."""
 
 from .alphas import AlphaScore, AlphaSelection, select_alpha
+from .ascent import Ascent
 from .distributed import sharded, sharded_training_loss
-from .full_batch import Ascent, MaximiseRecord, Step, maximise
+from .full_batch import MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
 

@@ -10,8 +10,7 @@ over rows of :math:`\log p(y_n | y_{-n})`, as proposed for hyperparameters by Su
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,9 @@ from ..covariances import check_columns
 from ..models.base import InternalDataModel
 from ..models.tied import TiedModel
 from ..tilted import check_support, log_power_expectation
-from .full_batch import FAILURES, maximise
-from .model_state import assign, reason, state_of
+from .ascent import FAILURES
+from .full_batch import maximise
+from .model_state import assign, assigned_at_exit, state_of
 from .whole_loss import WholeLoss
 
 #: What is tried unless others are asked for.
@@ -57,7 +57,7 @@ class AlphaScore(NamedTuple):
 
 
 class AlphaSelection(NamedTuple):
-    """What :func:`select_alpha` found."""
+    """The power that :func:`select_alpha` chose, and the scores of all."""
 
     alpha: float
     """The power with the highest mean log density; the first of equal ones."""
@@ -93,39 +93,42 @@ def select_alpha(
         power does through the parameters that it prefers.
     :return: The power, and the scores of all. A power at which training or the score fails has none
         and a warning.
-    :raises ValueError: If an argument is not as said here, or every power fails.
+    :raises ValueError: If a power is outside [0, 1], the model has no power or several, rows cannot
+        be left out, or every power fails.
     """
     alphas = check_alphas(alphas)
     density = _left_out(model) if validation is None else _held_out(model, validation)
     train = _trainer(model, refit)
     state = state_of(model)
-    found: dict[float, AnyNDArray] = {}
+    start = best_values = [variable.numpy() for variable in state]
+    densities: dict[float, AnyNDArray] = {}
     failures: dict[float, str] = {}
     best = alphas[0]
-    with _best_in_the_end(state) as keep:
-        start = [variable.numpy() for variable in state]
+    with assigned_at_exit(state, lambda: best_values):
         for alpha in alphas:
             assign(state, start)
             try:
                 model.alpha.assign(alpha)
                 train(model)
-                found[alpha] = density()
+                densities[alpha] = density()
             except FAILURES as error:
-                failures[alpha] = reason(error)
+                failures[alpha] = checks.reason(error)
                 continue
-            if best not in found or alpha == best or np.mean(found[alpha]) > np.mean(found[best]):
-                best = alpha
-                keep([variable.numpy() for variable in state])
-    if not found:
-        raise ValueError(
-            f"alphas: got {', '.join(f'{alpha:g}' for alpha in alphas)}, expected one at which the"
-            f" model trains and predicts. At {alphas[0]:g}: {failures[alphas[0]]}"
+            first = len(densities) == 1
+            if first or np.mean(densities[alpha]) > np.mean(densities[best]):
+                best, best_values = alpha, [variable.numpy() for variable in state]
+    if not densities:
+        raise checks.refusal(
+            "alphas",
+            ", ".join(f"{alpha:g}" for alpha in alphas),
+            "one at which the model trains and predicts",
+            f"At {alphas[0]:g}: {failures[alphas[0]]}",
         )
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} has no score: {message}", stacklevel=2)
     scores = tuple(
-        _score(alpha, found[alpha], found[best])
-        if alpha in found
+        _score(alpha, densities[alpha], densities[best])
+        if alpha in densities
         else AlphaScore(alpha, np.nan, np.nan, np.nan, np.nan, failures[alpha])
         for alpha in alphas
     )
@@ -160,10 +163,8 @@ def check_alphas(alphas: Any) -> tuple[float, ...]:
     except (TypeError, ValueError):
         powers = ()
     if not powers or not all(0.0 <= alpha <= 1.0 for alpha in powers):
-        raise ValueError(
-            f"alphas: got {alphas!r}, expected powers in [0, 1], at least one. (0, 0.5, 1) are the"
-            " usual ones."
-        )
+        expected = "powers in [0, 1], at least one"
+        raise checks.refusal("alphas", repr(alphas), expected, "(0, 0.5, 1) are the usual ones.")
     return tuple(dict.fromkeys(powers))
 
 
@@ -171,59 +172,59 @@ def _trainer(model: GPModel, refit: bool | Train) -> Train:
     if callable(refit):
         return refit
     if refit not in (True, False):
-        raise ValueError(
-            f"refit: got {refit!r}, expected True, False or a function of the model that trains it."
-            " Leave it out if in doubt."
-        )
+        expected = "True, False or a function of the model that trains it"
+        raise checks.refusal("refit", repr(refit), expected, "Leave it out if in doubt.")
     if not refit:
         return lambda model: None
     if isinstance(model, TiedModel):
-        raise ValueError(
-            f"refit: got True with {type(model).__name__}, which does not hold its data, expected a"
-            " function that trains it or False. Pass refit=lambda model:"
-            " gpflow_pep.training.fit(model, batches, num_steps=1000), for example."
+        raise checks.refusal(
+            "refit",
+            f"True with {type(model).__name__}, which does not hold its data",
+            "a function that trains it or False",
+            "Pass refit=lambda model: gpflow_pep.training.fit(model, batches, num_steps=1000), for"
+            " example.",
         )
     loss = WholeLoss(model)
     return lambda _: maximise(loss, progress=False)
 
 
 def _left_out(model: GPModel) -> Callable[[], AnyNDArray]:
-    """Find what computes the log density of each row without its own site, [N]."""
+    """Make a function that computes the log density of each row without its own site, [N]."""
     _check_model(model)
     if not isinstance(model, InternalDataModel):
-        raise ValueError(
-            f"validation: got none with {type(model).__name__}, whose rows share one site that"
-            " cannot be removed for a single row; expected rows that were held out. Pass"
-            " validation=(X, Y)."
+        raise checks.refusal(
+            "validation",
+            f"none with {type(model).__name__}, whose rows share one site that cannot be removed"
+            " for a single row",
+            "rows that were held out",
+            "Pass validation=(X, Y).",
         )
     checks.check_not_sharded(
         model.reduction.count, "select_alpha without held-out rows", "Pass validation=(X, Y)."
     )
     if model.data[0].shape[0] == 1:
-        raise ValueError("model: got one row, expected several. There is no other to predict by.")
+        raise checks.refusal("model", "one row", "several", "There is no other to predict by.")
     return lambda: np.asarray(model.loo_log_density())
 
 
 def _held_out(model: GPModel, validation: RegressionData) -> Callable[[], AnyNDArray]:
-    """Find what computes the log density of each row that was held out, [N]."""
+    """Make a function that computes the log density of each row that was held out, [N]."""
     _check_model(model)
     X, Y = map(tf.convert_to_tensor, checks.check_data(validation))
     check_columns(model.inducing_variable, X)
     check_support(model.likelihood, Y)
     if len(X) < 2:
-        raise ValueError(
-            "validation: got one row, expected several: its mean has no standard error. Hold more"
-            " rows out."
-        )
-    one = tf.ones([1], X.dtype)
+        expected = "several: its mean has no standard error"
+        raise checks.refusal("validation", "one row", expected, "Hold more rows out.")
+    power = tf.ones([1], X.dtype)
 
     def density() -> AnyNDArray:
         posterior = model.posterior()
         parts = []
         for start in range(0, len(X), _CHUNK):
-            rows, own = X[start : start + _CHUNK], Y[start : start + _CHUNK]
+            rows, targets = X[start : start + _CHUNK], Y[start : start + _CHUNK]
             moments = posterior.predict_f(rows)
-            parts.append(log_power_expectation(model.likelihood, rows, *moments, own, one))
+            parts.append(log_power_expectation(model.likelihood, rows, *moments, targets, power))
         values = tf.concat(parts, axis=0)
         return np.asarray(checks.require_finite(values, "log density of held-out rows", _ADVICE))
 
@@ -240,23 +241,7 @@ def _check_model(model: Any) -> None:
             if hasattr(model, "get_params")
             else "Other models have no power."
         )
-        raise ValueError(
-            f"model: got {type(model).__name__}, expected one of gpflow_pep.models. {remedy}"
-        )
+        raise checks.refusal("model", type(model).__name__, "one of gpflow_pep.models", remedy)
     if model.alpha.shape.rank != 0:
-        raise ValueError(
-            f"model: got powers of shape {tuple(model.alpha.shape)}, expected one power for all"
-            " rows. Create the model with a number for alpha."
-        )
-
-
-@contextmanager
-def _best_in_the_end(
-    state: Sequence[tf.Variable],
-) -> Iterator[Callable[[list[AnyNDArray]], None]]:
-    """Give the model what was kept last, whatever happens; as it was if nothing was."""
-    kept = [[variable.numpy() for variable in state]]
-    try:
-        yield kept.append
-    finally:
-        assign(state, kept[-1])
+        got, remedy = f"powers of shape {tuple(model.alpha.shape)}", "Pass a number for alpha."
+        raise checks.refusal("model", got, "one power for all rows", remedy)

@@ -2,45 +2,37 @@
 Training of a model that holds its data, by L-BFGS on all rows.
 
 :func:`maximise` is ``gpflow.optimizers.Scipy`` with settings that serve sparse Gaussian processes,
-and never loses what it has found: where the model raises or its loss is not finite, the step is
+and never loses the best parameters: where the model raises or its loss is not finite, the step is
 shortened, and however the run ends, the model has the best parameters that were seen.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import gpflow
 import numpy as np
-import scipy.optimize
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
-from ..checks import check_callable, check_seed, reason
+from ..checks import check_callable, check_positive, check_seed, reason, refusal
 from . import checks
-from .model_state import assign
+from .ascent import FAILURES, Ascent, Limits, Point, Run, evaluate
+from .model_state import assign, assigned_at_exit
 from .outputs import bar
-from .starts import moves
 from .threads import one_blas_thread
 from .whole_loss import WholeLoss
 
-#: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
-MEMORY = 50
-#: Stop where no derivative of the objective for each row is larger.
-FLAT = 1e-5
-#: After so many steps from each start the neighbours of a model that has some are found anew.
+#: The standard deviation of random starts, in GPflow's unconstrained parameters.
+PERTURBATION = 0.5
+#: After these numbers of steps from each start, the neighbours of rows are chosen again.
 REFRESHES = 10, 30, 100
-#: What SciPy calls abnormal: mostly rounding, where the objective is all but flat.
-ABNORMAL, NO_STEP = "ABNORMAL", "The line search found no step that raises the objective."
-#: What says that a loss cannot be computed for these parameters. Others stop the run.
-FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
 
 class Step(NamedTuple):
-    """What a callback is told after each step of L-BFGS."""
+    """What a callback gets after each step of L-BFGS."""
 
     start: int
     """Which start, from 0."""
@@ -49,33 +41,6 @@ class Step(NamedTuple):
     """How many steps were taken from this start."""
 
     objective: float
-
-
-class Ascent(NamedTuple):
-    """What came of one start."""
-
-    objective: float
-    """The highest value that was seen; -inf if there was none."""
-
-    iterations: int
-    """Steps of L-BFGS."""
-
-    evaluations: int
-    """Of the objective and its gradient, those that failed counted."""
-
-    failures: int
-    """Evaluations that raised, or were not finite. The step was shortened then."""
-
-    seconds: float
-    """Without the compilation."""
-
-    converged: bool
-    message: str
-    """How it ended; where it was given up because evaluations failed, with the newest reason."""
-
-    losses: AnyNDArray
-    """The training loss (minus the objective) at the start and after each step, and once more where
-    neighbours have been found anew."""
 
 
 class MaximiseRecord(NamedTuple):
@@ -122,8 +87,8 @@ def maximise(
     parameters. The model ends with the best of them that were seen, also after an interrupt or an
     error, and so never worse than it was. Where it cannot be computed, the step is shortened.
 
-    The neighbours of a model that has some, see :doc:`/neighbours`, are found anew after 10, 30 and
-    100 steps from each start (:data:`REFRESHES`), and L-BFGS begins again with another objective.
+    The neighbours of a model that has some, see :doc:`/neighbours`, are chosen again after 10, 30
+    and 100 steps from each start (:data:`REFRESHES`): L-BFGS begins again with another objective.
     The model ends with the highest one, and with the parameters and neighbours that it had.
 
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
@@ -139,211 +104,128 @@ def maximise(
     :param seconds: The most seconds, of all starts together and without the compilation; positive.
         The evaluation under way is waited for, and each start that was begun has one.
     :param starts: How many, at least 1: the first is the parameters as they are, the others are
-        those with random perturbations, of standard deviation
-        :data:`~gpflow_pep.training.starts.PERTURBATION` in GPflow's unconstrained parameters. Or
-        functions: each gets the model with the parameters as they were and assigns others, for one
-        more start after the first. The best end counts.
+        those with random perturbations of standard deviation :data:`PERTURBATION` in GPflow's
+        unconstrained parameters. Or functions: each gets the model with the parameters as they were
+        and assigns others, for one more start after the first. The best end counts.
     :param seed: The same seed gives the same perturbations.
     :param callback: Called after each step, when the model has that step's parameters.
     :param progress: Whether to show a bar on stderr.
     :param optimizer: GPflow's: with the same one, further runs of the same model compile nothing.
         Data that change in between must be ``tf.Variable``. Not for a ``WholeLoss``.
-    :raises ValueError: If an argument is not as said here, or if the objective or its gradient is
-        not finite at the parameters as they are. What a callback raises goes through.
+    :raises ValueError: If the model does not hold its data or has nothing to train, a limit or a
+        start is none, or the objective or its gradient is not finite at the parameters as they are.
+        What a callback raises goes through.
     """
     if isinstance(model, WholeLoss) and optimizer is not None:
-        raise ValueError(
-            f"optimizer: got {optimizer!r} with a WholeLoss, which is compiled already; expected"
-            " None. Leave it out, or pass the model."
-        )
+        got = f"{optimizer!r} with a WholeLoss, which is compiled already"
+        raise refusal("optimizer", got, "None", "Leave it out, or pass the model.")
     loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer)
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     checks.check_limits(tolerance, window, max_iterations, seconds)
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
-    starting = moves(starts, loss.variables, seed)
-    limits = _Limits(tolerance, window, max_iterations)
+    starting = _moves(starts, loss.variables, seed)
+    limits = Limits(tolerance, window, max_iterations)
     began = time.perf_counter()
     first = _first_point(loss, num_rows)
     compiled = time.perf_counter()
     deadline = np.inf if seconds is None else compiled + seconds
-    runs: list[_Run] = []
+    runs: list[Run] = []
     ascents: list[Ascent] = []
-    with _best_in_the_end(state, runs, first), one_blas_thread():
+    with assigned_at_exit(state, lambda: _best_point(runs, first).values), one_blas_thread():
         for number, move in enumerate(starting):
             if runs and time.perf_counter() > deadline:
                 break
             assign(state, first.values)
             move(model)
             with bar(progress, max_iterations) as show:
-                tell = _teller(number, num_rows, show, callback)
-                rounds: list[Ascent] = []
-                for steps in _steps_of_rounds(model, max_iterations):
-                    if rounds and not _refresh(model, runs[-1]):
-                        break
-                    told = partial(tell, sum(ascent.iterations for ascent in rounds))
-                    few = limits._replace(max_iterations=steps)
-                    runs.append(_Run(loss, num_rows, few, deadline, told))
-                    rounds.append(_ascend(runs[-1]))
-                ascents.append(_joined(rounds))
+                report = partial(_report, show, callback, number)
+                ascents.append(_ascend(loss, num_rows, limits, deadline, report, runs))
     best = max(ascents, key=lambda ascent: ascent.objective)
-    objective = _settled(loss, best.objective)
+    objective = _settled_objective(loss, best.objective)
     return MaximiseRecord(objective, *best[1:], compiled - began, tuple(ascents))
 
 
-class _Point(NamedTuple):
-    """Where the loss was evaluated, and what came of it."""
+def _moves(
+    starts: int | Sequence[Callable[[GPModel], None]], variables: Sequence[tf.Variable], seed: int
+) -> list[Callable[[GPModel], None]]:
+    """Make functions that change the model before each start; the first changes nothing."""
+    random = np.random.default_rng(seed)
 
-    x: AnyNDArray
-    loss: float
-    gradient: AnyNDArray
-    values: list[AnyNDArray]
-    """Of the model's state."""
+    def perturb(model: GPModel) -> None:
+        for variable in variables:
+            change = PERTURBATION * random.standard_normal(variable.numpy().shape)
+            variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
 
-
-class _Limits(NamedTuple):
-    """When to stop, see :func:`maximise`."""
-
-    tolerance: float
-    window: int
-    max_iterations: int
-
-
-class _Halt(Exception):
-    """Why SciPy is left."""
-
-    def __init__(self, message: str, converged: bool = False) -> None:
-        super().__init__(message)
-        self.converged = converged
-
-
-class _Run:
-    """The loss of a row as L-BFGS evaluates it from one start, and what was seen so far."""
-
-    def __init__(
-        self,
-        loss: WholeLoss,
-        num_rows: int,
-        limits: _Limits,
-        deadline: float,
-        tell: Callable[[int, float], None],
-    ) -> None:
-        self.loss, self.num_rows, self.tell = loss, num_rows, tell
-        self.limits, self.deadline = limits, deadline
-        self.losses: list[float] = []
-        self.evaluations = self.failures = 0
-        self.trouble = ""
-        self.best: _Point | None = None
-
-    def __call__(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        if self.losses and time.perf_counter() > self.deadline:
-            raise _Halt("The time was over.")
-        self.evaluations += 1
-        try:
-            self.newest = _point(self.loss, x, self.num_rows)
-        except FAILURES as error:
-            self.failures, self.trouble = self.failures + 1, reason(error)
-            return self._too_far(x)
-        if self.best is None or self.newest.loss < self.best.loss:
-            self.best = self.newest
-        if not self.losses:
-            self._accept()
-        return self.newest.loss, self.newest.gradient
-
-    def step(self, x: AnyNDArray) -> None:
-        """Take note of a step, which is to the newest point; stop if steps gain too little."""
-        self._accept()
-        iterations = len(self.losses) - 1
-        self.tell(iterations, self.newest.loss)
-        tolerance, window, _ = self.limits
-        if iterations >= window:
-            gain = (self.losses[-1 - window] - self.losses[-1]) / window
-            if gain < tolerance:
-                raise _Halt(f"Steps gained less than {tolerance:g} nats for each row.", True)
-
-    def _accept(self) -> None:
-        self.losses.append(self.newest.loss)
-        self.line_start = self.newest
-
-    def _too_far(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        """
-        Make up a loss and a gradient where there are none, so that the line search goes back.
-
-        They are those of the parabola along the line which fits loss and slope at its start and
-        has its minimum after a quarter of the step. The line search tries that next. A huge loss
-        would make it go back nearly all the way, and a gradient of zero would let it stay.
-        """
-        if not self.losses:
-            raise _Halt(self.trouble)
-        start = self.line_start
-        assign(self.loss.state, start.values)  # the sites of PEP may be far off
-        fall = abs(float(start.gradient @ (x - start.x)))
-        return start.loss + fall, -3.0 * start.gradient
-
-
-def _point(of_model: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
-    loss, gradient = (part / num_rows for part in of_model(x))
-    if not (np.isfinite(loss) and np.all(np.isfinite(gradient))):
-        raise ValueError(
-            f"training loss: got {loss} and a gradient with"
-            f" {np.sum(~np.isfinite(gradient))} entries that are not finite, expected finite"
-            " numbers. Start from other parameters, standardise the data, or look for outliers."
+    if not isinstance(starts, Sequence):
+        starts = [perturb] * (check_positive("starts", starts) - 1)
+    elif isinstance(starts, str) or not all(map(callable, starts)):
+        raise refusal(
+            "starts",
+            repr(starts),
+            "a number, or functions of the model that assign its parameters",
+            "Pass [lambda model: model.kernel.variance.assign(2.0)], for example.",
         )
-    values = [variable.numpy() for variable in of_model.state]
-    return _Point(x.copy(), float(loss), gradient, values)
+    return [lambda model: None, *starts]
 
 
-def _first_point(loss: WholeLoss, num_rows: int) -> _Point:
+def _report(
+    show: Callable[[int, dict[str, float]], None],
+    callback: Callable[[Step], None] | None,
+    start: int,
+    iteration: int,
+    objective: float,
+) -> None:
+    """Show a step to the user."""
+    show(iteration, {"objective": objective})
+    if callback is not None:
+        callback(Step(start, iteration, objective))
+
+
+def _first_point(loss: WholeLoss, num_rows: int) -> Point:
     try:
-        return _point(loss, loss.parameters(), num_rows)
+        return evaluate(loss, loss.parameters(), num_rows)
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(reason(error)) from error
 
 
-def _ascend(run: _Run) -> Ascent:
-    began, num_rows = time.perf_counter(), run.num_rows
-    x = run.loss.parameters()
-    options = {
-        "maxcor": MEMORY,
-        "maxiter": run.limits.max_iterations,
-        "maxfun": 100 * run.limits.max_iterations,  # a step takes fewer
-        "ftol": 0.0,  # the run has a rule of its own
-        "gtol": min(10.0 * run.limits.tolerance, FLAT),
-    }
-    try:
-        outcome = scipy.optimize.minimize(
-            run, x, jac=True, method="L-BFGS-B", callback=run.step, options=options
-        )
-        converged, message = bool(outcome.success), str(outcome.message).strip()
-        message = NO_STEP if message.startswith(ABNORMAL) else message
-    except _Halt as halt:
-        converged, message = halt.converged, str(halt)
-    if run.trouble and not converged and run.trouble != message:
-        message = f"{message} The newest evaluation that failed: {run.trouble}"
-    return Ascent(
-        -np.inf if run.best is None else -num_rows * run.best.loss,
-        max(len(run.losses) - 1, 0),
-        run.evaluations,
-        run.failures,
-        time.perf_counter() - began,
-        converged,
-        message,
-        num_rows * np.array(run.losses),
-    )
+def _best_point(runs: Sequence[Run], first: Point) -> Point:
+    points = [run.best for run in runs if run.best is not None]
+    return min(points, key=lambda point: point.loss, default=first)
+
+
+def _ascend(
+    loss: WholeLoss,
+    num_rows: int,
+    limits: Limits,
+    deadline: float,
+    report: Callable[[int, float], None],
+    runs: list[Run],
+) -> Ascent:
+    """Run L-BFGS from one start, again and again where a model has neighbours to choose again."""
+    rounds: list[Ascent] = []
+    for num_steps in _steps_of_rounds(loss.model, limits.max_iterations):
+        if rounds and not _refresh_neighbours(runs[-1]):
+            break
+        before = sum(ascent.iterations for ascent in rounds)
+        few = limits._replace(max_iterations=num_steps)
+        runs.append(Run(loss, num_rows, few, deadline, report, before))
+        rounds.append(runs[-1].ascend())
+    return _joined(rounds)
 
 
 def _steps_of_rounds(model: GPModel, max_iterations: int) -> list[int]:
-    """Find how many steps to take before each time that neighbours are found anew, and after."""
+    """Find how many steps to take before neighbours are chosen again, each time, and after."""
     ends = REFRESHES if getattr(model, "neighbours", 0) else ()
     return np.diff([0, *(end for end in ends if end < max_iterations), max_iterations]).tolist()
 
 
-def _refresh(model: GPModel, run: _Run) -> bool:
-    """Find neighbours anew at the best that a run has seen; False where there is no use in it."""
+def _refresh_neighbours(run: Run) -> bool:
+    """Choose neighbours again at the best point of a run; False where there is no use in it."""
     if run.best is None or time.perf_counter() > run.deadline:
         return False
     assign(run.loss.state, run.best.values)
-    model.refresh_neighbours()
+    run.loss.model.refresh_neighbours()
     return True
 
 
@@ -359,41 +241,12 @@ def _joined(rounds: Sequence[Ascent]) -> Ascent:
     )
 
 
-def _settled(loss: WholeLoss, found: float) -> float:
+def _settled_objective(loss: WholeLoss, objective: float) -> float:
     """Make the sites, where there are any, as exact as predictions need them."""
     values = [variable.numpy() for variable in loss.state]
     try:
-        objective = loss.settle()
+        settled = loss.settle()
     except FAILURES:
         assign(loss.state, values)
-        return found
-    return found if objective is None else objective
-
-
-@contextmanager
-def _best_in_the_end(
-    state: Sequence[tf.Variable], runs: Sequence[_Run], first: _Point
-) -> Iterator[None]:
-    """Give the model the best parameters that any run has seen, whatever happens."""
-    try:
-        yield
-    finally:
-        seen = [run.best for run in runs if run.best is not None]
-        assign(state, min(seen, key=lambda point: point.loss, default=first).values)
-
-
-def _teller(
-    start: int,
-    num_rows: int,
-    show: Callable[[int, dict[str, float]], None],
-    callback: Callable[[Step], None] | None,
-) -> Callable[[int, int, float], None]:
-    """Tell the bar and the callback of a step, counted from the steps taken before."""
-
-    def tell(before: int, iteration: int, loss: float) -> None:
-        iteration, objective = before + iteration, -num_rows * loss
-        show(iteration, {"objective": objective})
-        if callback is not None:
-            callback(Step(start, iteration, objective))
-
-    return tell
+        return objective
+    return objective if settled is None else settled

@@ -1,20 +1,18 @@
-"""What both ways to train share: what a model's state is."""
+"""What training changes of a model, copies of it, and how it gets values back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import gpflow
 import tensorflow as tf
 from gpflow.models import GPModel
 
-from ..checks import reason
 from ..models import PEP, PEPRegression
-
-__all__ = ["assign", "copy_of", "reason", "state_of"]
 
 Module = TypeVar("Module", bound=tf.Module)
 
-#: A copy that fails has been beaten by another thread, which is then further on.
+#: A copy fails where another thread changed the same table, and is tried again.
 _ATTEMPTS = 100
 
 
@@ -24,8 +22,6 @@ def copy_of(module: Module) -> Module:
 
     GPflow's function clears what TensorFlow Probability remembers of transforms, in a table of the
     process, and fails where another thread takes an entry out of it, or puts one in, at that time.
-
-    :param module: Anything of GPflow's.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -40,15 +36,26 @@ def state_of(model: GPModel) -> list[tf.Variable]:
     Find what training and predictions change: parameters, other trainable variables, and the
     neighbours of rows.
     """
-    found = [parameter.unconstrained_variable for parameter in model.parameters]
+    state = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
-        found.append(model.sites.version)
+        state.append(model.sites.version)
     if isinstance(model, PEPRegression) and model.neighbour_plan is not None:
-        found.extend((model.neighbour_plan.rows, model.neighbour_plan.neighbours))
-    return list({id(v): v for v in (*found, *model.trainable_variables)}.values())
+        state.extend((model.neighbour_plan.rows, model.neighbour_plan.neighbours))
+    return list({id(v): v for v in (*state, *model.trainable_variables)}.values())
 
 
 def assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
     """Put a value into each variable."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+@contextmanager
+def assigned_at_exit(
+    variables: Sequence[tf.Variable], values: Callable[[], Sequence[Any]]
+) -> Iterator[None]:
+    """Put values into variables when the block is left, also by an error or an interrupt."""
+    try:
+        yield
+    finally:
+        assign(variables, values())

@@ -1,4 +1,4 @@
-"""Training of many models of one make, as in cross-validation, with one compilation for all."""
+"""Training of many models with one compilation, as in cross-validation."""
 
 import threading
 from collections.abc import Hashable
@@ -37,22 +37,24 @@ class SharedLosses:
     def __init__(self) -> None:
         self._losses: dict[Any, WholeLoss] = {}
 
-    def maximise(self, model: GPModel, *, make: Hashable = (), **options: Any) -> MaximiseRecord:
+    def maximise(
+        self, model: GPModel, *, cache_key: Hashable = (), **options: Any
+    ) -> MaximiseRecord:
         """
         Train a model: see :func:`~gpflow_pep.training.full_batch.maximise`.
 
         :param model: One that holds its data.
-        :param make: What says in which other ways models differ: that those of one make do not is
-            the caller's promise.
+        :param cache_key: The caller promises that models with the same key differ in rows and
+            values of parameters only.
         :param options: Of that function; a callback sees the model as it was before.
         :raises ValueError: As there.
         """
-        if not in_one_piece(model):
+        if not fits_one_chunk(model):
             return maximise(model, **options)
         state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
-        key = (make, *columns, *(tuple(variable.shape) for variable in state))
-        # Not among the others while it is used: a callback may train another model of this make.
+        key = (cache_key, *columns, *(tuple(variable.shape) for variable in state))
+        # It is not in the cache while it is used: a callback may train another such model.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data)
         assign(loss.model.data, data)
         assign(loss.state, state)
@@ -68,35 +70,31 @@ class SharedLosses:
                 del self._losses[oldest]
 
 
-class _OfThread(threading.local):
+class _ThreadCache(threading.local):
     def __init__(self) -> None:
         self.losses = SharedLosses()
 
 
-_of_thread = _OfThread()
+_thread_cache = _ThreadCache()
 
 
-def losses_of_thread() -> SharedLosses:
-    """Find those that all which is trained in this thread may share."""
-    return _of_thread.losses
+def thread_cache() -> SharedLosses:
+    """Give the losses that all models trained in this thread share."""
+    return _thread_cache.losses
 
 
 def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...]) -> WholeLoss:
-    """Make that of a copy which takes the place of models with any number of rows."""
-    twin = copy_of(model)
+    """Make the loss of a copy that stands for models with any number of rows."""
+    template = copy_of(model)
     rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
-    keep(twin, data=tuple(rows))
-    if isinstance(twin, InternalDataModel):
-        twin.chunk_size = chunks.ALL_ROWS
-    return WholeLoss(twin)
+    keep(template, data=tuple(rows))
+    if isinstance(template, InternalDataModel):
+        template.chunk_size = chunks.ALL_ROWS
+    return WholeLoss(template)
 
 
-def in_one_piece(model: GPModel) -> bool:
-    """
-    Find whether the rows are summed over in one piece, so that their number need not be known.
-
-    :param model: One that holds its data.
-    """
+def fits_one_chunk(model: GPModel) -> bool:
+    """Whether rows are summed over in one chunk, so that their number need not be known."""
     if not isinstance(model, InternalDataModel):
         return True
     plain = model.chunk_size is None and not getattr(model, "neighbours", 0)

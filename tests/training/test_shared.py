@@ -132,13 +132,13 @@ def test_the_newest_are_kept_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(shared, "MOST", 2)
     losses = SharedLosses()
     for make in "abac":
-        losses.maximise(regression(FOLDS[0], 0.5), make=make, **OPTIONS)
+        losses.maximise(regression(FOLDS[0], 0.5), cache_key=make, **OPTIONS)
     models = {make: regression(FOLDS[1], 0.5) for make in "acb"}
     Counting.uses = 0
     for make in "ac":
-        losses.maximise(models[make], make=make, **OPTIONS)
+        losses.maximise(models[make], cache_key=make, **OPTIONS)
     assert Counting.uses == 0
-    losses.maximise(models["b"], make="b", **OPTIONS)
+    losses.maximise(models["b"], cache_key="b", **OPTIONS)
     assert Counting.uses > 0
     kept = losses._losses.values()
     assert len(kept) == 2
