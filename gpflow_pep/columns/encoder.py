@@ -189,7 +189,6 @@ def as_table(frame: Any, what: str) -> pd.DataFrame:
     """
     Take a table of pandas or polars as one of pandas, with column names that are text.
 
-    :param frame: The table.
     :param what: What it is, for messages.
     :raises ValueError: If it is no table.
     """
@@ -213,8 +212,6 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
     """
     Refuse numbers that are infinite or so large that their squares are.
 
-    :param name: Of the column.
-    :param column: As :func:`~gpflow_pep.columns.read_cells` gives it.
     :raises ValueError: If there is one; it names the column and the row.
     """
     if column.dtype == np.float64:
@@ -246,12 +243,7 @@ def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def listed(names: Any, most: int = 8) -> str:
-    """
-    Give names for a message.
-
-    :param names: Any number of them.
-    :param most: Of more it says only how many.
-    """
+    """Give names for a message."""
     names = [repr(str(name)) for name in names]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -28,43 +28,23 @@ class MeanBaseline(DummyRegressor):
     """A Gaussian with the mean and the variance of the training targets, whatever the inputs."""
 
     def fit(self, X: Any, y: Any) -> "MeanBaseline":
-        """
-        Take mean and variance.
-
-        :param X: Inputs, which are ignored.
-        :param y: Targets, [N].
-        """
+        """Take mean and variance."""
         self.std_ = float(np.std(y))
         fitted: MeanBaseline = super().fit(X, y)
         return fitted
 
     def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:
-        """
-        Predict quantiles of y, [N, Q].
-
-        :param X: Inputs, of which only the number counts.
-        :param quantiles: Q probabilities in (0, 1).
-        """
+        """Predict quantiles of y, [N, Q]."""
         ends: AnyNDArray = self.predict(X)[:, None] + self.std_ * norm.ppf(quantiles)
         return ends
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """
-        Predict the mean, [N].
-
-        :param X: Inputs, of which only the number counts.
-        :param return_std: Also the standard deviation.
-        """
+        """Predict the mean, [N]."""
         mean = super().predict(X)
         return (mean, np.full_like(mean, self.std_)) if return_std else mean
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """
-        Compute the log density of each row, [N].
-
-        :param X: Inputs, of which only the number counts.
-        :param y: Targets, [N].
-        """
+        """Compute the log density of each row, [N]."""
         densities: AnyNDArray = norm.logpdf(y, *self.predict(X, return_std=True))
         return densities
 
@@ -108,12 +88,7 @@ def name_of(alpha: float) -> str:
 
 
 def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
-    """
-    Make all models, untrained, with their powers (NaN for baselines), by name.
-
-    :param data: The table.
-    :param settings: What to compare.
-    """
+    """Make all models, untrained, with their powers (NaN for baselines), by name."""
     numbers = data.kind == "numbers"
     options: dict[str, Any] = {
         "num_inducing": settings.num_inducing,

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..columns import Format, TableEncoder, read_cells, recognise
 from ..columns.encoder import MAX_CATEGORIES, as_table, check_cells, listed
+from ..refusals import refusal
 
 MIN_ROWS = 10
 #: A text target of more values, and fewer than two rows for each, is no classes.
@@ -62,19 +63,19 @@ def clean(
         input is left, or fewer than 10 rows are.
     """
     if task not in (None, "regression", "classification"):
-        raise ValueError(
-            f"task: got {task!r}, expected 'regression' or 'classification'. Leave it out to have"
-            " it found out."
-        )
+        expected = "'regression' or 'classification'"
+        raise refusal("task", repr(task), expected, "Leave it out to have it recognised.")
     table = as_table(frame, "frame")
-    _check_names(table)
+    copies = table.columns[table.columns.duplicated()].unique()
+    if len(copies):
+        got = f"more than one column named {listed(copies)}"
+        raise refusal("frame", got, "different names", "Rename or remove the copies.")
     target = _place(table, target)
     unknown = [str(name) for name in drop if str(name) not in table.columns]
     if unknown or target in map(str, drop):
-        raise ValueError(
-            f"drop: got {listed(unknown or [target])}, expected input columns among"
-            f" {listed(column for column in table.columns if column != target)}. Check the names."
-        )
+        inputs = listed(column for column in table.columns if column != target)
+        expected = f"input columns among {inputs}"
+        raise refusal("drop", listed(unknown or [target]), expected, "Check the names.")
     table = table.drop(columns=list(map(str, drop)))
     notes: list[str] = []
     y, kind, table = _read_target(table, target, task, notes)
@@ -122,20 +123,9 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
         formats = {str(name): recognise(column) for name, column in X.items()}
     for name, form in formats.items():
         if form.kind == "other":
-            raise ValueError(
-                f"column '{name}' holds neither numbers, dates nor text, expected one of them."
-                " Leave it out."
-            )
+            got = "neither numbers, dates nor text"
+            raise refusal(f"column '{name}'", got, "one of them", "Leave it out.")
     return TableEncoder({str(name): formats[str(name)] for name in X.columns})
-
-
-def _check_names(table: pd.DataFrame) -> None:
-    twice = sorted(set(table.columns[table.columns.duplicated()]))
-    if twice:
-        raise ValueError(
-            f"frame: got more than one column named {listed(twice)}, expected different names."
-            " Rename or remove the copies."
-        )
 
 
 def _place(table: pd.DataFrame, target: str | int) -> str:
@@ -144,10 +134,9 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
             return str(table.columns[target])
     elif target in table.columns:
         return str(target)
-    raise ValueError(
-        f"target: got {target!r}, expected one of the columns {listed(table.columns)}. The first"
-        " line of a file must hold the names; is the separator right?"
-    )
+    expected = f"one of the columns {listed(table.columns)}"
+    remedy = "The first line of a file must hold the names; is the separator right?"
+    raise refusal("target", repr(target), expected, remedy)
 
 
 def _read_target(
@@ -155,27 +144,23 @@ def _read_target(
 ) -> tuple["pd.Series[Any]", Literal["numbers", "classes"], pd.DataFrame]:
     """Read the target, and leave out rows that have none."""
     column, form = table[target], recognise(table[target])
+    what = f"target '{target}'"
     if form.kind in ("other", "date") and task != "classification":
-        raise ValueError(
-            f"the target '{target}' holds {'dates' if form.kind == 'date' else 'other things'},"
-            " expected numbers or classes. Choose another target, or make numbers of it, such as"
-            " days since a date."
-        )
+        got = "dates" if form.kind == "date" else "neither numbers nor text"
+        remedy = "Choose another target, or make numbers of it, such as days since a date."
+        raise refusal(what, got, "numbers or classes", remedy)
     if form.missing:
-        raise ValueError(
-            f"the target '{target}' has {listed(form.missing)} among its {form.kind}s, expected"
-            f" {form.kind}s in every row. Correct them, or leave these cells empty."
-        )
+        got, expected = f"{listed(form.missing)} among its {form.kind}s", f"{form.kind}s alone"
+        raise refusal(what, got, expected, "Correct them, or leave these cells empty.")
     values = read_cells(column, form)
     there = values.notna()
     if not there.all():
         notes.append(f"Dropped {(~there).sum()} of {len(table)} rows without '{target}'.")
     table, values, column = table[there].drop(columns=target), values[there], column[there]
     if form.kind == "text" and task == "regression":
-        raise ValueError(
-            f"the target '{target}' is text such as {str(values.iloc[0])!r}, expected numbers for"
-            " regression. Correct it, or choose classification."
-        )
+        got = f"text such as {str(values.iloc[0])!r}"
+        remedy = "Correct it, or choose classification."
+        raise refusal(what, got, "numbers for regression", remedy)
     if form.kind != "text":
         notes.extend(_how_read(target, column, form))
     truth = pd.api.types.is_bool_dtype(column.infer_objects())
@@ -249,31 +234,23 @@ def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str
 def _check_enough(
     X: pd.DataFrame, y: "pd.Series[Any]", target: str, kind: Literal["numbers", "classes"]
 ) -> None:
+    what, counts = f"target '{target}'", y.value_counts()
     if len(y) < MIN_ROWS:
-        raise ValueError(
-            f"the data have {len(y)} rows with a target '{target}', expected at least {MIN_ROWS}."
-            " Add rows, some are held out for testing."
-        )
-    if y.nunique() < 2:
-        raise ValueError(
-            f"the target '{target}' is {y.iloc[0]} in every row, expected values that differ."
-            " Choose another target."
-        )
+        expected, remedy = f"at least {MIN_ROWS}", "Add rows; some are held out for testing."
+        raise refusal("frame", f"{len(y)} rows with a {what}", expected, remedy)
+    if len(counts) < 2:
+        got, expected = f"{y.iloc[0]} in every row", "values that differ"
+        raise refusal(what, got, expected, "Choose another target.")
     if X.shape[1] == 0:
-        raise ValueError(
-            f"no input column is left beside the target '{target}', expected at least one that"
-            " varies. Add an informative input; the notes say what was dropped."
-        )
-    if kind == "classes":
-        counts = y.value_counts()
-        if len(counts) > max(_MANY, len(y) // 2):
-            raise ValueError(
-                f"the target '{target}' has {len(counts)} classes in {len(y)} rows, expected far"
-                " fewer. Choose another target; or is it a number, for regression?"
-            )
-        if counts.min() < 2:
-            raise ValueError(
-                f"the class {counts.idxmin()!r} of '{target}' has 1 row, expected at least 2, to"
-                " train on and to hold out. Remove it or join it with another; or is the target a"
-                " number, for regression?"
-            )
+        got, expected = f"no input column beside the {what}", "at least one that varies"
+        remedy = "Add an informative input; the notes say why others were dropped."
+        raise refusal("frame", got, expected, remedy)
+    if kind == "numbers":
+        return
+    if len(counts) > max(_MANY, len(y) // 2):
+        remedy = "Choose another target; or is it a number, for regression?"
+        raise refusal(what, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy)
+    if counts.min() < 2:
+        remedy = "Remove the class or join it with another; or is the target a number?"
+        expected = "at least 2, to train on and to hold out"
+        raise refusal(what, f"1 row of the class {counts.idxmin()!r}", expected, remedy)

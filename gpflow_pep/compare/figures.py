@@ -1,7 +1,11 @@
-"""Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`."""
+"""Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
+
+They are drawn of the best power, and refuse a comparison in which every power failed; the last
+three are of the model that was trained on all rows, and refuse a comparison without one.
+"""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,7 +14,8 @@ from sklearn.pipeline import Pipeline
 
 from .. import plotting
 from ..metrics import pit
-from .held_out import numbered, predictions
+from ..refusals import refusal
+from .held_out import class_indices, predictions
 from .run import Comparison
 from .summary import summarise
 
@@ -22,20 +27,19 @@ GRID = 200
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
-    """Find the held-out predictions of the best power."""
+    """Give the held-out predictions of the best power."""
     if comparison.best is None:
-        raise ValueError(
-            "every power of the comparison failed, expected at least one that did not: the messages"
-            " of its fits say why."
-        )
+        raise refusal(
+            "comparison", "one in which every power failed", "at least one that did not",
+            "The messages of its fits say why.",
+        )  # fmt: skip
     return comparison.held_out[comparison.best]
 
 
 def _model(comparison: Comparison) -> Pipeline:
     if comparison.model is None:
-        raise ValueError(
-            "the comparison has no model of all rows, expected one: its fit failed, and the message"
-            " says why."
+        raise refusal(
+            "comparison", "no model of all rows", "one", "Its fit failed; the message says why."
         )
     return comparison.model
 
@@ -43,10 +47,6 @@ def _model(comparison: Comparison) -> Pipeline:
 def scores_figure(comparison: Comparison) -> "Figure":
     """
     Draw each metric of held-out rows against alpha, with standard errors, beside the baselines.
-
-    :param comparison: At least one power did not fail.
-    :raises ValueError: If every power failed.
-    :raises ImportError: If matplotlib is not installed.
     """
     _best(comparison)
     table = summarise(comparison)
@@ -75,10 +75,6 @@ def scores_figure(comparison: Comparison) -> "Figure":
 def predictions_figure(comparison: Comparison) -> "Figure":
     """
     Draw held-out predictions of the best power against the targets, and whether they are right.
-
-    :param comparison: Of a target that is a number; at least one power did not fail.
-    :raises ValueError: If every power failed.
-    :raises ImportError: If matplotlib is not installed.
     """
     table, target = _best(comparison), comparison.data.y.name
     gaussian = isinstance(_model(comparison)[-1].likelihood_, Gaussian)
@@ -99,45 +95,33 @@ def predictions_figure(comparison: Comparison) -> "Figure":
 def classes_figure(comparison: Comparison) -> "Figure":
     """
     Draw how often held-out predictions of the best power come true, and what is taken for what.
-
-    :param comparison: Of a target that is a class; at least one power did not fail.
-    :raises ValueError: If every power failed.
-    :raises ImportError: If matplotlib is not installed.
     """
     table = _best(comparison)
     figure = plotting.figure(10.0, 4.8)
     left, right = figure.subplots(1, 2)
-    plotting.reliability(*numbered(table), ax=left)
+    plotting.reliability(*class_indices(table), ax=left)
     labels, predicted = (table[name].astype(str).to_numpy() for name in ("true", "predicted"))
     plotting.confusion_matrix(labels, predicted, ax=right)
     return figure
 
 
 def fit_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw the model of all rows along its one input.
-
-    :param comparison: Of a number, with a single input that is a number.
-    :raises ValueError: If there are more inputs, or there is no model.
-    :raises ImportError: If matplotlib is not installed.
-    """
-    X, y = comparison.data.X, comparison.data.y
-    if not _has_one_input(comparison):
-        raise ValueError(
-            f"got the inputs {', '.join(map(str, X))}, expected one that is a number: use"
-            " predictions_figure."
-        )
-    pipeline = _model(comparison)
+    """Draw the model of all rows along its one input."""
+    X, y, pipeline = comparison.data.X, comparison.data.y, _model(comparison)
+    if not _has_one_input(X):
+        names = f"the inputs {', '.join(map(str, X))}"
+        remedy = "Call predictions_figure."
+        raise refusal("comparison", names, "one input that is a number", remedy)
     (name,) = X
     low, high = X[name].min(), X[name].max()
     margin = 0.1 * (high - low)
     grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, GRID)})
-    found = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
+    curve = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
     figure = plotting.figure(8.0, 4.2)
     axes = figure.subplots()
     (inducing,) = plotting.inducing_points_of(pipeline[-1])
     plotting.regression_1d(
-        grid[name], found["mean"], found["sd"],
+        grid[name], curve["mean"], curve["sd"],
         data={"rows": (X[name].to_numpy(), y.to_numpy())}, inducing=inducing, ax=axes,
     )  # fmt: skip
     axes.set(xlabel=str(name), ylabel=str(y.name))
@@ -145,13 +129,7 @@ def fit_figure(comparison: Comparison) -> "Figure":
 
 
 def relevance_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw the relevance of each input to the model of all rows: one over its lengthscale.
-
-    :param comparison: With a model.
-    :raises ValueError: If there is none.
-    :raises ImportError: If matplotlib is not installed.
-    """
+    """Draw the relevance of each input to the model of all rows: one over its lengthscale."""
     pipeline = _model(comparison)
     names = pipeline[:-1].get_feature_names_out()
     figure = plotting.figure(6.5, 1.3 + 0.26 * min(max(len(names), 4), 30))
@@ -160,25 +138,15 @@ def relevance_figure(comparison: Comparison) -> "Figure":
 
 
 def training_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw how the objective of the model of all rows rose.
-
-    :param comparison: With a model that was not trained by minibatches.
-    :raises ValueError: If there is none.
-    :raises ImportError: If matplotlib is not installed.
-    """
+    """Draw how the objective of the model of all rows rose."""
     figure = plotting.figure(6.5, 3.6)
     plotting.objective_trace(_model(comparison)[-1].record_, ax=figure.subplots())
     return figure
 
 
-def _has_one_input(comparison: Comparison) -> bool:
-    X = comparison.data.X
-    return (
-        X.shape[1] == 1
-        and all(map(pd.api.types.is_numeric_dtype, X.dtypes))
-        and not X.isna().any(axis=None)
-    )
+def _has_one_input(X: pd.DataFrame) -> bool:
+    is_number = all(map(pd.api.types.is_numeric_dtype, X.dtypes))
+    return X.shape[1] == 1 and is_number and not X.isna().any(axis=None)
 
 
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
@@ -187,19 +155,14 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
 
     They are ``scores``; ``predictions`` of a number, or ``classes``; and of the model of all rows
     ``fit``, if there is one input, ``relevance`` of the inputs, and ``training``.
-
-    :param comparison: What they are to be drawn of.
     """
-    drawings: dict[str, Callable[[Any], Figure]] = {"scores": scores_figure}
-    numbers = comparison.data.kind == "numbers"
-    drawings |= {"predictions": predictions_figure} if numbers else {"classes": classes_figure}
-    if comparison.model is None:
-        drawings.pop("predictions", None)
-        return drawings
-    if numbers and _has_one_input(comparison):
-        drawings["fit"] = fit_figure
-    if comparison.model[-1].n_features_in_ > 1:
-        drawings["relevance"] = relevance_figure
-    if comparison.model[-1].record_ is not None:
-        drawings["training"] = training_figure
-    return drawings
+    model, numbers = comparison.model, comparison.data.kind == "numbers"
+    suits: dict[Callable[[Comparison], Figure], bool] = {
+        scores_figure: True,
+        predictions_figure: numbers and model is not None,
+        classes_figure: not numbers,
+        fit_figure: numbers and model is not None and _has_one_input(comparison.data.X),
+        relevance_figure: model is not None and model[-1].n_features_in_ > 1,
+        training_figure: model is not None and model[-1].record_ is not None,
+    }
+    return {draw.__name__.removesuffix("_figure"): draw for draw in suits if suits[draw]}

@@ -58,10 +58,6 @@ def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, 
 
     They are for a number "mean", "sd" and the central 90% interval ("lower_90", "upper_90"); for a
     class the most probable one ("predicted") and the probability of each ("p(name)").
-
-    :param estimator: A trained one of this package, or a baseline.
-    :param inputs: As it takes them, [N, D].
-    :param classes: Whether the target is a class.
     """
     if classes:
         probability, names = estimator.predict_proba(inputs), estimator.classes_
@@ -78,10 +74,6 @@ def held_out(
     """
     Predict rows whose target is known, as a table with a row for each.
 
-    :param pipeline: A trained one, whose last step is an estimator of this package or a baseline.
-    :param X: Inputs, a table.
-    :param y: Targets.
-    :param classes: Whether these are classes.
     :return: The target ("true"), :func:`predictions`, and the "log_density" of the target.
     :raises ValueError: If a class is none of those that were trained on.
     """
@@ -97,25 +89,19 @@ def held_out(
 
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
-    """
-    Compute the metrics of held-out rows.
-
-    :param table: What :func:`held_out` returned.
-    """
+    """Compute the metrics of held-out rows."""
     found = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
         inside = (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
         error = root_mean_squared_error(table["true"], table["mean"])
         return found | {"rmse": float(error), "coverage": float(inside.mean())}
     wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
-    return found | {"error": float(wrong), "ece": calibration(*numbered(table)).error}
+    return found | {"error": float(wrong), "ece": calibration(*class_indices(table)).error}
 
 
-def numbered(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
+def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Give the classes that came, by their numbers [N], and the probability of each class [N, C].
-
-    :param table: What :func:`held_out` returned.
     """
     columns = [name for name in table if name.startswith("p(")]
     places = {name[2:-1]: number for number, name in enumerate(columns)}
@@ -127,8 +113,6 @@ def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
     """
     Predict the rows of a table as it was read.
 
-    :param pipeline: A trained one, as :func:`~gpflow_pep.compare.run.compare` makes it.
-    :param table: With the columns that it was trained on, in any order; others are ignored.
     :return: The columns of :func:`predictions`, in the order of the rows.
     :raises ValueError: If a column is missing, or its cells cannot be read as they were.
     """

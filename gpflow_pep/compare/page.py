@@ -48,7 +48,6 @@ def page(
     """
     Write a comparison as an HTML page.
 
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     :param figures: PNG files by the names of :func:`~gpflow_pep.compare.figures.figures`.
     :param command: What was called; empty: the page does not show it.
     :param folder: Where the page and the model are, for the code that loads the model.

@@ -18,13 +18,7 @@ from .trials import Fit
 
 
 def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:
-    """
-    Write the scores of fits, as far as they have ended, to ``folds.csv``.
-
-    :param directory: Of the file.
-    :param fits: At least one.
-    :return: The file.
-    """
+    """Write the scores of fits, as far as they have ended, to ``folds.csv``."""
     path = directory / "folds.csv"
     rows = [{**fit._asdict(), **fit.scores} for fit in fits]
     with atomic_write(path) as new:

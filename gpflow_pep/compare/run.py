@@ -208,14 +208,7 @@ def compare(
 
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
-    """
-    Put inputs and targets into one table.
-
-    :param X: See :func:`compare`.
-    :param y: See there.
-    :return: The table, and the name of the target.
-    :raises ValueError: If they do not fit together.
-    """
+    """Put inputs and targets into one table."""
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if isinstance(y, str):
         if not isinstance(frame, pd.DataFrame):
@@ -254,8 +247,6 @@ def compare_table(
     """
     Compare on a table that was cleaned; see :func:`compare`.
 
-    :param data: The table.
-    :param settings: What to compare.
     :param callback: Called before and after each fit, by one thread at a time.
     :param workers: Processes that train beside this one.
     :raises ValueError: If the settings do not fit the table.
@@ -307,8 +298,6 @@ def best_of(comparison: Comparison) -> str | None:
     Find the power whose mean of the decisive score is lowest; None if every one failed in a part.
 
     It was chosen on these rows, so its scores there are slightly optimistic.
-
-    :param comparison: Whose fits have ended.
     """
     means = _mean_scores(comparison)
     return min(means, key=lambda name: means[name], default=None)

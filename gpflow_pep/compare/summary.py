@@ -42,10 +42,8 @@ def difference(comparison: Comparison, name: str, other: str) -> Difference:
     and Student's t with J − 1 degrees of freedom tells what is clear. With a single part it is the
     standard error of the mean over rows, which knows nothing of other training sets.
 
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     :param name: One model, no fit of which failed.
     :param other: The one that it is compared with.
-    :return: The score of the one less that of the other.
     """
     ours, theirs = (comparison.held_out[one] for one in (name, other))
     rows = theirs["log_density"].to_numpy() - ours["log_density"].to_numpy()
@@ -101,11 +99,7 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 
 def verdict(comparison: Comparison) -> str:
-    """
-    Say in a sentence or two which power to take.
-
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
-    """
+    """Say in a sentence or two which power to take."""
     best = comparison.best
     if best is None:
         return "No power could be trained in every part: see the messages."
@@ -132,11 +126,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def warnings_of(comparison: Comparison) -> list[str]:
-    """
-    Find what there is to know of the fits before their scores are believed, a sentence each.
-
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
-    """
+    """Find what there is to know of the fits before their scores are believed, a sentence each."""
     trivial = TRIVIAL[comparison.data.kind]
     baseline = np.mean([fit.scores["nlpd"] for fit in comparison.fits_of(trivial)])
     found = []

@@ -10,6 +10,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -17,17 +18,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ..refusals import refusal
+
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
 #: How many rows the separator and the decimal point are found out from.
 _SAMPLE = 1000
 #: Beside those of pandas. "?" is that of the UCI repository, "." that of SAS and Stata.
 _MISSING = ["?", "-", "--", ".", "n.a.", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"]
-_UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": gzip.decompress,
-    b"BZh": bz2.decompress,
-    b"\xfd7zXZ\x00": lzma.decompress,
-}
 _BOMS = {
     b"\xef\xbb\xbf": "utf-8-sig",
     b"\xff\xfe\x00\x00": "utf-32",
@@ -37,6 +35,10 @@ _BOMS = {
 }
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
 _HINT = re.compile(r'"?sep=(.)"?')
+
+
+class _Fault(Exception):
+    """What is wrong with a file: the message after its name."""
 
 
 class _Dialect(NamedTuple):
@@ -56,124 +58,128 @@ def read_table(
     """
     Read a table: a line of column names, then a line for each row; or a Parquet file.
 
-    Compressed files (gzip, bzip2, xz, zip) are fine, and so are lines before it that start with #,
-    and rows that begin with a name or number as R writes them. What is not said is found out, and
-    is in the ``attrs`` of the table, by these names. Values stay as they are but for spaces before
-    them; empty cells and words such as NA and ? are missing.
+    The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with #, and
+    rows may begin with a name or number as R writes them. Arguments that are None are recognised;
+    the ``attrs`` of the table have them by these names. Values stay as they are but for spaces
+    before them; empty cells and words such as NA and ? are missing.
 
     :param path: The file.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
     :param decimal: The decimal point, "." or ",".
-    :param encoding: Of the text. UTF-8, 16 and 32 are found out; what is none is Windows-1252.
+    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in none of them
+        is taken as Windows-1252.
     :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
         names, two columns of one name, or rows of different length.
     """
-    path = Path(path)
-    content = _content(path)
-    if content.startswith(b"PAR1"):
-        return _read_parquet(path, content)
-    text, encoding = _decode(path, content, encoding)
-    num_lines = text.count("\n")
-    hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
-    if hint:
-        sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
-    text = _without_comments(text, sep)
-    dialect = _find_dialect(text, sep, decimal)
-    names = _check_rows(path, text, dialect, num_lines - text.count("\n"))
-    table = _parse(path, text, dialect, names)
+    try:
+        content = _content(Path(path))
+        if content.startswith(b"PAR1"):
+            return _read_parquet(content)
+        text, encoding = _decode(content, encoding)
+        num_lines = text.count("\n")
+        hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
+        if hint:
+            sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
+        text = _without_comments(text, sep)
+        dialect = _find_dialect(text, sep, decimal)
+        names = _check_rows(text, dialect, num_lines - text.count("\n"))
+        table = _parse(text, dialect, names)
+    except _Fault as fault:
+        raise ValueError(f"{path}{fault}") from fault.__cause__
     table.attrs = {**dialect._asdict(), "encoding": encoding}
     return table
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """Say what is wrong with a file that a library cannot read."""
+    try:
+        yield
+    # RuntimeError: a zip file is encrypted, or packed in a way that Python does not know.
+    except (OSError, EOFError, ValueError, TypeError, KeyError, OverflowError, RuntimeError,
+            StopIteration, csv.Error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
+            ) as error:  # fmt: skip
+        raise _Fault(
+            f" cannot be read ({error}), expected a table: CSV or the like, plain or compressed, or"
+            " Parquet. Check how it was written."
+        ) from error
+
+
+def _unzip(content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(names) == 1:
+            return archive.read(names[0])
+    if "[Content_Types].xml" in names or "mimetype" in names:
+        raise _Fault(" is a spreadsheet or document, expected text. Save the sheet as CSV.")
+    raise _Fault(f" has {len(names)} files in it, expected one. Unpack it and name the table.")
+
+
+_UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\x00": lzma.decompress,
+    b"PK\x03\x04": _unzip,
+}
 
 
 def _content(path: Path) -> bytes:
     """Read the file, and unpack it."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, expected a file. Name the table in it.")
-    try:
+        raise _Fault(" is a folder, expected a file. Name the table in it.")
+    with _unreadable():
+        if not path.exists():
+            raise _Fault(" does not exist, expected a table. Check the name and the folder.")
         content = path.read_bytes()
         for magic, unpack in _UNPACK.items():
             if content.startswith(magic):
                 content = unpack(content)
-    except FileNotFoundError:
-        raise ValueError(
-            f"{path} does not exist, expected a table. Check the name and the folder."
-        ) from None
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise _unreadable(path, error) from error
-    if content.startswith(b"PK\x03\x04"):
-        content = _unzip(path, content)
     if not content.strip():
-        raise ValueError(
-            f"{path} is empty, expected a line of column names and rows. Check how it was written."
+        raise _Fault(
+            " is empty, expected a line of column names and rows. Check how it was written."
         )
     return content
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{path} cannot be read ({error}), expected a table: CSV or the like, plain or compressed,"
-        " or Parquet. Check how it was written."
-    )
-
-
-def _unzip(path: Path, content: bytes) -> bytes:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            names = [name for name in archive.namelist() if not name.endswith("/")]
-            if len(names) == 1:
-                return archive.read(names[0])
-    # RuntimeError: it is encrypted; NotImplementedError: packed in another way.
-    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zlib.error,
-            lzma.LZMAError, zipfile.BadZipFile) as error:  # fmt: skip
-        raise _unreadable(path, error) from error
-    if "[Content_Types].xml" in names or "mimetype" in names:
-        raise ValueError(
-            f"{path} is a spreadsheet or document, expected text. Save the sheet as CSV."
-        )
-    raise ValueError(
-        f"{path} has {len(names)} files in it, expected one. Unpack it and name the table."
-    )
-
-
-def _read_parquet(path: Path, content: bytes) -> pd.DataFrame:
+def _read_parquet(content: bytes) -> pd.DataFrame:
     try:
         import pyarrow
     except ImportError as error:
-        raise ValueError(
-            f"{path} is a Parquet file, which needs pyarrow, which is not installed. Run: pip"
-            " install 'gpflow-pep[parquet]'; or save the table as CSV."
+        raise _Fault(
+            " is a Parquet file, which needs pyarrow, which is not installed. Run: pip install"
+            " 'gpflow-pep[parquet]'; or save the table as CSV."
         ) from error
-    try:
-        table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
-        raise _unreadable(path, error) from error
+    with _unreadable():
+        try:
+            table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+        except pyarrow.ArrowException as error:
+            raise ValueError(str(error)) from error
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
-    _check_names(path, [str(name) for name in table.columns])
-    if table.empty:
-        raise ValueError(f"{path} has no rows, expected some. Check how it was written.")
     table.columns = pd.Index([str(name) for name in table.columns])
+    _check_names(list(table.columns))
+    if table.empty:
+        raise _Fault(" has no rows, expected some. Check how it was written.")
     return table
 
 
-def _decode(path: Path, content: bytes, encoding: str | None) -> tuple[str, str]:
-    for found in [encoding] if encoding else _encodings(path, content):
+def _decode(content: bytes, encoding: str | None) -> tuple[str, str]:
+    for name in [encoding] if encoding else _encodings(content):
         try:
-            return content.decode(found).replace("\x00", "").lstrip("\ufeff"), found
+            return content.decode(name).replace("\x00", "").lstrip("\ufeff"), name
         except LookupError:
-            raise ValueError(
-                f"encoding: got {found!r}, expected the name of one, such as 'utf-8' or 'cp1252'."
-                " Leave it out to have it found out."
-            ) from None
+            expected = "the name of an encoding, such as 'utf-8' or 'cp1252'"
+            remedy = "Leave it out to have it recognised."
+            raise refusal("encoding", repr(name), expected, remedy) from None
         except ValueError as error:
             wrong = error
-    raise ValueError(
-        f"{path} is not in the encoding {found} ({wrong}). Name another, or leave it out to have it"
-        " found out."
+    raise _Fault(
+        f" is not in the encoding {name} ({wrong}). Name another, or leave it out to have it"
+        " recognised."
     )
 
 
-def _encodings(path: Path, content: bytes) -> list[str]:
+def _encodings(content: bytes) -> list[str]:
     """Give encodings in the order in which to try them."""
     for bom, encoding in _BOMS.items():
         if content.startswith(bom):
@@ -185,9 +191,9 @@ def _encodings(path: Path, content: bytes) -> list[str]:
             return [encoding]
     strange = len(content) - len(content.translate(None, _CONTROL))
     if b"\x00" in content or strange > 0.01 * len(content):
-        raise ValueError(
-            f"{path} is no text (it has control characters), expected a table: CSV or the like,"
-            " plain or compressed, or Parquet. Save it as one of these, or name its encoding."
+        raise _Fault(
+            " is no text (it has control characters), expected a table: CSV or the like, plain or"
+            " compressed, or Parquet. Save it as one of these, or name its encoding."
         )
     return ["utf-8", "cp1252", "latin-1"]
 
@@ -212,14 +218,12 @@ def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
         if _suits(text, sep) <= (0.0, 0):
             sep = next((one for one in _SEPARATORS if one not in text), ",")
     elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
-        raise ValueError(
-            f"sep: got {sep!r}, expected one character, or {_SPACES!r} for spaces. Leave it out to"
-            " have it found out."
-        )
+        expected = f"one character, or {_SPACES!r} for spaces"
+        raise refusal("sep", repr(sep), expected, "Leave it out to have it recognised.")
     if decimal is None:
         decimal = _find_decimal(text, sep)
     elif decimal not in (".", ","):
-        raise ValueError(f"decimal: got {decimal!r}, expected '.' or ','. Leave it out if unsure.")
+        raise refusal("decimal", repr(decimal), "'.' or ','", "Leave it out if unsure.")
     return _Dialect(sep, decimal)
 
 
@@ -261,23 +265,21 @@ def _find_decimal(text: str, sep: str) -> str:
     return "," if commas > points else "."
 
 
-def _check_names(path: Path, names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise ValueError(
-            f"{path} has more than one column named {', '.join(duplicates)}, expected different"
-            " names. Rename or remove the copies; or is the first line no line of names?"
+        raise _Fault(
+            f" has more than one column named {', '.join(duplicates)}, expected different names."
+            " Rename or remove the copies; or is the first line no line of names?"
         )
 
 
-def _check_rows(path: Path, text: str, dialect: _Dialect, skipped: int) -> list[str]:
+def _check_rows(text: str, dialect: _Dialect, skipped: int) -> list[str]:
     """Check that all rows are as long as the first, and give the names in that."""
-    records = _records(text, dialect.sep)
-    try:
+    with _unreadable():
+        records = _records(text, dialect.sep)
         _, header = next(records)
         rows = [(line, len(row), row[0], row[-1].strip()) for line, row in records]
-    except (csv.Error, StopIteration) as error:
-        raise _unreadable(path, error) from error
     width = len(header)
     if rows and all(length == width + 1 for _, length, _, _ in rows):
         firsts = [first for _, _, first, _ in rows]
@@ -289,17 +291,17 @@ def _check_rows(path: Path, text: str, dialect: _Dialect, skipped: int) -> list[
             header = ["", *header]  # as R writes the names of rows
     for line, length, _, _ in rows:
         if length != len(header):
-            raise ValueError(
-                f"{path}, line {line + skipped}: got {length} value(s), expected {len(header)}, one"
-                f" for each column name (cells are separated by {dialect.sep!r}). Correct the line,"
-                " put quotes around cells that hold separators, or name the separator."
+            raise _Fault(
+                f", line {line + skipped}: got {length} value(s), expected {len(header)}, one for"
+                f" each column name (cells are separated by {dialect.sep!r}). Correct the line, put"
+                " quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
-    _check_names(path, names)
+    _check_names(names)
     if not rows:
-        raise ValueError(
-            f"{path} has only a line of column names ({', '.join(names)}), expected rows under it."
-            " Check how it was written."
+        raise _Fault(
+            f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
+            " how it was written."
         )
     return names
 
@@ -311,31 +313,29 @@ def _without_comments(text: str, sep: str | None) -> str:
         return text
     *_, last = comments[0].splitlines()
     rest = text[comments.end() :]
-    found = _find_dialect(rest, sep, None).sep
+    rest_sep = _find_dialect(rest, sep, None).sep
     try:
-        widths = [len(row) for _, row in islice(_records(last[1:].strip() + "\n" + rest, found), 2)]
+        widths = [
+            len(row) for _, row in islice(_records(last[1:].strip() + "\n" + rest, rest_sep), 2)
+        ]
     except csv.Error:
         return rest
     is_header = len(widths) == 2 and widths[0] == widths[1] > 1
     return last[1:].strip(" ") + "\n" + rest if is_header else rest
 
 
-def _parse(path: Path, text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                io.StringIO(text),
-                sep=dialect.sep,
-                decimal=dialect.decimal,
-                header=0,
-                names=names,
-                index_col=False,
-                skipinitialspace=True,
-                na_values=_MISSING,
-                float_precision="round_trip",
-                low_memory=False,
-            )
-    except (ValueError, OverflowError) as error:
-        raise _unreadable(path, error) from error
-    return table
+def _parse(text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:
+    with _unreadable(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
+        return pd.read_csv(
+            io.StringIO(text),
+            sep=dialect.sep,
+            decimal=dialect.decimal,
+            header=0,
+            names=names,
+            index_col=False,
+            skipinitialspace=True,
+            na_values=_MISSING,
+            float_precision="round_trip",
+            low_memory=False,
+        )

@@ -20,11 +20,7 @@ def headings(comparison: Comparison) -> list[str]:
 
 
 def cells(comparison: Comparison) -> dict[str, list[str]]:
-    """
-    Write the summary down, a list of words for each model.
-
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
-    """
+    """Write the summary down, a list of words for each model."""
     return {
         str(name): [
             MARKS[row["verdict"]],
@@ -65,11 +61,7 @@ def legend(comparison: Comparison) -> str:
 
 
 def score_table(comparison: Comparison) -> Table:
-    """
-    Draw the summary for a terminal.
-
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
-    """
+    """Draw the summary for a terminal."""
     table = Table(title=title(comparison), caption=legend(comparison))
     for heading in headings(comparison):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)

@@ -47,7 +47,7 @@ def test_scores_figure_shows_every_score_with_its_error() -> None:
         ends = np.array([segment[:, 1] for segment in bars.get_segments()])
         errors = table[f"{metric.name}_se"]
         assert_allclose(ends[:, 1] - ends[:, 0], 2 * errors)
-        texts = " ".join(text.get_text() for text in panel.texts)
+        texts = " ".join(text.get_text() for text in panel.get_legend().get_texts())
         assert "mean" in texts and "exact GP" in texts
 
 
@@ -69,7 +69,7 @@ def test_fit_figure_is_of_the_users_columns() -> None:
 
 
 def test_fit_figure_needs_one_input() -> None:
-    with pytest.raises(ValueError, match=r"got the inputs length, width, .* use predictions_fig"):
+    with pytest.raises(ValueError, match=r"got the inputs length, width, .* Call predictions_fig"):
         figures.fit_figure(small_classification())
 
 

@@ -71,5 +71,5 @@ def test_formats_are_found_out() -> None:
     X = pd.DataFrame({"a": ["1,5", "2"], "b": ["u", "v"], "c": pd.to_datetime(["2020", "2021"])})
     kinds = {name: form.kind for name, form in make_preparation(X).formats.items()}
     assert kinds == {"a": "number", "b": "text", "c": "date"}
-    with pytest.raises(ValueError, match=r"column 'd' holds neither numbers, dates nor text"):
+    with pytest.raises(ValueError, match=r"column 'd': got neither numbers, dates nor text"):
         make_preparation(X.assign(d=[[1], [2]]))
