@@ -33,7 +33,6 @@ from .graph import (
     reason,
     require,
     require_finite,
-    require_same_rows,
 )
 from .numbers import (
     check_callable,
@@ -84,5 +83,4 @@ __all__ = [
     "require_finite",
     "require_finite_rows",
     "require_same_length",
-    "require_same_rows",
 ]

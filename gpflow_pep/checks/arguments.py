@@ -1,5 +1,6 @@
 """Checks of data and of the parts of a model."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -239,14 +240,14 @@ def check_no_neighbours(neighbours: Any) -> None:
         )
 
 
-def check_conditional(conditional: Any) -> str:
+def check_conditional(conditional: Any, names: Iterable[str] = CONDITIONALS) -> str:
     """
     Refuse what is no name of a conditional of f given u.
 
-    :raises ValueError: If it is none of :data:`CONDITIONALS`.
+    :raises ValueError: If it is none of the names.
     """
-    if not isinstance(conditional, str) or conditional not in CONDITIONALS:
-        expected = f"one of {', '.join(map(repr, CONDITIONALS))}"
+    if not isinstance(conditional, str) or conditional not in names:
+        expected = f"one of {', '.join(map(repr, names))}"
         raise refusal("conditional", repr(conditional), expected, "Pass one, or leave it out.")
     return conditional
 

@@ -89,34 +89,6 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
         return tf.identity(value)
 
 
-def require_same_rows(
-    X: tf.Tensor, data: tuple[tf.Tensor, tf.Tensor], version: tf.Variable
-) -> tf.Tensor:
-    """
-    Stop a graph, which keeps the rows it was traced with, where these were replaced.
-
-    :param X: Inputs of the rows.
-    :param data: The model's X and Y.
-    :param version: How often they were replaced.
-    """
-    if tf.executing_eagerly():
-        return X
-    with tf.init_scope():
-        traced = version.value() if tf.executing_eagerly() else None
-    if traced is None:  # inside a graph that is no tf.function
-        return X
-    is_variable = isinstance(data[0], tf.Variable)
-    or_variables = "" if is_variable else ", or make the data tf.Variables of shape [None, D]"
-    text = message(
-        "data",
-        "a function that was compiled for rows, or powers of rows, that have been replaced",
-        "one of the present ones",
-        f"Compile it anew (with another gpflow.optimizers.Scipy()){or_variables}.",
-    )
-    with tf.control_dependencies(require(tf.equal(version, int(traced)), text)):
-        return tf.identity(X)
-
-
 def reason(error: Exception) -> str:
     """Shorten what an error says; TensorFlow wraps what checks in a graph say in a trace."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)

@@ -77,6 +77,21 @@ def _noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
 #: What some rows add to the sums: ``(prior, rows, W [1, M, M]) -> RowSums``, differentiable in W
 #: and in the variables of the prior.
 Bound = Callable[[RegressionPrior, Any, tf.Tensor], RowSums]
+#: With which rows are observed given u: ``(d, noise, alpha) -> precision``, all [N].
+Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class Conditional(NamedTuple):
+    """What a choice of q(f | u) makes of rows."""
+
+    single_rows: Bound
+    """See :func:`single_rows`."""
+
+    row_precision: Precision
+    """See :func:`row_precision`: for leave-one-out densities."""
+
+    blocks_of_rows: Bound | None = None
+    """See :func:`blocks_of_rows`; None: it takes no blocks."""
 
 
 class ProjectedRows(NamedTuple):
@@ -354,3 +369,7 @@ def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_rows: tf.Tensor)
     logdet = num_rows * np.log(2.0 * np.pi) + of_logdet.logdet + 2.0 * tf.reduce_sum(q.half_logdet)
     quadratic = of_quadratic.squares - tf.reduce_sum(tf.square(c))
     return -0.5 * (num_outputs * logdet + quadratic)
+
+
+#: By the name that models take; another one is registered by an entry of its own.
+CONDITIONALS = {"prior": Conditional(single_rows, row_precision, blocks_of_rows)}

@@ -12,17 +12,13 @@ which at :math:`\alpha = 1` is exact for FITC's model. It is what
 :func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
-from .collapsed import RegressionPrior, project_single_rows
-
-#: ``(d, noise, alpha) -> precision``, all [N].
-Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+from .collapsed import Precision, RegressionPrior, project_single_rows
 
 
 def log_density(

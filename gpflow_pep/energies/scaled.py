@@ -32,6 +32,8 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from .collapsed import (
+    CONDITIONALS,
+    Conditional,
     RegressionPrior,
     RowSums,
     as_blocks,
@@ -113,3 +115,6 @@ def block_sums(
 
     logdet = tf.math.log(noise) + 2.0 * tf.math.log(tf.linalg.diag_part(L))
     return sums_of_whitened(whitened(as_blocks(A, noise)), whitened(r), logdet)
+
+
+CONDITIONALS["scaled"] = Conditional(single_rows, row_precision, blocks_of_rows)

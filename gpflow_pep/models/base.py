@@ -1,6 +1,8 @@
 """What models that hold their data have in common."""
 
 import abc
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,8 @@ from ..sites.whitened import WhitenedGaussian, unwhitened, whitened_posterior
 from ..tilted import check_support
 from .conditional import require_bound
 from .memory import AttachedMemory, remember
-from .parameters import Power, assign_power, never_trained
-from .rows import check_replacement, put_rows
+from .parameters import FixedParameter, Power, copy_variables, set_unchecked
+from .rows import Cut, Data, Rows, check_replacement
 
 #: What to do where numbers are not finite or sites do not converge.
 ADVICE = (
@@ -47,12 +49,6 @@ ADVICE = (
 
 
 def finite(moments: MeanAndVariance) -> MeanAndVariance:
-    """
-    Refuse predictions that are not finite.
-
-    :param moments: Mean and covariance.
-    :raises ValueError: If they are not.
-    """
     mean, variance = (checks.require_finite(part, "prediction", ADVICE) for part in moments)
     return mean, variance
 
@@ -78,14 +74,68 @@ class PowerEPModel(GPModel, abc.ABC):
     """What is known of rows that the model does not have."""
     _conditional: str
 
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariablesLike,
+        mean_function: MeanFunction | None,
+        num_latent_gps: int | None,
+        alpha: TensorData,
+        X: tf.Tensor | None,
+    ) -> None:
+        checks.check_likelihood(likelihood)
+        checks.check_mean_function(mean_function)
+        variables = check_inducing_variable(inducing_variable, kernel, X)
+        super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
+        self.inducing_variable = variables
+        checks.check_same_float(
+            tf.as_dtype(default_float()),
+            kernel=kernel,
+            likelihood=likelihood,
+            mean_function=self.mean_function,
+            inducing_variable=variables,
+        )
+        num_columns = (*(variables.shape or ()), None, None)[1]
+        if X is None and num_columns is not None:
+            X = tf.zeros([1, num_columns], default_float())
+        if X is not None:
+            check_kernel_at_row(kernel, X)
+            check_mean_at_row(self.mean_function, X, num_latent_gps)
+        self.alpha = Power(alpha)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "alpha" and name in vars(self):
+            self._assign_power(value)
+        else:
+            super().__setattr__(name, value)
+
+    def _assign_power(self, value: TensorData) -> None:
+        """Assign to the parameter, which compiled functions read, where the shape is the same."""
+        same_shape = tuple(np.shape(value)) == tuple(self.alpha.shape)
+        if not same_shape or tf.executing_eagerly():  # a graph checks it when it is used
+            alpha = Power(value)
+            self._check_powers(alpha)
+        if same_shape:
+            self.alpha.assign(value)
+        else:
+            self._replace_power(alpha)
+
+    @abc.abstractmethod
+    def _check_powers(self, alpha: Power) -> tf.Tensor:
+        """Read powers after a check that they suit the model."""
+
+    def _replace_power(self, alpha: Power) -> None:
+        """Take powers of another shape, which were checked."""
+        raise NotImplementedError  # one number is all that the model takes
+
+    def _powers(self) -> tf.Tensor:
+        return self._check_powers(self.alpha)
+
     @property
     def conditional(self) -> str:
         """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
         return self._conditional
-
-    @abc.abstractmethod
-    def _powers(self) -> tf.Tensor:
-        """Read alpha after a check that it suits the model: it can be assigned at any time."""
 
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
@@ -149,19 +199,17 @@ class PowerEPModel(GPModel, abc.ABC):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """
-        See :meth:`gpflow.models.GPModel.predict_f`.
-
-        This computes q(u) at each call; :meth:`posterior` computes it once for many predictions.
-        """
+        """See :meth:`gpflow.models.GPModel.predict_f`; for many of them, :meth:`posterior`."""
         parts = self.kernel, self.inducing_variable, self.mean_function
         return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``; neither alpha nor a memory is, whatever ``set_trainable`` says."""
-        fixed = [self.alpha] if self.memory is None else [self.alpha, self.memory]
-        return never_trained(super().trainable_variables, *fixed)
+        """See ``tf.Module``, without those of parameters that are never trained: alpha, sites and
+        a memory, whatever ``gpflow.set_trainable`` says of them."""
+        parameters = [part for part in self.parameters if isinstance(part, FixedParameter)]
+        fixed = {id(variable) for part in parameters for variable in part.variables}
+        return tuple(v for v in super().trainable_variables if id(v) not in fixed)
 
     @inherit_check_shapes
     def predict_y(
@@ -205,28 +253,28 @@ class PowerEPModel(GPModel, abc.ABC):
         return super().predict_f_samples(Xnew, num_samples, full_cov, full_output_cov)
 
 
-class InternalDataModel(PowerEPModel, InternalDataTrainingLossMixin):
+class InternalDataModel(InternalDataTrainingLossMixin):
     """
-    A model that holds its data and computes q(v) from them.
+    What a :class:`PowerEPModel` has besides if it holds its data and computes q(v) from them.
 
     ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor checks them.
     A compiled function goes on with a new power, and with new rows where the data are
     ``tf.Variable``. Where they are not, or where there are now as many powers as rows or no longer,
     it stops with a message that says to compile it anew: it never goes on with what was replaced.
     (XLA cannot stop.)
-
-    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\\ s.
-    :param kernel: The kernel.
-    :param likelihood: The likelihood.
-    :param inducing_variable: The inducing variables, or inducing inputs [M, D].
-    :param mean_function: Mean of f; zero by default.
-    :param num_latent_gps: How many latent functions there are.
-    :param alpha: The power, or powers.
-    :param chunk_size: The most rows that are worked on at a time; None: chosen.
-    :raises ValueError: If they do not fit together.
     """
 
-    data: tuple[tf.Tensor, tf.Tensor]
+    kernel: Kernel
+    mean_function: MeanFunction
+    inducing_variable: InducingVariables
+    alpha: Power
+    memory: AttachedMemory | None
+    pep_log_marginal_likelihood: Callable[..., tf.Tensor]
+    variables: tuple[tf.Variable, ...]
+    trainable_variables: tuple[tf.Variable, ...]
+
+    data: Data
+    chunk_size: int | None
     reduction: Reduction = LOCAL
     """Over processes, where each holds a shard of the rows: see
     :mod:`gpflow_pep.training.distributed`."""
@@ -236,59 +284,58 @@ class InternalDataModel(PowerEPModel, InternalDataTrainingLossMixin):
         {"_rows_version", *GPModel._TF_MODULE_IGNORED_PROPERTIES}
     )
 
-    def __init__(
-        self,
-        data: tuple[tf.Tensor, tf.Tensor],
-        kernel: Kernel,
-        likelihood: Likelihood,
-        inducing_variable: InducingVariablesLike,
-        mean_function: MeanFunction | None,
-        num_latent_gps: int | None,
-        alpha: TensorData,
-        chunk_size: int | None,
-    ) -> None:
-        X = data[0]
-        checks.check_mean_function(mean_function)
-        variables = check_inducing_variable(inducing_variable, kernel, X)
-        super().__init__(kernel, likelihood, mean_function, num_latent_gps=num_latent_gps)
+    def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:
         self._rows_version = tf.Variable(0, trainable=False)
-        """How often rows, or powers of rows, were replaced by others than variables."""
-        self.data, self.num_data = data, X.shape[0]
-        self.inducing_variable = variables
-        checks.check_same_float(
-            X.dtype,
-            kernel=kernel,
-            likelihood=likelihood,
-            mean_function=self.mean_function,
-            inducing_variable=variables,
+        self.data, self.num_data = data, data[0].shape[0]
+        if chunk_size is not None:
+            checks.check_positive("chunk_size", chunk_size)
+        self.chunk_size = chunk_size
+        self._cut = cut
+
+    @property
+    def rows(self) -> Rows:
+        """The rows as they are now."""
+        return Rows(
+            self.data,
+            self.alpha,
+            self._cut,
+            self._rows_version,
+            self.chunk_size,
+            self.reduction,
+            num_inducing=(self.inducing_variable.shape or (None,))[0],
         )
-        check_kernel_at_row(kernel, X)
-        check_mean_at_row(self.mean_function, X, num_latent_gps)
-        self.chunk_size = (
-            None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
-        )
-        self.alpha = Power(alpha)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data" and name in vars(self):
             self._assign_data(value)
-        elif name == "alpha" and name in vars(self):
-            assign_power(self, value)
         else:
             super().__setattr__(name, value)
 
-    def _assign_data(self, data: RegressionData) -> None:
-        given = self._check_data(data)
-        check_replacement(self.data, given)
-        put_rows(self, given)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        copy_variables((*self.variables, *self._cut.state), memo)
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        vars(copied).update(deepcopy(vars(self), memo))
+        return copied
 
-    def _check_data(self, data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def _check_powers(self, alpha: Power) -> tf.Tensor:
+        return self._cut.powers(alpha, self.data[0])
+
+    def _replace_power(self, alpha: Power) -> None:
+        self._take(self.rows.with_powers(alpha))
+
+    def _check_data(self, data: Any) -> Data:
         return checks.check_data(data)
 
-    def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """X and Y as they are; graphs that keep others stop."""
-        X, Y = map(tf.convert_to_tensor, self.data)
-        return checks.require_same_rows(X, self.data, self._rows_version), Y
+    def _assign_data(self, data: RegressionData) -> None:
+        other = self._check_data(data)
+        check_replacement(self.data, other)
+        num_rows = int(tf.shape(other[0])[0])
+        self._cut.check_other_rows(num_rows, self.num_data, self.alpha)
+        self._take(self.rows.with_data(other))
+
+    def _take(self, rows: Rows) -> None:
+        """Make rows, which were checked, those of the model."""
+        set_unchecked(self, data=rows.data, alpha=rows.alpha, num_data=rows.data[0].shape[0])
 
     @abc.abstractmethod
     def natural_of_v(self) -> Natural:
@@ -329,11 +376,7 @@ class InternalDataModel(PowerEPModel, InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
-
-        :return: mean, covariance
-        """
+        """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function."""
         return unwhitened(whiten(self.inducing_variable, self.kernel).L, self._posterior_of_v())
 
     @property

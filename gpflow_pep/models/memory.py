@@ -8,6 +8,7 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, Module, TensorData
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 
+from .. import checks
 from ..covariances import evaluate, inducing_inputs, project_points, split_outputs, whiten
 from ..energies.memory import memory_of, memory_terms
 from ..ops.power import is_power
@@ -17,13 +18,7 @@ from .rows import match_rows
 
 
 def remember(model: Any, alpha: TensorData | None) -> Memory:
-    """
-    Make the memory of a model, see :meth:`~gpflow_pep.models.base.InternalDataModel.remember`.
-
-    :param model: Of the rows.
-    :param alpha: The power of the memory as a factor, or None.
-    :raises ValueError: If the model has none.
-    """
+    """See :meth:`~gpflow_pep.models.base.InternalDataModel.remember`."""
     alpha = _check_power(alpha)
     Z = inducing_inputs(model.inducing_variable, "remember")
     W = whiten(model.inducing_variable, model.kernel).W
@@ -32,40 +27,39 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
     return memory_of(W, natural, log_z, Z, mean)._replace(alpha=alpha)
 
 
-def hold(memory: Memory | None, model: Any, *, shared: bool = False) -> "AttachedMemory | None":
+def attach_memory(
+    memory: Memory | None, model: Any, *, shared: bool = False
+) -> "AttachedMemory | None":
     """
     Make a memory part of a model, if there is one.
 
-    :param memory: The memory.
     :param model: The model, with all that belongs to it but the memory.
     :param shared: Whether all its latent functions share one G.
     :raises ValueError: If they do not fit together.
     """
     if memory is None:
         return None
-    if model.conditional == "scaled" or getattr(model, "neighbours", 0):
-        raise ValueError(
-            "memory: got one with conditional='scaled' or neighbours, expected neither beside it:"
-            " what the memory knows of f between the inducing points is not counted there. Leave"
-            " them out."
+    if model.conditional != "prior" or model.rows.cut.num_neighbours:
+        raise checks.refusal(
+            "memory",
+            f"one with conditional={model.conditional!r} or neighbours",
+            "neither beside it: what the memory knows of f between the inducing points is not"
+            " counted there",
+            "Leave them out.",
         )
-    held = AttachedMemory(memory, model)
-    if shared and (held.Z.shape[0] > 1 or held.weights.shape[0] > 1):
-        raise ValueError(
-            "memory: got one whose latent functions differ in what is known of them, expected one"
-            " for outputs that share it, as in regression. Use gpflow_pep.models.PEP."
+    attached = AttachedMemory(memory, model)
+    if shared and (attached.Z.shape[0] > 1 or attached.weights.shape[0] > 1):
+        raise checks.refusal(
+            "memory",
+            "one whose latent functions differ in what is known of them",
+            "one for outputs that share it, as in regression",
+            "Use gpflow_pep.models.PEP.",
         )
-    return held
+    return attached
 
 
 class AttachedMemory(Module):
-    """
-    A memory as constants of a model, saved with it and never trained.
-
-    :param memory: The memory.
-    :param model: The model, with all that belongs to it but the memory.
-    :raises ValueError: If they do not fit together.
-    """
+    """A memory as constants of a model, saved with it and never trained."""
 
     Z: FixedParameter
     weights: FixedParameter
@@ -74,7 +68,8 @@ class AttachedMemory(Module):
     log_constant: FixedParameter
 
     kept: FixedParameter
-    """[K, M, R], 1 where an inducing point of the model is one of the memory."""
+    """[K, M, R], 1 where an inducing point of the model is one of the memory. Checkpoints know it
+    by this name."""
 
     def __init__(self, memory: Memory, model: Any) -> None:
         super().__init__()
@@ -82,13 +77,15 @@ class AttachedMemory(Module):
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]
         if arrays["Z"].shape[2] != num_columns:
-            raise ValueError(
-                f"memory: got inducing points of {arrays['Z'].shape[2]} column(s), expected"
-                f" {num_columns}, as in X. Give rows with the columns of those that were forgotten."
+            raise checks.refusal(
+                "memory",
+                f"inducing points of {arrays['Z'].shape[2]} column(s)",
+                f"{num_columns}, as in X",
+                "Give rows with the columns of those that were forgotten.",
             )
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))
-        self.kept = FixedParameter(_kept(arrays["Z"], model.inducing_variable), dtype=dtype)
+        self.kept = FixedParameter(_same_point(arrays["Z"], model.inducing_variable), dtype=dtype)
         self.alpha = _check_power(memory.alpha)
         self._power(model)
 
@@ -99,20 +96,17 @@ class AttachedMemory(Module):
         return Memory(Z, weights, first, mean, log_constant, self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
-        """
-        Compute what it adds for the parameters of the model as they are.
-
-        :param model: The model that holds it.
-        :param W: Inverse Cholesky factors of the model's Kuu.
-        """
-        memory, kept = self.read(), tf.convert_to_tensor(self.kept)
-        if kept.shape[1] != W.shape[-1]:
-            raise ValueError(
-                f"inducing_variable: got {W.shape[-1]} where the memory was given to a model with"
-                f" {kept.shape[1]}, expected as many. Make a new model for others."
+        """Compute what it adds for the parameters of its model as they are."""
+        memory, same_point = self.read(), tf.convert_to_tensor(self.kept)
+        if same_point.shape[1] != W.shape[-1]:
+            raise checks.refusal(
+                "inducing_variable",
+                f"{W.shape[-1]} where the memory was given to a model with {same_point.shape[1]}",
+                "as many",
+                "Make a new model for others.",
             )
         parts = model.inducing_variable, model.kernel
-        projection = project_points(W, *parts, memory.Z, kept)
+        projection = project_points(W, *parts, memory.Z, same_point)
         mean = _mean_at(model.mean_function, memory.Z, memory.first.shape[0])
         return memory_terms(memory, projection, mean, self._power(model))
 
@@ -121,10 +115,11 @@ class AttachedMemory(Module):
         if self.alpha is not None:
             return tf.constant(self.alpha, alpha.dtype)
         if alpha.shape.rank != 0:
-            raise ValueError(
-                f"memory: got none of its own power beside {alpha.shape[0]} powers of the rows,"
-                " expected one: it is a factor like each of them. Make it with remember(alpha=...),"
-                " or set it with memory._replace(alpha=...)."
+            raise checks.refusal(
+                "memory",
+                f"none of its own power beside {alpha.shape[0]} powers of the rows",
+                "one: it is a factor like each of them",
+                "Make it with remember(alpha=...), or set it with memory._replace(alpha=...).",
             )
         return alpha
 
@@ -142,59 +137,64 @@ def _mean_at(mean_function: Any, Z: tf.Tensor, num_latent: int) -> tf.Tensor:
     return tf.stack([by_points[latent, :, latent] for latent in range(num_latent)])
 
 
-def _kept(Z: AnyNDArray, inducing_variable: InducingVariables) -> AnyNDArray:
+def _same_point(Z: AnyNDArray, inducing_variable: InducingVariables) -> AnyNDArray:
     """Mark the inducing points that are some of Z now, [K, M, R]."""
-    now = split_outputs(inducing_variable)
-    size = int(now[0].num_inducing)
-    kept = np.zeros([max(len(now), len(Z)), size, Z.shape[1]])
-    for latent, of_latent in enumerate(kept):
-        own = now[latent if len(now) > 1 else 0]
-        if isinstance(own, InducingPoints):
-            index = match_rows(Z[latent if len(Z) > 1 else 0], np.asarray(own.Z))
-            of_latent[np.flatnonzero(index >= 0), index[index >= 0]] = 1.0
-    return kept
+    variables = split_outputs(inducing_variable)
+    size = int(variables[0].num_inducing)
+    same = np.zeros([max(len(variables), len(Z)), size, Z.shape[1]])
+    for latent, marks in enumerate(same):
+        points = variables[latent if len(variables) > 1 else 0]
+        if isinstance(points, InducingPoints):
+            index = match_rows(Z[latent if len(Z) > 1 else 0], np.asarray(points.Z))
+            marks[np.flatnonzero(index >= 0), index[index >= 0]] = 1.0
+    return same
 
 
 def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, AnyNDArray]:
     """Check all of a memory but its power."""
+    remedy = "Pass what the remember() of another model returned."
     if not isinstance(memory, Memory):
-        raise ValueError(
-            f"memory: got {type(memory).__name__}, expected a gpflow_pep.models.Memory. Pass what"
-            " the remember() of another model returned."
-        )
+        expected = "a gpflow_pep.models.Memory"
+        raise checks.refusal("memory", type(memory).__name__, expected, remedy)
     arrays: dict[str, AnyNDArray] = {
         name: np.asarray(value) for name, value in memory._asdict().items() if name != "alpha"
     }
     ranks = {"Z": 3, "weights": 3, "first": 2, "mean": 2, "log_constant": 0}
     for name, value in arrays.items():
         if value.dtype != dtype.as_numpy_dtype:
-            raise ValueError(
-                f"memory: got {name} of {value.dtype}, expected {dtype.name}, as the data. Cast the"
-                " parts of the memory, or use one float for all models."
+            raise checks.refusal(
+                "memory",
+                f"{name} of {value.dtype}",
+                f"{dtype.name}, as the data",
+                "Cast the parts of the memory, or use one float for all models.",
             )
         if value.ndim != ranks[name]:
-            raise ValueError(
-                f"memory: got {name} of shape {value.shape}, expected {ranks[name]} axes. Pass what"
-                " the remember() of another model returned."
-            )
+            got = f"{name} of shape {value.shape}"
+            raise checks.refusal("memory", got, f"{ranks[name]} axes", remedy)
         if not np.isfinite(value).all():
-            raise ValueError(
-                f"memory: got NaN or infinity in {name}, expected finite numbers. Make it anew, of"
-                " a model whose log marginal likelihood is finite."
+            raise checks.refusal(
+                "memory",
+                f"NaN or infinity in {name}",
+                "finite numbers",
+                "Make it anew, of a model whose log marginal likelihood is finite.",
             )
     Z, weights, first, mean = (arrays[name] for name in ("Z", "weights", "first", "mean"))
     if len(first) != num_latent:
-        raise ValueError(
-            f"memory: got {len(first)} latent function(s), expected {num_latent}, as the model"
-            " has. Give it to a model of the same outputs."
+        raise checks.refusal(
+            "memory",
+            f"{len(first)} latent function(s)",
+            f"{num_latent}, as the model has",
+            "Give it to a model of the same outputs.",
         )
     sizes = {1, num_latent}
     same = Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape
     if not same or len(Z) not in sizes or len(weights) not in sizes:
-        raise ValueError(
-            f"memory: got Z, weights, first and mean of shapes {Z.shape}, {weights.shape},"
-            f" {first.shape} and {mean.shape}, expected [K, M, D], [K, R, M], [L, M] and [L, M]"
-            " with K of 1 or L. Pass what the remember() of another model returned."
+        shapes = f"{Z.shape}, {weights.shape}, {first.shape} and {mean.shape}"
+        raise checks.refusal(
+            "memory",
+            f"Z, weights, first and mean of shapes {shapes}",
+            "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L",
+            remedy,
         )
     return arrays
 
@@ -207,8 +207,10 @@ def _check_power(alpha: Any) -> float | None:
     except (TypeError, ValueError):
         value = np.array([np.nan, np.nan])
     if value.ndim != 0 or not is_power(value):
-        raise ValueError(
-            f"alpha: got {alpha!r} for the memory, expected a number in [0, 1], or None: the power"
-            " of the model that it is given to. Choose 0.5, or what the rows have."
+        raise checks.refusal(
+            "alpha",
+            f"{alpha!r} for the memory",
+            "a number in [0, 1], or None: the power of the model that it is given to",
+            "Choose 0.5, or what the rows have.",
         )
     return float(value)

@@ -60,19 +60,21 @@ class MinibatchLoss:
         if refresh_every is not None:
             checks.check_positive("refresh_every", refresh_every)
         if batch_size > num_rows:
-            raise ValueError(
-                f"batch_size: got {batch_size}, expected at most the {num_rows} rows of the data."
-                " Pass less, or train with model.training_loss."
+            raise checks.refusal(
+                "batch_size",
+                batch_size,
+                f"at most the {num_rows} rows of the data",
+                "Pass less, or train with model.training_loss.",
             )
         self.model, self._num_rows = model, num_rows
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
         self.epoch = shuffled_rows(num_rows, batch_size, seed)
         self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self.epoch))
-        self._next = self._of_next
+        self._next = self._next_loss
         if compile:
             graphs = OneUseGraphs()
-            self._next = tf.function(graphs.tracked(self._of_next), autograph=False)
+            self._next = tf.function(graphs.tracked(self._next_loss), autograph=False)
             graphs.release_with_owner(self)
         L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
         self._totals = Natural(
@@ -95,7 +97,7 @@ class MinibatchLoss:
         return [*self._totals, self._steps, self._version]
 
     @tf.autograph.experimental.do_not_convert
-    def _of_next(self) -> tf.Tensor:
+    def _next_loss(self) -> tf.Tensor:
         return self.of_batch(next(self._batches))
 
     @tf.autograph.experimental.do_not_convert
@@ -113,11 +115,13 @@ class MinibatchLoss:
             "Use gpflow_pep.training.sharded_training_loss, or train ARPEP.",
         )
         problem = model.site_problem()
-        same = checks.require(
-            tf.equal(tf.shape(problem.X)[0], self._num_rows),
-            f"data: got other rows than the {self._num_rows} that this minibatch loss was made for,"
-            " expected the same. Make it anew.",
+        text = checks.message(
+            "data",
+            f"other rows than the {self._num_rows} that this minibatch loss was made for",
+            "the same",
+            "Make it anew.",
         )
+        same = checks.require(tf.equal(tf.shape(problem.X)[0], self._num_rows), text)
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)

@@ -1,7 +1,7 @@
 """Parameters that GPflow has no class for, and what the models say of them."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,23 +22,22 @@ class ConvergenceWarning(UserWarning):
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
     """
-    Say where sites did not converge: a warning, or in a graph a line that it prints once.
+    Warn where sites did not converge; a graph prints one line instead.
 
     :param info: Of the run; numbers in eager mode.
     :param tolerance: What its residual should be below.
-    :param advice: What to do.
     """
-    said = f"expected below {tolerance:g}. {advice}"
+    expected = f"expected below {tolerance:g}. {advice}"
     if not tf.executing_eagerly():
         report_once(
             ~info.converged,
-            f"The sites did not converge, {said} Residual, sweeps: ",
+            f"The sites did not converge, {expected} Residual, sweeps: ",
             [info.residual, info.num_sweeps],
         )
     elif not info.converged:
         warnings.warn(
             f"The sites did not converge: residual {info.residual:.3g} after"
-            f" {info.num_sweeps} sweeps, {said}",
+            f" {info.num_sweeps} sweeps, {expected}",
             ConvergenceWarning,
             stacklevel=5,
         )
@@ -51,17 +50,6 @@ class FixedParameter(Parameter):
         super().__init__(value, **{**kwargs, "trainable": False})
 
     trainable = False
-
-
-def never_trained(variables: Sequence[tf.Variable], *parts: tf.Module) -> tuple[tf.Variable, ...]:
-    """
-    Leave the variables of some parts out, whatever ``gpflow.set_trainable`` says of them.
-
-    :param variables: All that are trainable.
-    :param parts: Parameters or modules that are not.
-    """
-    fixed = {id(variable) for part in parts for variable in part.variables}
-    return tuple(variable for variable in variables if id(variable) not in fixed)
 
 
 class Power(FixedParameter):
@@ -88,18 +76,16 @@ def _check_power(value: TensorData) -> None:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"alpha: got {value!r}, expected a number in [0, 1] or an array of them."
+        raise checks.refusal(
+            "alpha", repr(value), "a number in [0, 1] or an array of them", "Pass 0.5, for example."
         ) from None
     if not is_power(array):
         wrong = array[~((array >= 0.0) & (array <= 1.0))]
-        raise ValueError(
-            f"alpha: got {wrong.flat[0]}, expected values in [0, 1]."
-            " Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
-        )
+        remedy = "Choose 0 for variational inference, 1 for EP / FITC, or in between, often 0.5."
+        raise checks.refusal("alpha", wrong.flat[0], "values in [0, 1]", remedy)
 
 
-class _Held:
+class _Mirrored:
     """A number and a variable of it, where ``tf.Module`` looks for neither."""
 
     def __init__(self, number: int) -> None:
@@ -114,73 +100,47 @@ class NumData:
     """
 
     def __get__(self, model: Any, _: type | None = None) -> int:
-        held: _Held | None = vars(model).get("_num_data")
-        if held is None:  # what is assigned is compared with what is there
+        mirrored: _Mirrored | None = vars(model).get("_num_data")
+        if mirrored is None:  # what is assigned is compared with what is there
             raise AttributeError("num_data")
-        return held.number
+        return mirrored.number
 
     def __set__(self, model: Any, value: Any) -> None:
         remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
         number = checks.check_positive("num_data", value, remedy)
         if "_num_data" in vars(model):
-            held = vars(model)["_num_data"]
-            held.number = number
-            held.variable.assign(number)
+            mirrored = vars(model)["_num_data"]
+            mirrored.number = number
+            mirrored.variable.assign(number)
         else:
-            vars(model)["_num_data"] = _Held(number)
+            vars(model)["_num_data"] = _Mirrored(number)
 
     @staticmethod
     def read(model: Any) -> tf.Tensor:
-        """
-        Read it in a function that may be compiled, [].
-
-        :param model: The model.
-        """
+        """Read it in a function that may be compiled, []."""
         return tf.convert_to_tensor(vars(model)["_num_data"].variable)
 
 
-def keep(model: tf.Module, **attributes: Any) -> None:
-    """
-    Make something an attribute of a model, past what the model does of attributes that are
-    assigned.
-
-    :param model: The model.
-    :param attributes: Their values by name.
-    """
+def set_unchecked(model: tf.Module, **attributes: Any) -> None:
+    """Set attributes of a model past the checks that the model makes of assigned ones."""
     for name, value in attributes.items():
         tf.Module.__setattr__(model, name, value)
 
 
-def assign_power(model: Any, value: TensorData) -> None:
+def copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:
     """
-    Give a model that has a power another one.
+    Copy variables for ``deepcopy``: TensorFlow's own copies forget which lengths may change.
 
-    One of the same shape is assigned to the parameter, so that compiled functions see it.
-
-    :param model: It has ``alpha``, and checks it in ``_powers``.
-    :param value: The power, or powers.
-    :raises ValueError: If it is none, or does not suit the model, which stays as it was.
+    :param memo: That of ``__deepcopy__``.
     """
-    old = model.alpha
-    same_shape = tuple(np.shape(value)) == tuple(old.shape)
-    if same_shape and not tf.executing_eagerly():
-        old.assign(value)  # what it will be, the graph checks when it is used
-        return
-    before = old.numpy()
-    if same_shape:
-        old.assign(value)
-    else:
-        keep(model, alpha=Power(value))
-    try:
-        model._powers()
-    except ValueError:
-        if same_shape:
-            old.assign(before)
-        else:
-            keep(model, alpha=old)
-        raise
-    if not same_shape:
-        model._rows_version.assign_add(1)
+    for variable in variables:
+        if id(variable) not in memo and not variable.shape.is_fully_defined():
+            memo[id(variable)] = tf.Variable(
+                variable.read_value(),
+                trainable=variable.trainable,
+                shape=variable.shape,
+                name=variable.name.split(":")[0],
+            )
 
 
 class SiteParameters(Module):
@@ -199,13 +159,6 @@ class SiteParameters(Module):
         self.tau = FixedParameter(sites.tau, shape=shape, dtype=sites.tau.dtype)
         self.version = tf.Variable(0, trainable=False)
         """How often all of them were replaced at once."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "SiteParameters":
-        """Copy them: variables that are copied by TensorFlow could hold as many rows only."""
-        copied = SiteParameters(Sites(*map(tf.identity, (self.nu, self.tau))))
-        copied.version.assign(self.version)
-        memo[id(self)] = copied
-        return copied
 
     def read(self, num_rows: tf.Tensor) -> Sites:
         """

@@ -23,12 +23,12 @@ from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved
-from .base import ADVICE, InternalDataModel
+from .base import ADVICE, InternalDataModel, PowerEPModel
 from .conditional import check_powers
-from .memory import hold
+from .memory import attach_memory
 from .minibatch import MinibatchLoss
-from .parameters import SiteParameters, never_trained, warn_unless_converged
-from .rows import put_rows, replace_rows
+from .parameters import Power, SiteParameters, warn_unless_converged
+from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
 #: In nats for each row, see :class:`~gpflow_pep.sites.record.Goal`. On the paths of L-BFGS on
@@ -38,7 +38,7 @@ _TOLERANCE = 1e-6
 _TRAINING_GAP = 1e-7
 
 
-class PEP(InternalDataModel):
+class PEP(InternalDataModel, PowerEPModel):
     r"""
     Sparse GP model with any likelihood by Power Expectation Propagation.
 
@@ -111,19 +111,13 @@ class PEP(InternalDataModel):
         check_support(likelihood, Y)
         num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(
-            (X, Y),
-            kernel,
-            likelihood,
-            inducing_variable,
-            mean_function,
-            num_latent_gps,
-            alpha,
-            chunk_size,
+            kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         check_independent(kernel, self.inducing_variable, num_latent_gps)
         self._conditional = checks.check_conditional(conditional)
+        self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
-        self.memory = hold(memory, self)
+        self.memory = attach_memory(memory, self)
         gap = _TRAINING_GAP if tolerance is None else 0.0
         self.training_gap = tf.Variable(gap, dtype=X.dtype, trainable=False)
         self.max_sweeps, self.tolerance = checks.check_loop(
@@ -158,11 +152,6 @@ class PEP(InternalDataModel):
         return SiteUpdateInfo(
             int(sweeps), float(residual), bool(converged), int(rejected), FALLBACKS[int(fallback)]
         )
-
-    @property
-    def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``; alpha and the sites are none of them."""
-        return never_trained(super().trainable_variables, self.sites)
 
     def update_sites(
         self,
@@ -325,7 +314,7 @@ class PEP(InternalDataModel):
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
-        X, Y = self._rows()
+        X, Y = self.rows.read()
         W = whiten(self.inducing_variable, self.kernel).W
         return SiteProblem(
             self.likelihood,
@@ -345,9 +334,9 @@ class PEP(InternalDataModel):
     def _assign_data(self, data: RegressionData) -> None:
         self.update_data(data)
 
-    def _powers(self) -> tf.Tensor:
-        alpha = checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
-        return check_powers(alpha) if self.conditional == "scaled" else alpha
+    def _check_powers(self, alpha: Power) -> tf.Tensor:
+        powers = super()._check_powers(alpha)
+        return check_powers(powers) if self.conditional == "scaled" else powers
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""
@@ -396,5 +385,6 @@ class PEP(InternalDataModel):
         # All that may be refused comes first, so that a refusal leaves the model as it was.
         new = replace_rows(self.data, self.alpha, given, alpha, add)
         sites = new.carry_over(self.sites.nu.numpy()), new.carry_over(self.sites.tau.numpy())
-        put_rows(self, new.data, new.alpha)
+        rows = self.rows.with_data(new.data)
+        self._take(rows if new.alpha is None else rows.with_powers(new.alpha))
         self.write_sites(Sites(*map(tf.constant, sites)))

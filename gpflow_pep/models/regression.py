@@ -4,41 +4,33 @@ from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import RegressionData, TensorData
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
 from ..covariances import check_independent, project, split_outputs, whiten
-from ..energies import collapsed, left_out, scaled
-from ..energies.collapsed import Bound, RegressionPrior, RowSums
-from ..energies.neighbours import rows_with_neighbours
+from ..covariances.evaluate import skip_autograph
+from ..energies import collapsed, left_out
+from ..energies.collapsed import CONDITIONALS, RegressionPrior, RowSums
 from ..ops import chunks
-from ..ops.blocks import block_chunks, plan_blocks
+from ..predictions.context_posterior import check_neighbours
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
 from ..tilted import traits
-from .base import ADVICE
-from .context_rows import ContextRowsModel
-from .memory import hold
-from .neighbours import NeighbourPlan, check_neighbours, check_single_power
-from .rows import check_replacement, put_rows
-
-#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
-#: product with the variance), A, and A times the rows' precisions.
-_KEPT_MATRICES = 4
-#: By the conditional of f given u: for single rows, and for blocks of them.
-_BOUNDS: dict[str, tuple[Bound, Bound]] = {
-    "prior": (collapsed.single_rows, collapsed.blocks_of_rows),
-    "scaled": (scaled.single_rows, scaled.blocks_of_rows),
-}
-_PRECISIONS = {"prior": collapsed.row_precision, "scaled": scaled.row_precision}
+from .base import ADVICE, InternalDataModel, PowerEPModel
+from .blocks import Blocks
+from .context_rows import context_posterior
+from .memory import attach_memory
+from .near_rows import NearRows, check_num_neighbours
+from .rows import Cut, SingleRows
 
 
-class PEPRegression(ContextRowsModel):
+class PEPRegression(InternalDataModel, PowerEPModel):
     r"""
     Sparse GP regression by Power Expectation Propagation.
 
@@ -116,35 +108,50 @@ class PEPRegression(ContextRowsModel):
         if not isinstance(kernel, SharedIndependent):
             checks.check_single_output(kernel)
         super().__init__(
-            (X, Y),
             kernel,
             _check_likelihood(likelihood, noise_variance),
             inducing_variable,
             mean_function,
             checks.check_num_outputs(num_latent_gps, Y),
             alpha,
-            chunk_size,
+            X,
         )
         check_independent(kernel, self.inducing_variable, self.num_latent_gps, shared=True)
-        self._conditional = checks.check_conditional(conditional)
-        self.neighbour_plan: NeighbourPlan | None = None
+        self._conditional = checks.check_conditional(conditional, CONDITIONALS)
+        self._set_rows((X, Y), SingleRows(), chunk_size)
+        self._cut = self._choose_cut(blocks, neighbours)
+        self.neighbour_plan = self._cut if isinstance(self._cut, NearRows) else None
+        """The neighbours of rows, by the name that checkpoints know."""
+        self._cut.bound(CONDITIONALS[conditional])  # refuses a pair of which none is known
+        self._powers()
+        self.memory = attach_memory(memory, self, shared=True)
+
+    def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
+        neighbours = check_num_neighbours(neighbours, int(tf.shape(self.data[0])[0]))
+        if blocks is not None and neighbours:
+            raise checks.refusal(
+                "blocks and neighbours",
+                "both",
+                "one or the other: the conditional of a row knows the rows of its block, or the"
+                " rows near it",
+                "Leave one of them out.",
+            )
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
-            self._blocks = plan_blocks(labels, self._plan().chunk_size)
-        if check_neighbours(neighbours, X, self.has_blocks):
-            self.neighbour_plan = NeighbourPlan(X, self._of_one_output()[0], neighbours)
-        self._powers()
-        self.memory = hold(memory, self, shared=True)
+            return Blocks(labels, self.rows.plan().chunk_size)
+        if neighbours:
+            return NearRows(self.data[0], self._split_outputs()[0], neighbours)
+        return self._cut
 
     @property
     def has_blocks(self) -> bool:
         """Whether rows come in blocks (PITC)."""
-        return self._blocks is not None
+        return self._cut.block_rows is not None
 
     @property
     def neighbours(self) -> int:
         """How many neighbours the conditional of each row knows; 0 for none."""
-        return 0 if self.neighbour_plan is None else self.neighbour_plan.m
+        return self._cut.num_neighbours
 
     def refresh_neighbours(self) -> None:
         """
@@ -154,11 +161,13 @@ class PEPRegression(ContextRowsModel):
         :func:`~gpflow_pep.training.full_batch.maximise` does this by itself. Do it where other
         data were assigned to a ``tf.Variable``.
 
-        :raises ValueError: If the model has no neighbours, or more than rows.
+        :raises ValueError: If the model has no neighbours, or at least as many as rows.
         """
-        check_neighbours(self.neighbours, self.data[0], self.has_blocks, needed=True)
-        assert self.neighbour_plan is not None
-        self.neighbour_plan.refresh(self.data[0], self._of_one_output()[0])
+        X = tf.convert_to_tensor(self.data[0])
+        if not check_num_neighbours(self.neighbours, len(X)):
+            remedy = "Pass neighbours= when it is made."
+            raise checks.refusal("neighbours", "a model without any", "one that has some", remedy)
+        self._cut.refresh(self.data[0], self._split_outputs()[0])
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -166,7 +175,7 @@ class PEPRegression(ContextRowsModel):
     )
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
-        value = collapsed.log_marginal_likelihood(self._sums(), self._num_rows())
+        value = collapsed.log_marginal_likelihood(self._sums(), self.rows.total_number())
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     @tf.autograph.experimental.do_not_convert
@@ -183,7 +192,7 @@ class PEPRegression(ContextRowsModel):
         :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
         """
         self._require_all_rows("upper_bound")
-        rows, prior = self._rows(), self._prior()
+        data, prior = self.rows.read(), self._prior()
 
         def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
             """Sum the residual variances, and the rows with slack added to the noise."""
@@ -194,13 +203,13 @@ class PEPRegression(ContextRowsModel):
             return tf.reduce_sum(d), sums
 
         W = whiten(self.inducing_variable, self.kernel).W
-        chunk_size, keep = self._plan()
-        pieces = chunks.row_chunks(rows, chunk_size)
+        chunk_size, keep = self.rows.plan()
+        pieces = chunks.row_chunks(data, chunk_size)
         options: dict[str, Any] = {"keep": keep, "parts": prior, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(slack_sums, pieces, (W, trace), **options)
-        bound = collapsed.upper_bound(sums, with_slack, self._num_rows())
+        bound = collapsed.upper_bound(sums, with_slack, self.rows.total_number())
         return checks.require_finite(bound, "upper bound", ADVICE)
 
     @tf.autograph.experimental.do_not_convert
@@ -230,12 +239,10 @@ class PEPRegression(ContextRowsModel):
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks or have neighbours.
         """
-        if self.has_blocks or self.neighbours:
-            raise ValueError(
-                "fitc_log_marginal_likelihood: got a model with blocks or neighbours, expected one"
-                " whose rows are each a factor of their own, as in FITC. Use"
-                " pep_log_marginal_likelihood, which at alpha 1 and with blocks is that of PITC."
-            )
+        self._require_single_rows(
+            "fitc_log_marginal_likelihood",
+            "Use pep_log_marginal_likelihood, which at alpha 1 and with blocks is that of PITC.",
+        )
         at_one = checks.require(
             tf.reduce_all(tf.equal(self._powers(), 1.0)),
             "fitc_log_marginal_likelihood: got a power alpha below 1, expected 1 for all rows. Use"
@@ -244,6 +251,69 @@ class PEPRegression(ContextRowsModel):
         )
         with tf.control_dependencies(at_one):
             return self.pep_log_marginal_likelihood()
+
+    @skip_autograph
+    def predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        blocks: Any = None,
+        neighbours: int | None = None,
+    ) -> MeanAndVariance:
+        """
+        Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
+
+        By default new rows are predicted from u, or, by a model that was trained with neighbours,
+        from u and as many training rows. See :doc:`/context_rows` for what they can know besides,
+        and :mod:`gpflow_pep.predictions.context_rows` for what is then computed, covariances
+        included.
+
+        :param Xnew: The new rows, [N, D].
+        :param full_cov: Whether to compute the covariances of rows.
+        :param full_output_cov: Whether to compute those of outputs, which are 0.
+        :param blocks: For a model with blocks: an integer [N] for each row, the label of its block,
+            whose training rows it is then given (PIC); or "nearest": the block whose mean input is
+            nearest, in units of the kernel's lengthscales.
+        :param neighbours: For a model without: how many training rows each row is given, the
+            nearest in the same units; 0: none. None: ``self.neighbours``.
+        :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
+        """
+        if blocks is None and not self._num_near_rows(neighbours):
+            return super().predict_f(Xnew, full_cov, full_output_cov)
+        posterior = context_posterior(self, PrecomputeCacheType.NOCACHE, self.neighbours)
+        return posterior.fused_predict_f(
+            Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
+        )
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+        *,
+        neighbours: int | None = None,
+    ) -> BasePosterior:
+        """
+        Create the GPflow posterior, for fast predictions.
+
+        That of a model with blocks or neighbours holds the training rows, and its predictions take
+        ``blocks`` or ``neighbours`` as :meth:`predict_f` does.
+
+        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        :param neighbours: How many training rows predictions are given by default; None:
+            ``self.neighbours``.
+        :raises ValueError: If the number of neighbours does not suit the model.
+        """
+        number = self._num_near_rows(neighbours)
+        if not number and (not self.has_blocks or self.reduction.count > 1):
+            return super().posterior(precompute_cache)
+        return context_posterior(self, precompute_cache, number)
+
+    def _num_near_rows(self, neighbours: int | None) -> int:
+        if neighbours is None:
+            return self.neighbours
+        check_neighbours(neighbours, self.data[0].shape[0], self.has_blocks)
+        return neighbours
 
     @check_shapes(
         "return[0]: [M, P]",
@@ -269,107 +339,46 @@ class PEPRegression(ContextRowsModel):
         :raises ValueError: If rows come in blocks or have neighbours: they are then no factors of
             their own that could be left out.
         """
-        if self.has_blocks or self.neighbours:
-            raise ValueError(
-                "loo_log_density: got a model with blocks or neighbours, expected one whose rows"
-                " are each a factor of their own. Hold rows out instead."
-            )
+        self._require_single_rows("loo_log_density", "Hold rows out instead.")
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
-        q, precision = posterior_factor(self.natural_of_v()), _PRECISIONS[self.conditional]
+        q = posterior_factor(self.natural_of_v())
+        precision = CONDITIONALS[self.conditional].row_precision
+        chunk_size, _ = self.rows.plan()
         value = chunks.map_over_chunks(
             lambda rows: left_out.log_density(prior, rows, W, q, precision),
-            self._pieces(self._plan().chunk_size),
+            self.rows.pieces(chunk_size),
         )
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
+
+    def _require_single_rows(self, name: str, remedy: str) -> None:
+        if self.has_blocks or self.neighbours:
+            got, expected = "a model with blocks or neighbours", "one whose rows are each a factor"
+            raise checks.refusal(name, got, f"{expected} of their own", remedy)
 
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         return self._sums().natural
 
-    def _of_one_output(self) -> tuple[Kernel, InducingVariables]:
-        """Kernel and inducing variables without what says that all outputs share them."""
+    def _split_outputs(self) -> tuple[Kernel, InducingVariables]:
+        """Kernel and inducing variables of one output; all outputs share them."""
         kernel, variables = self.kernel, self.inducing_variable
         if isinstance(kernel, SharedIndependent):
             return kernel.kernel, split_outputs(variables)[0]
         return kernel, variables
 
     def _prior(self) -> RegressionPrior:
-        return RegressionPrior(*self._of_one_output(), self.mean_function, self.likelihood)
-
-    def _plan(self) -> chunks.Plan:
-        num_inducing = (self.inducing_variable.shape or (None,))[0]
-        if self.neighbour_plan is not None:
-            return self.neighbour_plan.plan(self.chunk_size, num_inducing, self.data[0])
-        return chunks.plan(self.chunk_size, num_inducing, self.data[0], _KEPT_MATRICES)
-
-    def _num_rows(self) -> tf.Tensor:
-        X = self.data[0]
-        return self.reduction.total(tf.cast(tf.shape(X)[0], X.dtype))
+        return RegressionPrior(*self._split_outputs(), self.mean_function, self.likelihood)
 
     def _sums(self) -> RowSums:
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
-        bound = _BOUNDS[self.conditional][self.has_blocks]
-        if self.neighbour_plan is not None:
-            bound = rows_with_neighbours
-        chunk_size, keep = self._plan()
-        sums = chunks.sum_over_chunks(
-            lambda rows, W: bound(prior, rows, W),
-            self._pieces(chunk_size),
-            (W,),
-            keep=keep,
-            parts=prior,
-            reduction=self.reduction,
-        )
+        bound = self._cut.bound(CONDITIONALS[self._conditional])
+        sums = self.rows.sum(lambda rows, W: bound(prior, rows, W), W, prior)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
 
-    def _pieces(self, chunk_size: int) -> chunks.Chunks:
-        """Cut the rows, as the bound takes them."""
-        X, Y = self._rows()
-        alpha = self._powers()
-        if self.neighbour_plan is not None:
-            return self.neighbour_plan.chunks((X, Y), alpha, chunk_size)
-        if self._blocks is None:
-            return chunks.row_chunks((X, Y, alpha), chunk_size)
-        of_blocks = block_chunks(self._blocks)
-        alpha = tf.broadcast_to(alpha, [len(self._blocks.names)])
-
-        def take(k: Any) -> tuple[tf.Tensor, ...]:
-            block, row = of_blocks.take(k)
-            member = tf.maximum(row, 0)  # -1 where there is no row
-            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
-
-        return chunks.Chunks(of_blocks.count, take)
-
     def _assign_data(self, data: RegressionData) -> None:
-        given = self._check_data(data)
-        num_rows = int(tf.shape(given[0])[0])
-        check_replacement(self.data, given)
-        if self._blocks is not None and num_rows != self.num_data:
-            raise ValueError(
-                f"data: got {num_rows} rows for a model with blocks of {self.num_data}, expected as"
-                " many: each has the block of the row in its place. Make a new model."
-            )
-        if self._blocks is None and self.alpha.shape.rank and num_rows != self.num_data:
-            raise ValueError(
-                f"data: got {num_rows} rows for a model with {self.num_data} powers, expected as"
-                " many. Set one for all first, model.alpha = 0.5."
-            )
-        check_neighbours(self.neighbours, given[0], self.has_blocks)
-        put_rows(self, given)
-        if self.neighbour_plan is not None:
-            kernel, _ = self._of_one_output()
-            if isinstance(self.data[0], tf.Variable):
-                self.neighbour_plan.refresh(self.data[0], kernel)
-            else:
-                self.neighbour_plan = NeighbourPlan(self.data[0], kernel, self.neighbours)
-
-    def _powers(self) -> tf.Tensor:
-        if self.neighbour_plan is not None:
-            return check_single_power(self.alpha)
-        if self._blocks is None:
-            return checks.check_alpha(self.alpha, chunks.num_rows(self.data[0]), "row")
-        return checks.check_alpha(self.alpha, len(self._blocks.names), "block")
+        super()._assign_data(data)
+        self._cut.refresh(self.data[0], self._split_outputs()[0])
 
 
 def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
@@ -379,13 +388,13 @@ def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | 
         checks.check_noise_variance(noise_variance)
         return Gaussian(noise_variance)
     if noise_variance is not None:
-        raise ValueError(
-            "noise_variance and likelihood: got both, expected one or the other. Set the variance"
-            " where the likelihood is created."
-        )
+        remedy = "Set the variance where the likelihood is created."
+        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
     if not traits(likelihood).is_gaussian:
-        raise ValueError(
-            f"likelihood: got {type(likelihood).__name__}, expected a gpflow.likelihoods.Gaussian:"
-            " regression is in closed form for Gaussian noise only. Use gpflow_pep.models.PEP."
+        raise checks.refusal(
+            "likelihood",
+            type(likelihood).__name__,
+            "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian noise only",
+            "Use gpflow_pep.models.PEP.",
         )
     return likelihood

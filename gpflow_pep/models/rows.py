@@ -1,5 +1,7 @@
-"""Rows of data that come and go, with what belongs to them."""
+"""The rows of a model, how they are cut into factors, and other rows that take their place."""
 
+import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,10 +9,174 @@ import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
+from gpflow.kernels import Kernel
 
-from .parameters import Power, keep
+from .. import checks
+from ..energies.collapsed import Bound, Conditional
+from ..ops import chunks
+from ..predictions.context_rows import BlockRows
+from .parameters import Power
 
 Data = tuple[tf.Tensor, tf.Tensor]
+#: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
+#: product with the variance), A, and A times the rows' precisions.
+_KEPT_MATRICES = 4
+
+
+class Cut(abc.ABC):
+    """How the rows of a model are cut into factors: each row alone, or some of them together."""
+
+    num_neighbours: int = 0
+    """How many near rows the conditional of each row knows, also in predictions."""
+
+    block_rows: BlockRows | None = None
+    """The rows of each block, for predictions; None without blocks."""
+
+    @property
+    def state(self) -> tuple[tf.Variable, ...]:
+        """Variables that depend on the rows and on the kernel's parameters at some time."""
+        return ()
+
+    @abc.abstractmethod
+    def bound(self, conditional: Conditional) -> Bound:
+        """Choose the function that sums over a piece."""
+
+    @abc.abstractmethod
+    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        """Read the power of each factor, or [1] of all, after a check that there are as many."""
+
+    @abc.abstractmethod
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> chunks.Chunks:
+        """Cut rows and powers into pieces, as the bound takes them."""
+
+    @abc.abstractmethod
+    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        """Refuse rows that cannot take the place of the present ones because of their number."""
+
+    def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> chunks.Plan:
+        """Choose how to sum over rows: see :func:`~gpflow_pep.ops.chunks.plan`."""
+        return chunks.plan(chunk_size, num_inducing, X, _KEPT_MATRICES)
+
+    def refresh(self, X: tf.Tensor, kernel: Kernel) -> None:  # noqa: B027 (most have no state)
+        """Bring :attr:`state` up to date with the rows and the kernel's parameters."""
+
+
+class SingleRows(Cut):
+    """Each row is a factor of its own, with the power of all or with its own."""
+
+    def bound(self, conditional: Conditional) -> Bound:
+        return conditional.single_rows
+
+    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        return checks.check_alpha(alpha, chunks.num_rows(X), "row")
+
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> chunks.Chunks:
+        return chunks.row_chunks((*data, alpha), chunk_size)
+
+    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        if alpha.shape.rank and num_rows != num_before:
+            raise checks.refusal(
+                "data",
+                f"{num_rows} rows for a model with {num_before} powers",
+                "as many",
+                "Set one for all first, model.alpha = 0.5.",
+            )
+
+
+class Rows(NamedTuple):
+    """The rows of a model as they are now, and all that sums over them depend on."""
+
+    data: Data
+    """X [N, D] and Y [N, P], tensors or variables."""
+
+    alpha: Power
+    """The power of all, or of each factor."""
+
+    cut: Cut
+    """How they are cut into factors."""
+
+    version: tf.Variable
+    """How often rows, or powers of rows, were replaced by others than variables."""
+
+    chunk_size: int | None
+    """The most rows that are worked on at a time; None: chosen."""
+
+    reduction: chunks.Reduction
+    """Over processes that hold a shard of the rows each."""
+
+    num_inducing: int | None
+    """M, where it is known: chunks are such that M x chunk numbers fit a processor's cache."""
+
+    def read(self) -> Data:
+        """Read X and Y; a graph stops where they are not those that it was traced with."""
+        X, Y = map(tf.convert_to_tensor, self.data)
+        with tf.control_dependencies(self._require_same_version()):
+            return (X if tf.executing_eagerly() else tf.identity(X)), Y
+
+    def powers(self) -> tf.Tensor:
+        """Read the power of each factor, or [1] of all."""
+        return self.cut.powers(self.alpha, self.data[0])
+
+    def total_number(self) -> tf.Tensor:
+        """Count the rows of all processes."""
+        X = self.data[0]
+        return self.reduction.total(tf.cast(tf.shape(X)[0], X.dtype))
+
+    def plan(self) -> chunks.Plan:
+        """Choose how to sum over them."""
+        return self.cut.plan(self.chunk_size, self.num_inducing, self.data[0])
+
+    def pieces(self, chunk_size: int) -> chunks.Chunks:
+        """Cut them, as a bound takes them."""
+        return self.cut.pieces(self.read(), self.powers(), chunk_size)
+
+    def sum(self, terms: Callable[..., Any], W: tf.Tensor, parts: Any) -> Any:
+        """
+        Sum over all rows of all processes, chunk by chunk.
+
+        :param terms: ``(piece, W)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
+        :param W: Inverse Cholesky factor of Kuu, which gradients reach.
+        :param parts: Those whose variables gradients reach.
+        """
+        chunk_size, keep = self.plan()
+        options = {"keep": keep, "parts": parts, "reduction": self.reduction}
+        return chunks.sum_over_chunks(terms, self.pieces(chunk_size), (W,), **options)
+
+    def with_powers(self, alpha: Power) -> "Rows":
+        """Take checked powers of another shape; graphs that were traced with others stop."""
+        self.version.assign_add(1)
+        return self._replace(alpha=alpha)
+
+    def with_data(self, data: Data) -> "Rows":
+        """
+        Put other rows in their place, once all that may be refused has been checked.
+
+        Variables are assigned; otherwise graphs that were traced with the present rows stop.
+        """
+        if isinstance(self.data[0], tf.Variable):
+            for variable, value in zip(self.data, data, strict=True):
+                variable.assign(value)
+            return self
+        self.version.assign_add(1)
+        return self._replace(data=data)
+
+    def _require_same_version(self) -> list[tf.Operation]:
+        if tf.executing_eagerly():
+            return []
+        with tf.init_scope():
+            traced = self.version.value() if tf.executing_eagerly() else None
+        if traced is None:  # inside a graph that is no tf.function
+            return []
+        remedy = "Compile it anew (with another gpflow.optimizers.Scipy())"
+        if not isinstance(self.data[0], tf.Variable):
+            remedy += ", or make the data tf.Variables of shape [None, D]"
+        text = checks.message(
+            "data",
+            "a function that was compiled for rows, or powers of rows, that have been replaced",
+            "one of the present ones",
+            f"{remedy}.",
+        )
+        return checks.require(tf.equal(self.version, int(traced)), text)
 
 
 @check_shapes(
@@ -55,97 +221,79 @@ class ReplacedRows(NamedTuple):
 
 
 def replace_rows(
-    data: Data, alpha: Power, given: Data, powers: TensorData | None, add: bool
+    data: Data, alpha: Power, other: Data, powers: TensorData | None, add: bool
 ) -> ReplacedRows:
     """
-    Put other rows in the place of a model's, or after them.
+    Match other rows with those of a model, or append them.
 
-    :param data: X [N, D] and Y [N, P] of the model.
-    :param alpha: Its power, or powers.
-    :param given: X and Y of the other rows, checked.
+    :param other: X and Y of the other rows, checked.
     :param powers: Of rows that are new, where there is one for each.
     :param add: Whether the old rows stay, before the others.
-    :raises ValueError: If the rows or powers do not suit the model.
     """
-    check_replacement(data, given, of_any_length=add)
+    check_replacement(data, other, of_any_length=add)
     old = tuple(map(tf.convert_to_tensor, data))
     if add:
-        index = np.r_[np.arange(len(old[0])), np.full(len(given[0]), -1)]
-        given = tuple(tf.concat(parts, axis=0) for parts in zip(old, given, strict=True))
+        index = np.r_[np.arange(len(old[0])), np.full(len(other[0]), -1)]
+        other = tuple(tf.concat(parts, axis=0) for parts in zip(old, other, strict=True))
     else:
-        index = match_rows(*(np.hstack([part.numpy() for part in rows]) for rows in (old, given)))
-    replaced = ReplacedRows(given, _powers(alpha, index, powers), index)
-    check_replacement(data, given)
+        index = match_rows(*(np.hstack([part.numpy() for part in rows]) for rows in (old, other)))
+    replaced = ReplacedRows(other, _powers(alpha, index, powers), index)
+    check_replacement(data, other)
     return replaced
 
 
-def check_replacement(data: Data, given: Data, *, of_any_length: bool = False) -> None:
+def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -> None:
     """
-    Check that rows can take the place of others.
+    Refuse rows that have other columns, or that do not fit the variables of a model.
 
-    :param data: X [N, D] and Y [N, P] of a model.
-    :param given: Of the other rows.
     :param of_any_length: Whether their number does not matter.
-    :raises ValueError: If they have other columns, or do not fit the variables of the model.
     """
-    for name, new, old in zip("XY", given, data, strict=True):
+    for name, new, old in zip("XY", other, data, strict=True):
         if new.shape[1] != old.shape[1]:
-            raise ValueError(
-                f"{name}: got {new.shape[1]} column(s), expected {old.shape[1]}, as before."
-                " Give the same columns, or make a new model."
+            raise checks.refusal(
+                name,
+                f"{new.shape[1]} column(s)",
+                f"{old.shape[1]}, as before",
+                "Give the same columns, or make a new model.",
             )
         fixed = isinstance(old, tf.Variable) and not of_any_length
         if fixed and not old.shape.is_compatible_with(new.shape):
-            raise ValueError(
-                f"{name}: got {new.shape[0]} rows for a tf.Variable of {old.shape[0]},"
-                " expected as many. Create it with shape=[None, D]."
+            raise checks.refusal(
+                name,
+                f"{new.shape[0]} rows for a tf.Variable of {old.shape[0]}",
+                "as many",
+                "Create it with shape=[None, D].",
             )
 
 
-def put_rows(model: Any, data: Data, alpha: Power | None = None) -> None:
-    """
-    Put rows in the place of those of a model, once all that may be refused has been checked.
-
-    Variables are assigned; other rows are replaced, and graphs that hold them told to stop.
-
-    :param model: It has ``data``, ``alpha``, ``num_data`` and ``_rows_version``.
-    :param data: X [N, D] and Y [N, P], checked.
-    :param alpha: A power for each, where there was one for each before.
-    """
-    if isinstance(model.data[0], tf.Variable):
-        for variable, value in zip(model.data, data, strict=True):
-            variable.assign(value)
-    else:
-        keep(model, data=data)
-        model._rows_version.assign_add(1)
-    if alpha is not None:
-        keep(model, alpha=alpha)
-        model._rows_version.assign_add(1)
-    keep(model, num_data=model.data[0].shape[0])
-
-
-def _powers(alpha: Power, index: AnyNDArray, given: TensorData | None) -> Power | None:
+def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power | None:
     """Find the power of each row; None where all have one."""
     if alpha.shape.rank == 0:
-        if given is not None:
-            raise ValueError(
-                "alpha: got powers of new rows, expected none: the model has one power for all"
-                " rows. Leave it out, or assign model.alpha."
+        if powers is not None:
+            raise checks.refusal(
+                "alpha",
+                "powers of new rows",
+                "none: the model has one power for all rows",
+                "Leave it out, or assign model.alpha.",
             )
         return None
     is_new = index < 0
-    if given is None and np.any(is_new):
-        raise ValueError(
-            f"alpha: got none, expected the power of the {np.sum(is_new)} rows that are new,"
-            " because each row of the model has a power of its own. Pass alpha= to update_data or"
-            " condition_on."
+    if powers is None and np.any(is_new):
+        raise checks.refusal(
+            "alpha",
+            "none",
+            f"the power of the {np.sum(is_new)} rows that are new, because each row of the model"
+            " has a power of its own",
+            "Pass alpha= to update_data or condition_on.",
         )
-    new: AnyNDArray = np.asarray(0.0 if given is None else given)
+    new: AnyNDArray = np.asarray(0.0 if powers is None else powers)
     if new.shape not in ((), (np.sum(is_new),)):
-        raise ValueError(
-            f"alpha: got the shape {new.shape}, expected a number or one for each of the"
-            f" {np.sum(is_new)} rows that are new."
+        raise checks.refusal(
+            "alpha",
+            f"the shape {new.shape}",
+            f"a number or one for each of the {np.sum(is_new)} rows that are new",
+            "Pass as many.",
         )
-    powers = alpha.numpy()[index]
-    powers[is_new] = new
-    return Power(powers)
+    all_powers = alpha.numpy()[index]
+    all_powers[is_new] = new
+    return Power(all_powers)

@@ -12,12 +12,7 @@ from .. import checks
 
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
-    """
-    Count the inducing variables of each latent function.
-
-    :param inducing_variable: The inducing variables.
-    :param kernel: The kernel.
-    """
+    """Count the inducing variables of each latent function."""
     num_inducing = int(inducing_variable.num_inducing)
     several = isinstance(kernel, MultioutputKernel)
     if several and not isinstance(inducing_variable, MultioutputInducingVariables):
@@ -31,22 +26,20 @@ def check_q(
     """
     Check the Gaussian to start from, and fill in the prior's where it is not given.
 
-    :param q_mu: Means [M, L], or None.
     :param q_sqrt: Lower triangular square roots [L, M, M], or if ``q_diag`` standard deviations
         [M, L], or None.
     :param size: M.
-    :param num_latent_gps: L where both are None.
-    :param q_diag: Whether covariances are diagonal.
-    :raises ValueError: If they are not as said here.
+    :param num_latent_gps: L where neither is given.
+    :return: q_mu [M, L], q_sqrt
     """
     q_mu, q_sqrt = (
         None if value is None else np.asarray(value, default_float()) for value in (q_mu, q_sqrt)
     )
     axes = (q_mu, -1), (q_sqrt, -1 if q_diag else 0)
-    given = [value.shape[axis] for value, axis in axes if np.ndim(value)]
-    num_latent = checks.check_positive("num_latent_gps", given[0] if given else num_latent_gps)
-    of_root = (size, num_latent) if q_diag else (num_latent, size, size)
-    for name, value, shape in (("q_mu", q_mu, (size, num_latent)), ("q_sqrt", q_sqrt, of_root)):
+    sizes = [value.shape[axis] for value, axis in axes if np.ndim(value)]
+    num_latent = checks.check_positive("num_latent_gps", sizes[0] if sizes else num_latent_gps)
+    roots = (size, num_latent) if q_diag else (num_latent, size, size)
+    for name, value, shape in (("q_mu", q_mu, (size, num_latent)), ("q_sqrt", q_sqrt, roots)):
         if value is not None:
             _check_array(name, value, shape)
     if q_sqrt is not None:
@@ -61,25 +54,26 @@ def check_q(
 
 def _check_array(name: str, value: AnyNDArray, shape: tuple[int, ...]) -> None:
     if value.shape != shape:
-        raise ValueError(
-            f"{name}: got shape {value.shape}, expected {shape}, which q_diag and the numbers of"
-            " inducing variables and latent functions ask for. Reshape it, or leave it out."
-        )
+        expected = f"{shape}, which q_diag and the numbers of inducing variables and latent"
+        expected += " functions ask for"
+        raise checks.refusal(name, f"shape {value.shape}", expected, "Reshape it, or leave it out.")
     if not np.isfinite(value).all():
-        raise ValueError(
-            f"{name}: got NaN or infinity, expected finite numbers. Leave it out to start from"
-            " the prior's."
-        )
+        remedy = "Leave it out to start from the prior's."
+        raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
 
 
 def _check_roots(q_sqrt: AnyNDArray, q_diag: bool) -> None:
     if q_diag and not (q_sqrt > 0.0).all():
-        raise ValueError(
-            "q_sqrt: got numbers that are not above 0 with q_diag=True, expected standard"
-            " deviations. Use numpy.abs of them, or leave it out."
+        raise checks.refusal(
+            "q_sqrt",
+            "numbers that are not above 0 with q_diag=True",
+            "standard deviations",
+            "Use numpy.abs of them, or leave it out.",
         )
     if not q_diag and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
-        raise ValueError(
-            "q_sqrt: got matrices with entries above the diagonal or zeros on it, expected lower"
-            " triangular square roots of covariances. Use numpy.linalg.cholesky of them."
+        raise checks.refusal(
+            "q_sqrt",
+            "matrices with entries above the diagonal or zeros on it",
+            "lower triangular square roots of covariances",
+            "Use numpy.linalg.cholesky of them.",
         )

@@ -7,7 +7,6 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
-from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
@@ -22,8 +21,6 @@ from ..covariances import (
     check_columns,
     check_independent,
     check_inducing_variable,
-    check_kernel_at_row,
-    check_mean_at_row,
     covariance_of_u,
     evaluate,
     mixes_outputs,
@@ -48,7 +45,7 @@ from ..tilted import (
 from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .conditional import check_powers
-from .parameters import NumData, Power, assign_power
+from .parameters import NumData, Power
 from .start import check_q, size_of_u
 
 
@@ -117,26 +114,13 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         conditional: str = "prior",
     ) -> None:
         checks.check_likelihood(likelihood)
-        checks.check_mean_function(mean_function)
         self._conditional = checks.check_conditional(conditional)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = size_of_u(inducing_variable, kernel)
         mean, root = check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
-        super().__init__(kernel, likelihood, mean_function, num_latent_gps=mean.shape[1])
-        self.inducing_variable = inducing_variable
-        checks.check_same_float(
-            tf.as_dtype(default_float()),
-            kernel=kernel,
-            likelihood=likelihood,
-            mean_function=self.mean_function,
-            inducing_variable=inducing_variable,
+        super().__init__(
+            kernel, likelihood, inducing_variable, mean_function, mean.shape[1], alpha, None
         )
-        num_columns = (*(inducing_variable.shape or ()), None, None)[1]
-        if num_columns is not None:
-            origin = tf.zeros([1, num_columns], default_float())
-            check_kernel_at_row(kernel, origin)
-            check_mean_at_row(self.mean_function, origin, self.num_latent_gps)
-        self.alpha = Power(alpha)
         self._powers()
         if conditional == "scaled":
             check_independent(kernel, inducing_variable, self.num_latent_gps)
@@ -146,9 +130,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         self.q_sqrt = Parameter(root, transform=positive() if q_diag else triangular())
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "alpha" and name in vars(self):
-            assign_power(self, value)
-        elif name == "data":
+        if name == "data":
             raise ValueError(
                 f"data: got an assignment to {type(self).__name__}, which holds none, expected them"
                 " where they are used. Pass them to training_loss or elbo."
@@ -254,15 +236,14 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
         return tf.linalg.cholesky(covariance_of_u(self.inducing_variable, self.kernel))
 
-    def _powers(self) -> tf.Tensor:
-        """Check the power, and take it."""
-        alpha = checks.read_powers(self.alpha)
-        if alpha.shape.rank != 0:
+    def _check_powers(self, alpha: Power) -> tf.Tensor:
+        power = checks.read_powers(alpha)
+        if power.shape.rank != 0:
             raise ValueError(
-                f"alpha: got shape {tuple(alpha.shape)}, expected one number: the sites are"
+                f"alpha: got shape {tuple(power.shape)}, expected one number: the sites are"
                 " tied. Pass a number, or use gpflow_pep.models.PEP for a power for each row."
             )
-        return check_powers(alpha) if self.conditional == "scaled" else alpha
+        return check_powers(power) if self.conditional == "scaled" else power
 
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""

@@ -25,14 +25,12 @@ near ones, others for each new row.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
 from ..covariances import Projection, project_blocks
-from ..ops.blocks import BlockPlan
 from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
 
 #: From so many pieces on it takes less time to compile a loop than to run it in Python.
@@ -114,22 +112,6 @@ class BlockRows(NamedTuple):
 
     start: tf.Tensor
     """[B + 1], where each block starts there."""
-
-
-def rows_of_blocks(plan: BlockPlan) -> BlockRows:
-    """
-    List the rows of each block.
-
-    :param plan: The blocks.
-    """
-    chunks = zip(np.split(plan.rows, plan.row_start[1:-1]), plan.width, strict=True)
-    by_size = [row[row >= 0] for rows, width in chunks for row in rows.reshape(-1, width)]
-    rows_of = [by_size[place] for place in np.argsort(plan.order)]
-    return BlockRows(
-        tf.constant(plan.names, tf.int64),
-        tf.constant(np.concatenate(rows_of), tf.int32),
-        tf.constant(np.cumsum([0, *map(len, rows_of)]), tf.int32),
-    )
 
 
 @check_shapes(

@@ -8,7 +8,8 @@ import gpflow
 import tensorflow as tf
 from gpflow.models import GPModel
 
-from ..models import PEP, PEPRegression
+from ..models import PEP
+from ..models.base import InternalDataModel
 
 Module = TypeVar("Module", bound=tf.Module)
 
@@ -39,8 +40,8 @@ def state_of(model: GPModel) -> list[tf.Variable]:
     state = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
         state.append(model.sites.version)
-    if isinstance(model, PEPRegression) and model.neighbour_plan is not None:
-        state.extend((model.neighbour_plan.rows, model.neighbour_plan.neighbours))
+    if isinstance(model, InternalDataModel):
+        state.extend(model.rows.cut.state)
     return list({id(v): v for v in (*state, *model.trainable_variables)}.values())
 
 

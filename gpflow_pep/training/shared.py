@@ -9,7 +9,7 @@ from gpflow.models import GPModel
 
 from ..models import PEP
 from ..models.base import InternalDataModel
-from ..models.parameters import keep
+from ..models.parameters import set_unchecked
 from ..ops import chunks
 from .full_batch import MaximiseRecord, maximise
 from .model_state import assign, copy_of, state_of
@@ -87,7 +87,7 @@ def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...]) -> WholeLoss:
     """Make the loss of a copy that stands for models with any number of rows."""
     template = copy_of(model)
     rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
-    keep(template, data=tuple(rows))
+    set_unchecked(template, data=tuple(rows))
     if isinstance(template, InternalDataModel):
         template.chunk_size = chunks.ALL_ROWS
     return WholeLoss(template)

@@ -261,7 +261,7 @@ class OtherShard(Reduction):
     count = 2
 
     def __init__(self, other: "pep.models.PEPRegression") -> None:
-        self.others = other._sums(), other._num_rows()
+        self.others = other._sums(), other.rows.total_number()
 
     def total(self, tensors: Any) -> Any:
         other = self.others[0 if isinstance(tensors, RowSums) else 1]

@@ -157,3 +157,26 @@ def test_a_copy_takes_more_rows() -> None:
         twin.pep_log_marginal_likelihood(), _model(slice(None)).pep_log_marginal_likelihood()
     )
     assert len(model.sites.nu.numpy()) == 12
+
+
+@pytest.mark.parametrize("name", ["PEPRegression", "with neighbours", "PEP"])
+def test_a_copy_takes_other_rows_into_its_variables(name: str) -> None:
+    """The copies had room for as many rows as the model had when it was copied."""
+    data = tuple(tf.Variable(part[:12], shape=[None, 1]) for part in (X, Y))
+    kernel = gpflow.kernels.SquaredExponential()
+    if name == "PEP":
+        model: Any = _model(None, data=data)
+    else:
+        neighbours = 0 if name == "PEPRegression" else 2
+        model = pep.PEPRegression(data, kernel, Z, neighbours=neighbours)
+    model.training_loss()
+    twin = gpflow.utilities.deepcopy(model)
+    compiled = tf.function(twin.training_loss, autograph=False)
+    compiled()
+    twin.data = (X, Y)
+    assert twin.data[0].shape.as_list() == [None, 1] and len(model.data[0].numpy()) == 12
+    if name == "PEP":
+        expected = _model(slice(None)).training_loss()
+    else:
+        expected = pep.PEPRegression((X, Y), kernel, Z, neighbours=neighbours).training_loss()
+    assert_close(compiled(), expected)

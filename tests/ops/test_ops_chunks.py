@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from helpers import assert_close
 
-from gpflow_pep.ops import blocks, chunks
+from gpflow_pep.models import blocks
+from gpflow_pep.ops import chunks
 
 CASES = [(1, 1), (1, 9), (2, 1), (10, 2), (10, 3), (10, 7), (10, 9), (10, 10), (10, 11), (23, 5)]
 

@@ -1,4 +1,4 @@
-"""Chunks of rows that consist of whole blocks."""
+"""Rows that come in blocks, each block a factor (PITC), in chunks of whole blocks."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,12 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 
-from .chunks import Chunks
+from .. import checks
+from ..energies.collapsed import Bound, Conditional
+from ..ops.chunks import Chunks
+from ..predictions.context_rows import BlockRows
+from .parameters import Power
+from .rows import Cut, Data
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +46,6 @@ def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
     """
     Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
 
-    :param labels: An integer for each row: the block that it belongs to.
     :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
     """
     names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -86,3 +90,50 @@ def block_chunks(plan: BlockPlan) -> Chunks:
         return order[block_start[k] : block_start[k + 1]], block_rows
 
     return Chunks(len(plan.width), take)
+
+
+class Blocks(Cut):
+    """The rows of each block are one factor, with their residual covariance in full."""
+
+    def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
+        self.plan_of_blocks = plan_blocks(labels, chunk_size)
+        _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        self.block_rows = BlockRows(
+            tf.constant(self.plan_of_blocks.names, tf.int64),
+            tf.constant(np.argsort(place, kind="stable"), tf.int32),
+            tf.constant(np.cumsum([0, *sizes]), tf.int32),
+        )
+
+    def bound(self, conditional: Conditional) -> Bound:
+        if conditional.blocks_of_rows is None:
+            raise checks.refusal(
+                "blocks",
+                "them with a conditional that is known for single rows only",
+                "none",
+                "Leave out blocks, or choose another conditional.",
+            )
+        return conditional.blocks_of_rows
+
+    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        return checks.check_alpha(alpha, len(self.plan_of_blocks.names), "block")
+
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
+        X, Y = data
+        blocks = block_chunks(self.plan_of_blocks)
+        alpha = tf.broadcast_to(alpha, [len(self.plan_of_blocks.names)])
+
+        def take(k: Any) -> tuple[tf.Tensor, ...]:
+            block, row = blocks.take(k)
+            member = tf.maximum(row, 0)  # -1 where there is no row
+            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
+
+        return Chunks(blocks.count, take)
+
+    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        if num_rows != num_before:
+            raise checks.refusal(
+                "data",
+                f"{num_rows} rows for a model with blocks of {num_before}",
+                "as many: each has the block of the row in its place",
+                "Make a new model.",
+            )
