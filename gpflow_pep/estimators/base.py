@@ -149,7 +149,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _set_model(self, model: GPModel) -> None:
         self.model_, self._posterior = model, None
         self.kernel_, self.likelihood_ = model.kernel, model.likelihood
-        self.inducing_variable_ = getattr(model, "inducing_variable", None)  # GPR has none
+        self.inducing_variable_ = getattr(model, "inducing_variable", None)
 
     @property
     def input_scaler_(self) -> StandardScaler:

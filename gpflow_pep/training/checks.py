@@ -26,22 +26,18 @@ def check_stopping(
     if rule is None:
         return
     if not isinstance(rule, EarlyStopping):
-        raise ValueError(
-            f"early_stopping: got {rule!r}, expected gpflow_pep.training.EarlyStopping or None."
-            " Pass EarlyStopping('nlpd', patience=5), for example."
-        )
+        remedy = "Pass EarlyStopping('nlpd', patience=5), for example."
+        expected = "gpflow_pep.training.EarlyStopping or None"
+        raise refusal("early_stopping", repr(rule), expected, remedy)
     if evaluate is None or evaluate_every > num_steps:
         got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
-        raise ValueError(
-            f"early_stopping: got {got} with {num_steps} steps, expected evaluations to judge by."
-            " Pass evaluate, and evaluate_every of at most num_steps."
-        )
+        got += f" with {num_steps} steps"
+        remedy = "Pass evaluate, and evaluate_every of at most num_steps."
+        raise refusal("early_stopping", got, "evaluations to judge by", remedy)
     check_positive("early_stopping.patience", rule.patience)
     if not (is_number(rule.min_delta) and rule.min_delta >= 0.0):
-        raise ValueError(
-            f"early_stopping.min_delta: got {rule.min_delta}, expected a number of at least 0."
-            " 0 counts every improvement."
-        )
+        expected, remedy = "a number of at least 0", "0 counts every improvement."
+        raise refusal("early_stopping.min_delta", rule.min_delta, expected, remedy)
 
 
 def as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str, float]:
@@ -76,10 +72,9 @@ def as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str
 def check_optimizer(optimizer: Any) -> None:
     """Refuse one that cannot be built, restored and used in a graph."""
     if not isinstance(optimizer, tf_keras.optimizers.Optimizer):
-        raise ValueError(
-            f"optimizer: got {optimizer!r}, expected one of tf_keras.optimizers (neither legacy nor"
-            " of Keras 3). Pass tf_keras.optimizers.Adam(0.01), for example."
-        )
+        expected = "one of tf_keras.optimizers (neither legacy nor of Keras 3)"
+        remedy = "Pass tf_keras.optimizers.Adam(0.01), for example."
+        raise refusal("optimizer", repr(optimizer), expected, remedy)
 
 
 def loss_and_epochs(
@@ -88,9 +83,11 @@ def loss_and_epochs(
     """Find the training loss of a batch, and the batches of each epoch."""
     if isinstance(batches, MinibatchLoss):
         if batches.model is not model:
-            raise ValueError(
-                "batches: got the minibatch loss of another model, expected that of this one. Call"
-                " this model's minibatch_training_loss_closure."
+            raise refusal(
+                "batches",
+                "the minibatch loss of another model",
+                "that of this one",
+                "Call this model's minibatch_training_loss_closure.",
             )
         return batches.of_batch, batches.epoch
     if not isinstance(model, ExternalDataTrainingLossMixin):
@@ -99,17 +96,21 @@ def loss_and_epochs(
             if isinstance(model, PEP)
             else "Train it with gpflow_pep.training.maximise."
         )
-        raise ValueError(
-            f"model: got {type(model).__name__}, which holds its data, with batches of data;"
-            f" expected a model that takes its data with each call. {remedy}"
+        raise refusal(
+            "model",
+            f"{type(model).__name__}, which holds its data, with batches of data",
+            "a model that takes its data with each call",
+            remedy,
         )
     if isinstance(batches, tf.data.Dataset):
         dataset = batches
         return model.training_loss, lambda number: dataset
     if not callable(batches):
-        raise ValueError(
-            f"batches: got {type(batches).__name__}, expected a tf.data.Dataset or a function of"
-            " the epoch that returns one. gpflow_pep.training.shuffled_batches makes one of arrays."
+        raise refusal(
+            "batches",
+            type(batches).__name__,
+            "a tf.data.Dataset or a function of the epoch that returns one",
+            "gpflow_pep.training.shuffled_batches makes one of arrays.",
         )
     return model.training_loss, batches
 
@@ -117,44 +118,52 @@ def loss_and_epochs(
 def check_strategy(
     strategy: Any, model: GPModel, optimizer: Any, batches: Any, natural_gradient: Any
 ) -> None:
-    """Refuse what is not mirrored over replicas, or cannot be."""
+    """Refuse a model, optimizer or batches that a strategy does not mirror over its replicas."""
     kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, kinds):
-        raise ValueError(
-            f"strategy: got {type(strategy).__name__}, expected tf.distribute.MirroredStrategy or"
-            " tf.distribute.MultiWorkerMirroredStrategy. Pass one of them, or None."
+        raise refusal(
+            "strategy",
+            type(strategy).__name__,
+            "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy",
+            "Pass one of them, or None.",
         )
     if isinstance(batches, MinibatchLoss):
-        raise ValueError(
-            "strategy: got one for minibatches of PEP, whose sites belong to one process; expected"
-            " a model that takes its data with each call. Train ARPEP, APEP or RPAPEP, or PEP with"
-            " gpflow_pep.training.sharded_training_loss."
+        raise refusal(
+            "strategy",
+            "one for minibatches of PEP, whose sites belong to one process",
+            "a model that takes its data with each call",
+            "Train ARPEP, APEP or RPAPEP, or PEP with gpflow_pep.training.sharded_training_loss.",
         )
     if natural_gradient is not None:
-        raise ValueError(
-            "natural_gradient: got one under a strategy, expected none: q_mu and q_sqrt would be"
-            " assigned in each replica, which variables of a strategy refuse. Leave it out."
+        raise refusal(
+            "natural_gradient",
+            "one under a strategy",
+            "none: q_mu and q_sqrt would be assigned in each replica, which variables of a strategy"
+            " refuse",
+            "Leave it out.",
         )
     if getattr(model, "num_data", 0) is None:
-        raise ValueError(
-            f"model: got {type(model).__name__} with num_data=None under a strategy, expected the"
-            " number of rows of the whole data set: a replica sees a share of a batch. Pass"
-            " num_data."
+        raise refusal(
+            "model",
+            f"{type(model).__name__} with num_data=None under a strategy",
+            "the number of rows of the whole data set: a replica sees a share of a batch",
+            "Pass num_data.",
         )
     created_in_scope = strategy.extended.variable_created_in_scope
     for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
         if not all(map(created_in_scope, variables)):
-            raise ValueError(
-                f"{name}: got one made outside of the strategy, expected one made in its scope."
-                " Make model and optimizer under `with strategy.scope():`."
-            )
+            got, expected = "one made outside of the strategy", "one made in its scope"
+            remedy = "Make model and optimizer under `with strategy.scope():`."
+            raise refusal(name, got, expected, remedy)
     for variable in model.variables:
         # GPflow notes it where variables of a strategy do not look.
         if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
-            raise ValueError(
-                f"model: got set_trainable on {variable.name}, expected none under a strategy,"
-                " where it has no effect. Replace the parameter, under the scope:"
-                " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
+            raise refusal(
+                "model",
+                f"set_trainable on {variable.name}",
+                "none under a strategy, where it has no effect",
+                "Replace the parameter, under the scope:"
+                " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False).",
             )
 
 
@@ -164,16 +173,13 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
         return NaturalGradients()
     mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
     if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
-        raise ValueError(
-            f"natural_gradient: got one for {type(model).__name__}, whose q_mu and q_sqrt are no"
-            " parameters, expected SVGP, APEP, ARPEP or RPAPEP. Leave it out."
-        )
+        got = f"one for {type(model).__name__}, whose q_mu and q_sqrt are no parameters"
+        expected = "SVGP, APEP, ARPEP or RPAPEP"
+        raise refusal("natural_gradient", got, expected, "Leave it out.")
     if root.shape.rank != 3:
-        raise ValueError(
-            f"natural_gradient: got one for q_sqrt of shape {tuple(root.shape)}, expected"
-            " [L, M, M]: natural gradients are of full covariances. Use q_diag=False, or leave it"
-            " out."
-        )
+        got = f"one for q_sqrt of shape {tuple(root.shape)}"
+        expected = "[L, M, M]: natural gradients are of full covariances"
+        raise refusal("natural_gradient", got, expected, "Use q_diag=False, or leave it out.")
     q = VariationalParameters(mean, root)
     if isinstance(natural_gradient, gpflow.optimizers.NaturalGradient):
         return NaturalGradients(q, gpflow=natural_gradient)
@@ -181,10 +187,11 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
         return NaturalGradients(q, DEFAULT_LENGTH)
     schedule = isinstance(natural_gradient, tf_keras.optimizers.schedules.LearningRateSchedule)
     if not (schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)):
-        raise ValueError(
-            f"natural_gradient: got {natural_gradient!r}, expected a step length in (0, 1], a"
-            " schedule of it, True, or gpflow.optimizers.NaturalGradient. Pass"
-            f" {DEFAULT_LENGTH}, for example."
+        raise refusal(
+            "natural_gradient",
+            repr(natural_gradient),
+            "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers.NaturalGradient",
+            f"Pass {DEFAULT_LENGTH}, for example.",
         )
     return NaturalGradients(q, natural_gradient)
 
@@ -194,21 +201,20 @@ def variables_of_optimizer(model: GPModel, q: VariationalParameters | None) -> l
     taken = {id(variable) for variable in (q.variables if q else [])}
     variables = [v for v in model.trainable_variables if id(v) not in taken]
     if not variables and q is None:
-        raise ValueError(
-            "model: got none with a parameter for the optimizer to train, expected at least one."
-            " Use gpflow.set_trainable(model, True)."
-        )
+        got = "none with a parameter for the optimizer to train"
+        raise refusal("model", got, "at least one", "Use gpflow.set_trainable(model, True).")
     return variables
 
 
 def check_holds_data(model: Any) -> list[tf.Variable]:
     """Find what to train of a model that holds all its rows; refuse others."""
-    held = hasattr(model, "training_loss") and hasattr(model, "data")
-    if isinstance(model, ExternalDataTrainingLossMixin) or not held:
-        raise ValueError(
-            f"model: got {type(model).__name__}, expected a model that holds its data, such as"
-            " PEPRegression, PEP or gpflow.models.SGPR. Train one that takes its data in batches"
-            " with gpflow_pep.training.fit."
+    has_data = hasattr(model, "training_loss") and hasattr(model, "data")
+    if isinstance(model, ExternalDataTrainingLossMixin) or not has_data:
+        raise refusal(
+            "model",
+            type(model).__name__,
+            "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR",
+            "Train one that takes its data in batches with gpflow_pep.training.fit.",
         )
     if isinstance(model, InternalDataModel):
         check_not_sharded(
@@ -218,15 +224,11 @@ def check_holds_data(model: Any) -> list[tf.Variable]:
 
 
 def check_limits(tolerance: float, window: int, max_iterations: int, seconds: float | None) -> None:
-    """Refuse rules to stop that are none."""
+    """Refuse limits that are out of their range."""
     check_positive("window", window)
     check_positive("max_iterations", max_iterations)
     if not (is_number(tolerance) and 0.0 <= tolerance < np.inf):
-        raise ValueError(
-            f"tolerance: got {tolerance!r}, expected a number of nats for each row of at least 0."
-            " 1e-6 is fine."
-        )
+        expected = "a number of nats for each row of at least 0"
+        raise refusal("tolerance", repr(tolerance), expected, "1e-6 is fine.")
     if seconds is not None and not (is_number(seconds) and seconds > 0.0):
-        raise ValueError(
-            f"seconds: got {seconds!r}, expected a positive number. None is for no limit."
-        )
+        raise refusal("seconds", repr(seconds), "a positive number", "None is for no limit.")

@@ -23,16 +23,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..checks import refusal
 from ..models.base import InternalDataModel
 from ..ops.chunks import LOCAL, Reduction, Tensors, without_gradient
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
-    """
-    Find the numbers of the replicas in this process, among those of all processes.
-
-    :param strategy: A strategy, also inside a graph.
-    """
+    """Find the numbers of the replicas in this process, among those of all; also in a graph."""
     with tf.init_scope():
         numbers = strategy.experimental_distribute_values_from_function(
             lambda context: context.replica_id_in_sync_group
@@ -72,9 +69,9 @@ class Shards(Reduction):
     def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
         # A strategy has no maximum, but a sum: each process has a column of its own in it.
-        own = tf.one_hot(self._number, self.count, True, False, dtype=tf.bool)
+        here = tf.one_hot(self._number, self.count, True, False, dtype=tf.bool)
         column = tf.stack(values)[:, None]
-        table = self.total(tf.where(own, column, tf.zeros_like(column)))
+        table = self.total(tf.where(here, column, tf.zeros_like(column)))
         return tf.unstack(tf.stop_gradient(tf.reduce_max(table, axis=1)), len(values))
 
     def all(self, condition: tf.Tensor) -> tf.Tensor:
@@ -106,17 +103,17 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
     :raises ValueError: If it is no strategy, or there are several replicas in this process.
     """
     if not isinstance(strategy, tf.distribute.Strategy):
-        raise ValueError(
-            f"strategy: got {strategy!r}, expected a tf.distribute.MultiWorkerMirroredStrategy."
-            " Pass one, or train without: gpflow_pep.training.maximise."
-        )
+        expected = "a tf.distribute.MultiWorkerMirroredStrategy"
+        remedy = "Pass one, or train without: gpflow_pep.training.maximise."
+        raise refusal("strategy", repr(strategy), expected, remedy)
     local = local_replicas(strategy)
     if len(local) != 1:
-        raise ValueError(
-            f"strategy: got {type(strategy).__name__} with {len(local)} replicas in this process,"
-            " expected one, because a model holds one shard of the rows. Use"
-            " tf.distribute.MultiWorkerMirroredStrategy and start a process for each device, with"
-            " tf.config.set_visible_devices; devices of one process need no shards."
+        raise refusal(
+            "strategy",
+            f"{type(strategy).__name__} with {len(local)} replicas in this process",
+            "one, because a model holds one shard of the rows",
+            "Use tf.distribute.MultiWorkerMirroredStrategy and start a process for each device,"
+            " with tf.config.set_visible_devices; devices of one process need no shards.",
         )
     before = model.reduction
     model.reduction = Shards(strategy) if strategy.num_replicas_in_sync > 1 else LOCAL
@@ -141,13 +138,15 @@ def sharded_training_loss(
         process. All processes must have the same parameters; ``alpha`` for each row, ``blocks``
         and neighbours are of their own rows, a block whole in one process.
     :param strategy: See :func:`sharded`.
-    :raises ValueError: If an argument is not as said here.
+    :raises ValueError: If the model holds no rows or has other parameters than those of another
+        process, or the strategy has several replicas in this process.
     """
     if not isinstance(model, InternalDataModel):
-        raise ValueError(
-            f"model: got {type(model).__name__}, expected PEPRegression, PEP or PEPClassification,"
-            " which hold their rows. Train models that take batches with"
-            " gpflow_pep.training.fit(strategy=...)."
+        raise refusal(
+            "model",
+            type(model).__name__,
+            "PEPRegression, PEP or PEPClassification, which hold their rows",
+            "Train models that take batches with gpflow_pep.training.fit(strategy=...).",
         )
     with sharded(model, strategy):
         _check_same_parameters(model)
@@ -194,22 +193,24 @@ def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[
 
 
 def _check_same_parameters(model: InternalDataModel) -> None:
-    """Other numbers in one process would end in other decisions, and all would wait for ever."""
+    """With other numbers in one process, that one would stop earlier, and others wait for ever."""
     numbers = [
         tf.cast(tf.reshape(variable, [-1]), tf.float64) for variable in model.trainable_variables
     ]
-    own = tf.concat([tf.zeros([0], tf.float64), *numbers], axis=0)
-    size = tf.cast(tf.size(own), tf.float64)
+    parameters = tf.concat([tf.zeros([0], tf.float64), *numbers], axis=0)
+    size = tf.cast(tf.size(parameters), tf.float64)
     most, fewest = model.reduction.largest([size, -size])
     same = most + fewest == 0.0
     if same:
-        total = model.reduction.total(own)
+        total = model.reduction.total(parameters)
         mean = total / model.reduction.count
         tolerance = 1e-12 * tf.abs(mean)
-        same = model.reduction.all(tf.reduce_all(tf.abs(own - mean) <= tolerance))
+        same = model.reduction.all(tf.reduce_all(tf.abs(parameters - mean) <= tolerance))
     if not same:
-        raise ValueError(
-            "model: got other trainable parameters than those of another process, expected the"
-            " same. Start from the same numbers everywhere: the same inducing inputs, seeds and"
-            " initial values, none of them computed from this process's rows alone."
+        raise refusal(
+            "model",
+            "other trainable parameters than those of another process",
+            "the same",
+            "Start from the same numbers everywhere: the same inducing inputs, seeds and initial"
+            " values, none of them computed from this process's rows alone.",
         )

@@ -24,6 +24,7 @@ from ..checks import (
     check_positive,
     check_seed,
     reason,
+    refusal,
     require_finite,
 )
 from ..covariances.evaluate import is_plain
@@ -57,18 +58,17 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     :raises ValueError: If the batch size is no positive integer or more than there are rows.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
-        )
+        raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
     X, Y = (as_tensor(name, part) for name, part in zip("XY", data))
     check_positive("batch_size", batch_size)
     check_seed(seed)
     if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
-        raise ValueError(
-            f"data: got X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
-            f" {batch_size} rows, expected"
-            " as many of either and at least one batch. Pass rows that belong together, or a"
-            " smaller batch_size."
+        raise refusal(
+            "data",
+            f"X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)} for batches of"
+            f" {batch_size} rows",
+            "as many of either and at least one batch",
+            "Pass rows that belong together, or a smaller batch_size.",
         )
     rows = shuffled_rows(len(X), batch_size, seed)
 
@@ -132,7 +132,8 @@ def fit(
         whose ``scope()`` the model and the optimiser were made. Each replica takes its share of
         the rows of every batch, and a step is that of one process with the whole batch. All
         processes make the same call; the chief alone writes, and its metrics count.
-    :raises ValueError: If an argument is not as said here; if the loss, a gradient or a metric
+    :raises ValueError: If a number is no positive integer, the model takes no batches or has
+        nothing to train, or an argument is of another kind; if the loss, a gradient or a metric
         becomes NaN or infinite, or the model refuses a batch. The message says at which step.
     :raises OSError: If a checkpoint or scalars cannot be written. The model has the parameters of
         the newest step, and earlier checkpoints are as they were.
@@ -296,10 +297,8 @@ def _stream(epochs: Epochs, epoch: int, taken: int) -> Iterator[tuple[Any, int, 
             taken += 1
             yield batch, epoch, taken
         if taken == 0:
-            raise ValueError(
-                f"batches: got none in epoch {epoch}, expected at least one. Look at how the"
-                " dataset is made."
-            )
+            remedy = "Look at how the dataset is made."
+            raise refusal("batches", f"none in epoch {epoch}", "at least one", remedy)
         epoch, taken = epoch + 1, 0
 
 

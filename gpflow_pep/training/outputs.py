@@ -11,14 +11,14 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..checks import reason
+from ..checks import message, reason, refusal
 from .history import History
 
 
 def resumed(
     checkpoint: tf.train.Checkpoint, directory: str | PathLike[str] | None, history: History
 ) -> Callable[[], None]:
-    """Go on from the newest checkpoint if there is one. Returns what writes the next."""
+    """Restore the newest checkpoint if there is one. Returns a function that writes the next."""
     if directory is None:
         return lambda: None
     _check_writable("checkpoint_dir", directory)
@@ -28,10 +28,11 @@ def resumed(
         try:
             checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise ValueError(
-                f"checkpoint_dir: got {manager.latest_checkpoint}, which does not fit"
-                f" ({str(error).splitlines()[0]}), expected one of the same model, optimizer, kind"
-                " of batches and early stopping. Name another directory to start anew."
+            raise refusal(
+                "checkpoint_dir",
+                f"{manager.latest_checkpoint}, which does not fit ({str(error).splitlines()[0]})",
+                "one of the same model, optimizer, kind of batches and early stopping",
+                "Name another directory to start anew.",
             ) from error
 
     def save() -> None:
@@ -45,7 +46,7 @@ def resumed(
 
 
 def _remove_unfinished(directory: str | PathLike[str]) -> None:
-    """Remove what TensorFlow was writing when a run was killed, which no checkpoint refers to."""
+    """Remove checkpoints that TensorFlow was still writing when a run was killed."""
     for name in tf.io.gfile.listdir(str(directory)):
         if re.fullmatch(r"ckpt-\d+_temp/?", name):  # with a slash on some file systems
             path = os.path.join(str(directory), name)
@@ -64,7 +65,7 @@ def saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
 
 
 def _check_writable(name: str, directory: str | PathLike[str]) -> None:
-    """Refuse a folder that nothing can be written to, before hours of training and not after."""
+    """Refuse a folder that cannot be written to before training, and not after hours of it."""
     probe = f"{directory}/.writable"
     try:
         tf.io.gfile.makedirs(str(directory))
@@ -72,9 +73,11 @@ def _check_writable(name: str, directory: str | PathLike[str]) -> None:
             file.write("x")
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
-        raise ValueError(
-            f"{name}: got {directory}, which cannot be written to ({reason(error)}), expected a"
-            " folder, or the name of one to make. Name another, or make room there."
+        raise refusal(
+            name,
+            f"{directory}, which cannot be written to ({reason(error)})",
+            "a folder, or the name of one to make",
+            "Name another, or make room there.",
         ) from error
 
 
@@ -87,10 +90,8 @@ def scalars(
         yield lambda step, values: None
         return
     if importlib.util.find_spec("tensorboard") is None:
-        raise ValueError(
-            f"log_dir: got {directory}, expected that tensorboard is installed, which TensorFlow"
-            " writes scalars with. Install it, or leave log_dir out."
-        )
+        expected = "that tensorboard is installed, which TensorFlow writes scalars with"
+        raise refusal("log_dir", directory, expected, "Install it, or leave log_dir out.")
     _check_writable("log_dir", directory)
     writer = tf.summary.create_file_writer(str(directory))
 
@@ -108,15 +109,18 @@ def scalars(
 
 @contextmanager
 def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
-    """Say what could not be written."""
+    """Turn TensorFlow's errors in writing into OSErrors that say what to do."""
     try:
         yield
     except tf.errors.OpError as error:
-        raise OSError(
-            f"{name}: got an error when {directory} was written to ({reason(error)}), expected a"
-            " folder with space to write into. The model has the parameters of the newest step,"
-            " and what was written before stays. Make room, or name another directory."
-        ) from error
+        text = message(
+            name,
+            f"an error when {directory} was written to ({reason(error)})",
+            "a folder with space to write into",
+            "The model has the parameters of the newest step, and earlier files stay. Make room, or"
+            " name another directory.",
+        )
+        raise OSError(text) from error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..checks import require
+from ..checks import message, require
 from .distributed import local_replicas
 from .history import History
 
@@ -40,17 +40,20 @@ class Replicas:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wait for other processes, one of which may stop."""
+        """Wait for other processes; where one has stopped, say what to do."""
         try:
             yield
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
             if not self._several_processes:
                 raise
-            raise RuntimeError(
-                "strategy: got no answer from another process, expected that all of them train on."
-                " Its own message, or its host, says why it stopped. Start all of them again; with"
-                " checkpoint_dir the run resumes."
-            ) from error
+            text = message(
+                "strategy",
+                "no answer from another process",
+                "that all of them train on",
+                "Its own message, or its host, says why it stopped. Start all of them again; with"
+                " checkpoint_dir the run resumes.",
+            )
+            raise RuntimeError(text) from error
 
     def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Run a function in all replicas, which gives the same in all."""
@@ -66,13 +69,17 @@ class Replicas:
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         enough = require(
             size >= self._count,
-            f"batches: got one of fewer rows than the {self._count} replicas, expected at least as"
-            " many. Make larger batches.",
+            message(
+                "batches",
+                f"one of fewer rows than the {self._count} replicas",
+                "at least as many",
+                "Make larger batches.",
+            ),
         )
         with tf.control_dependencies(enough):
             start, stop = (size * k // self._count for k in (number, number + 1))
-        own = tf.nest.map_structure(lambda part: part[start:stop], batch)
-        return own, tf.cast(stop - start, tf.float64) / tf.cast(size, tf.float64)
+        share = tf.nest.map_structure(lambda part: part[start:stop], batch)
+        return share, tf.cast(stop - start, tf.float64) / tf.cast(size, tf.float64)
 
     def total(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Sum over replicas."""
@@ -81,7 +88,7 @@ class Replicas:
         return list(tf.distribute.get_replica_context().all_reduce("SUM", list(tensors)))
 
     def from_chief(self, values: Sequence[Any]) -> list[Any]:
-        """Send the chief's numbers to all processes, whose own have the same shapes."""
+        """Send the chief's numbers to all processes, which pass numbers of the same shapes."""
         if not self._several_processes:
             return list(values)
         # TensorFlow takes Python's floats for float32.
@@ -92,9 +99,8 @@ class Replicas:
 
         def chosen() -> list[tf.Tensor]:
             first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
-            # One after another: a message has one type.
-            own = [tf.where(first, value, tf.zeros_like(value)) for value in tensors]
-            return [self.total([value])[0] for value in own]
+            terms = [tf.where(first, value, tf.zeros_like(value)) for value in tensors]
+            return [self.total([term])[0] for term in terms]  # one at a time: each has its own type
 
         def on_all() -> list[tf.Tensor]:
             assert self._strategy is not None  # for mypy
@@ -110,7 +116,7 @@ class Replicas:
             return
         for variable, value in zip(variables, self.from_chief(variables), strict=True):
             variable.assign(value)
-        own = np.frombuffer(history.serialize(), np.uint8).astype(np.int32)
-        (size,) = self.from_chief([len(own)])
-        (content,) = self.from_chief([np.resize(own, size)])
+        record = np.frombuffer(history.serialize(), np.uint8).astype(np.int32)
+        (size,) = self.from_chief([len(record)])
+        (content,) = self.from_chief([np.resize(record, size)])
         history.deserialize(content.astype(np.uint8).tobytes())

@@ -9,7 +9,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import Array, regression_problem
+from helpers import Array, RegressionProblem, regression_problem
 
 import gpflow_pep as pep
 
@@ -79,6 +79,25 @@ def _tied(model_class: type) -> Callable[..., gpflow.models.GPModel]:
         return model_class(kernel(), likelihood, Z, num_data=100, **_with_mean(options))
 
     return create
+
+
+def gaussian_model(name: str, problem: RegressionProblem, **options: Any) -> Any:
+    """A model by its name, of a problem with Gaussian noise; the tied ones are given no rows."""
+    noise = options.pop("noise_variance", 0.1)
+    options = {"kernel": problem.kernel(), "inducing_variable": problem.Z, **options}
+    if name == "PEPRegression":
+        return pep.PEPRegression(**{"data": problem.data, "noise_variance": noise, **options})
+    options = {"likelihood": gpflow.likelihoods.Gaussian(noise), **options}
+    if name == "PEP":
+        return pep.PEP(**{"data": problem.data, "tolerance": 1e-10, **options})
+    return getattr(pep, name)(**{"num_data": len(problem.X), **options})
+
+
+#: For the fast tests one of the tied models: the other two have the same code but for the energy.
+each_tied = pytest.mark.parametrize(
+    "name",
+    ["APEP", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ARPEP", "RPAPEP"))],
+)
 
 
 def _by_chunks(create: Callable[..., gpflow.models.GPModel]) -> Callable[..., Any]:

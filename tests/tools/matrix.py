@@ -59,7 +59,7 @@ FEW = (
     "covariances/test_nearest",
     "estimators/test_save_estimator",
     "examples/test_code_of_pages",
-    "gpflow_contracts/test_contract_of_predictions",
+    "contracts/test_contract_of_predictions",
     "inducing_variables/test_blurred",
     "models/test_pep_rows",
     "models/test_regression_limits",

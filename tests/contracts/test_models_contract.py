@@ -1,7 +1,7 @@
 """
 What every model of the package has in common with GPflow's models.
 
-A new model joins by one line in ``model_cases.MODELS`` (and one in ``BY_CHUNKS``, where it sums
+A new model joins by one line in ``cases.models.MODELS`` (and one in ``BY_CHUNKS``, where it sums
 over chunks of rows); a test checks that none is forgotten.
 """
 

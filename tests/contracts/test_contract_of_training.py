@@ -1,12 +1,12 @@
 """Training as of GPflow's models: loops that add data, natural gradients, other methods."""
 
-from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.models import each_tied, gaussian_model
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Gaussian
 from gpflow.optimizers import NaturalGradient, Scipy
@@ -16,14 +16,6 @@ import gpflow_pep as pep
 
 NOISE = 0.1
 PROBLEM = regression_problem(8, num_data=12, num_inducing=4)
-each_tied = pytest.mark.parametrize(
-    "model_class",
-    [
-        pep.APEP,
-        pytest.param(pep.ARPEP, marks=pytest.mark.slow),
-        pytest.param(pep.RPAPEP, marks=pytest.mark.slow),
-    ],
-)
 
 
 def _growing(X: Any, Y: Any) -> tuple[tf.Variable, tf.Variable]:
@@ -64,11 +56,9 @@ def test_a_loop_that_adds_what_it_looked_at(name: str) -> None:
 
 @each_tied
 @pytest.mark.slow
-def test_a_natural_gradient_step_reaches_the_collapsed_bound(model_class: Any) -> None:
-    regression = pep.PEPRegression(
-        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=NOISE, alpha=0.0
-    )
-    model = model_class(PROBLEM.kernel(), Gaussian(NOISE), PROBLEM.Z, num_data=12, alpha=0.0)
+def test_a_natural_gradient_step_reaches_the_collapsed_bound(name: str) -> None:
+    regression = gaussian_model("PEPRegression", PROBLEM, alpha=0.0)
+    model = gaussian_model(name, PROBLEM, alpha=0.0)
     loss = model.training_loss_closure(PROBLEM.data, compile=False)
     NaturalGradient(1.0).minimize(loss, [(model.q_mu, model.q_sqrt)])
     assert_close(model.elbo(PROBLEM.data), regression.elbo(), rtol=1e-8)
@@ -85,7 +75,7 @@ def test_a_natural_gradient_step_reaches_the_collapsed_bound(model_class: Any) -
 def test_scipy_ends_where_it_does_without_compilation() -> None:
     ends = []
     for compile in (False, True):
-        model = pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=NOISE)
+        model = gaussian_model("PEPRegression", PROBLEM)
         optimizer = Scipy()
         for _ in range(2):  # the second call takes the compiled function of the first
             result = optimizer.minimize(
@@ -113,14 +103,11 @@ def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
     fitc = gpflow.models.GPRFITC((X, Y), PROBLEM.kernel(), X.copy(), noise_variance=NOISE)
     vgp = gpflow.models.VGP((X, Y), PROBLEM.kernel(), likelihood)
     NaturalGradient(1.0).minimize(vgp.training_loss, [(vgp.q_mu, vgp.q_sqrt)])
-    regression = pep.PEPRegression(
-        (X, Y), PROBLEM.kernel(), X.copy(), noise_variance=NOISE, alpha=alpha
-    )
-    point = pep.PEP((X, Y), PROBLEM.kernel(), likelihood, X.copy(), alpha=alpha)
-    q = regression.q_mu, regression.q_sqrt
-    tied = pep.ARPEP(
-        PROBLEM.kernel(), likelihood, X.copy(), num_data=12, q_mu=q[0], q_sqrt=q[1], alpha=0.0
-    )
+    options: dict[str, Any] = {"inducing_variable": X.copy(), "alpha": alpha}
+    regression = gaussian_model("PEPRegression", PROBLEM, **options)
+    point = gaussian_model("PEP", PROBLEM, **options)
+    q = {"q_mu": regression.q_mu, "q_sqrt": regression.q_sqrt}
+    tied = gaussian_model("ARPEP", PROBLEM, **{**options, **q, "alpha": 0.0})
     values = {
         "SGPR": sgpr.elbo(),
         "FITC": fitc.fitc_log_marginal_likelihood(),
@@ -138,9 +125,9 @@ def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
 
 @each_tied
 @pytest.mark.slow
-def test_batches_of_any_size_from_a_compiled_loss(model_class: Any) -> None:
+def test_batches_of_any_size_from_a_compiled_loss(name: str) -> None:
     """The mean over the batches of an epoch is the loss of all rows."""
-    model = model_class(PROBLEM.kernel(), Gaussian(NOISE), PROBLEM.Z, num_data=12, alpha=0.5)
+    model = gaussian_model(name, PROBLEM, alpha=0.5)
     X, Y = map(tf.constant, PROBLEM.data)
     batches = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(4)
     specification = [tf.TensorSpec([None, part.shape[1]], tf.float64) for part in (X, Y)]
@@ -156,11 +143,8 @@ def test_batches_of_any_size_from_a_compiled_loss(model_class: Any) -> None:
 @pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
 def test_inducing_inputs_that_were_fixed_when_the_loss_was_compiled(name: str) -> None:
     """Their gradient was wrong where chunks are computed anew for it; GPflow's SGPR is right."""
-    create: Any = partial(pep.PEPRegression, noise_variance=NOISE)
-    if name == "PEP":
-        create = partial(pep.PEP, likelihood=Gaussian(NOISE))
     Z = PROBLEM.Z[:2]
-    model = create(PROBLEM.data, PROBLEM.kernel(), inducing_variable=Z, chunk_size=5)
+    model = gaussian_model(name, PROBLEM, inducing_variable=Z, chunk_size=5)
     gpflow.set_trainable(model.inducing_variable, False)
     loss = model.training_loss_closure(compile=True)
     loss()

@@ -1,30 +1,20 @@
 """``model.data = (X, Y)`` and ``model.alpha = 0.3``: checked, and never lost on compiled code."""
 
+from functools import partial
 from typing import Any
 
-import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.kernels import SquaredExponential
+from cases.models import gaussian_model
 from helpers import assert_close, regression_problem
-
-import gpflow_pep as pep
 
 OLD = regression_problem(1, num_data=12, num_inducing=4)
 NEW = regression_problem(2, num_data=9)
 
 
-def _regression(data: Any = OLD.data, **options: Any) -> pep.PEPRegression:
-    return pep.PEPRegression(data, OLD.kernel(), OLD.Z, noise_variance=0.1, **options)
-
-
-def _point(data: Any = OLD.data, **options: Any) -> pep.PEP:
-    return pep.PEP(
-        data, OLD.kernel(), gpflow.likelihoods.Gaussian(0.1), OLD.Z, tolerance=1e-10, **options
-    )
-
-
+_regression = partial(gaussian_model, "PEPRegression", OLD)
+_point = partial(gaussian_model, "PEP", OLD)
 each_model = pytest.mark.parametrize(
     "create",
     [
@@ -45,7 +35,7 @@ def test_data_that_replace_constants(create: Any) -> None:
     compiled()
     model.data = NEW.data
     assert model.num_data == 9
-    fresh = create(NEW.data)
+    fresh = create(data=NEW.data)
     assert_close(model.training_loss(), fresh.training_loss(), rtol=1e-9)
     for one, other in zip(model.predict_f(OLD.Xnew), fresh.predict_f(OLD.Xnew)):
         assert_close(one, other, rtol=1e-8)
@@ -56,12 +46,12 @@ def test_data_that_replace_constants(create: Any) -> None:
 
 @each_model
 def test_data_in_variables_are_assigned(create: Any) -> None:
-    model = create(_variables())
+    model = create(data=_variables())
     compiled = tf.function(model.training_loss)
     compiled()
     model.data = NEW.data
     assert isinstance(model.data[0], tf.Variable)
-    assert_close(compiled(), create(NEW.data).training_loss(), rtol=1e-9)
+    assert_close(compiled(), create(data=NEW.data).training_loss(), rtol=1e-9)
     assert compiled.experimental_get_tracing_count() == 1
 
 
@@ -89,20 +79,20 @@ def test_data_of_blocks_neighbours_and_powers_of_rows() -> None:
     others = regression_problem(5, num_data=12).data
     in_blocks = _regression(blocks=np.arange(12) // 4)
     in_blocks.data = others
-    expected = _regression(others, blocks=np.arange(12) // 4)
+    expected = _regression(data=others, blocks=np.arange(12) // 4)
     assert_close(in_blocks.training_loss(), expected.training_loss())
     with pytest.raises(ValueError, match="got 9 rows for a model with blocks of 12"):
         in_blocks.data = NEW.data
     with_neighbours = _regression(neighbours=3)
     with_neighbours.data = NEW.data
-    expected = _regression(NEW.data, neighbours=3)
+    expected = _regression(data=NEW.data, neighbours=3)
     assert_close(with_neighbours.training_loss(), expected.training_loss())
     of_rows = _regression(alpha=np.full(12, 0.3))
     with pytest.raises(ValueError, match="got 9 rows for a model with 12 powers"):
         of_rows.data = NEW.data
     of_rows.alpha = 0.3
     of_rows.data = NEW.data
-    assert_close(of_rows.training_loss(), _regression(NEW.data, alpha=0.3).training_loss())
+    assert_close(of_rows.training_loss(), _regression(data=NEW.data, alpha=0.3).training_loss())
 
 
 @each_model
@@ -137,12 +127,11 @@ def test_point_sites_take_data_and_powers() -> None:
     model = _point(alpha=0.5)
     model.data = NEW.data
     model.alpha = 0.3
-    assert_close(model.training_loss(), _point(NEW.data, alpha=0.3).training_loss(), rtol=1e-9)
+    assert_close(model.training_loss(), _point(data=NEW.data, alpha=0.3).training_loss(), rtol=1e-9)
 
 
 def test_tied_models() -> None:
-    likelihood = gpflow.likelihoods.Gaussian(0.1)
-    model = pep.APEP(SquaredExponential(), likelihood, OLD.Z, num_data=12, alpha=0.5)
+    model = gaussian_model("APEP", OLD, alpha=0.5)
     compiled = tf.function(model.training_loss)
     before = float(compiled(OLD.data))
     model.alpha = 0.0
@@ -154,17 +143,13 @@ def test_tied_models() -> None:
         model.data = OLD.data
 
 
-def _tied() -> pep.ARPEP:
-    return pep.ARPEP(OLD.kernel(), gpflow.likelihoods.Gaussian(0.1), OLD.Z, num_data=12)
-
-
 @pytest.mark.parametrize("value", [-0.1, 1.5, np.nan])
-@pytest.mark.parametrize("create", [_regression, _point, _tied])
-@pytest.mark.near_copies("_regression-1.5", "_point-nan", "_tied--0.1")
-def test_a_power_that_is_assigned_past_the_check(create: Any, value: float) -> None:
+@pytest.mark.parametrize("name", ["PEPRegression", "PEP", "ARPEP"])
+@pytest.mark.near_copies("PEPRegression-1.5", "PEP-nan", "ARPEP--0.1")
+def test_a_power_that_is_assigned_past_the_check(name: str, value: float) -> None:
     """As in a graph, where there is nothing to look at yet: it gave numbers."""
-    model = create()
-    rows = [OLD.data] if create is _tied else []
+    model = gaussian_model(name, OLD)
+    rows = [OLD.data] if name == "ARPEP" else []
     compiled = tf.function(lambda: model.training_loss(*rows))
     compiled()
     variable = model.alpha.unconstrained_variable

@@ -1,33 +1,19 @@
 """What GPflow's models have: elbo, fitc_log_marginal_likelihood, prior_kl and q_diag."""
 
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.kernels import SquaredExponential
+from cases.models import each_tied, gaussian_model
 from helpers import assert_close, regression_problem
 
-import gpflow_pep as pep
-
 PROBLEM = regression_problem(3, num_data=12, num_inducing=4, num_outputs=2)
-#: The other two have the same code but for the energy.
-each_tied = pytest.mark.parametrize(
-    "model_class",
-    [
-        pep.APEP,
-        pytest.param(pep.ARPEP, marks=pytest.mark.slow),
-        pytest.param(pep.RPAPEP, marks=pytest.mark.slow),
-    ],
+_regression = partial(
+    gaussian_model, "PEPRegression", PROBLEM, noise_variance=PROBLEM.noise_variance
 )
-
-
-def _regression(**options: Any) -> pep.PEPRegression:
-    noise = PROBLEM.noise_variance
-    return pep.PEPRegression(
-        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, noise_variance=noise, **options
-    )
 
 
 def _gpflows(model_class: Any) -> Any:
@@ -50,8 +36,7 @@ def test_elbo_is_that_of_sgpr() -> None:
 
 
 def test_elbo_of_point_sites() -> None:
-    likelihood = gpflow.likelihoods.Gaussian(PROBLEM.noise_variance)
-    model = pep.PEP(PROBLEM.data, PROBLEM.kernel(), likelihood, PROBLEM.Z, alpha=0.0)
+    model = gaussian_model("PEP", PROBLEM, noise_variance=PROBLEM.noise_variance, alpha=0.0)
     assert_close(model.elbo(), _gpflows(gpflow.models.SGPR).elbo(), rtol=1e-9)
     model.alpha = np.where(np.arange(12) == 3, 0.1, 0.0)
     with pytest.raises(ValueError, match="expected 0 for all rows"):
@@ -72,7 +57,7 @@ def test_fitc_is_that_of_gprfitc() -> None:
 @each_tied
 @pytest.mark.parametrize("q_diag", [False, True])
 @pytest.mark.parametrize("whiten", [False, True])
-def test_same_parts_as_svgp(model_class: Any, q_diag: bool, whiten: bool) -> None:
+def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
     rng = np.random.default_rng(0)
     q_sqrt = rng.uniform(0.3, 1.0, (4, 2))
     if not q_diag:
@@ -84,10 +69,8 @@ def test_same_parts_as_svgp(model_class: Any, q_diag: bool, whiten: bool) -> Non
         "whiten": whiten,
         "num_data": 30,
     }
-    likelihood = gpflow.likelihoods.Gaussian(0.3)
-    arguments = PROBLEM.kernel(), likelihood, PROBLEM.Z
-    ours = model_class(*arguments, alpha=0.0, **options)
-    svgp = gpflow.models.SVGP(*arguments, **options)
+    ours = gaussian_model(name, PROBLEM, alpha=0.0, **options)
+    svgp = gpflow.models.SVGP(ours.kernel, ours.likelihood, PROBLEM.Z, **options)
     assert_close(ours.prior_kl(), svgp.prior_kl(), rtol=1e-9)
     assert_close(ours.elbo(PROBLEM.data), svgp.elbo(PROBLEM.data), rtol=1e-9)
     assert ours.q_sqrt.shape == svgp.q_sqrt.shape
@@ -102,8 +85,7 @@ def test_same_parts_as_svgp(model_class: Any, q_diag: bool, whiten: bool) -> Non
 
 @pytest.mark.slow
 def test_a_diagonal_q_starts_from_the_prior_and_is_trained() -> None:
-    arguments = SquaredExponential(), gpflow.likelihoods.Gaussian(0.1), PROBLEM.Z
-    model = pep.ARPEP(*arguments, num_latent_gps=2, num_data=12, q_diag=True, alpha=0.5)
+    model = gaussian_model("ARPEP", PROBLEM, num_latent_gps=2, q_diag=True, alpha=0.5)
     assert_close(model.prior_kl(), 0.0, scale=1.0)
     closure = model.training_loss_closure(PROBLEM.data, compile=True)
     before = float(closure())
@@ -122,6 +104,5 @@ def test_a_diagonal_q_starts_from_the_prior_and_is_trained() -> None:
     ],
 )
 def test_a_diagonal_q_that_is_none(q_sqrt: Any, said: str) -> None:
-    arguments = SquaredExponential(), gpflow.likelihoods.Gaussian(), PROBLEM.Z
     with pytest.raises(ValueError, match=said):
-        pep.ARPEP(*arguments, num_data=12, q_diag=True, q_sqrt=q_sqrt)
+        gaussian_model("ARPEP", PROBLEM, q_diag=True, q_sqrt=q_sqrt)

@@ -1,46 +1,30 @@
 """Predictions as GPflow makes them: covariances, samples, leading axes, posteriors' caches."""
 
+from functools import partial
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.models import gaussian_model
 from gpflow.posteriors import PrecomputeCacheType
 from helpers import assert_close, regression_problem
-
-import gpflow_pep as pep
 
 PROBLEM = regression_problem(6, num_data=10, num_inducing=4, num_outputs=2)
 XNEW = PROBLEM.Xnew
 
 
-def _regression(**options: Any) -> Any:
-    return pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, **options)
-
-
-def _blocks() -> Any:
-    return _regression(blocks=np.arange(10) // 3)
-
-
-def _point() -> Any:
-    likelihood = gpflow.likelihoods.Gaussian(0.1)
-    return pep.PEP(PROBLEM.data, PROBLEM.kernel(), likelihood, PROBLEM.Z, tolerance=1e-10)
-
-
 def _tied() -> Any:
-    rng = np.random.default_rng(0)
-    return pep.APEP(
-        PROBLEM.kernel(),
-        gpflow.likelihoods.Gaussian(0.1),
-        PROBLEM.Z,
-        num_data=10,
-        q_mu=rng.standard_normal((4, 2)),
-        q_sqrt=np.tile(0.3 * np.eye(4), [2, 1, 1]),
-        mean_function=gpflow.functions.Constant(0.3),
-    )
+    q_mu = np.random.default_rng(0).standard_normal((4, 2))
+    q_sqrt = np.tile(0.3 * np.eye(4), [2, 1, 1])
+    mean = gpflow.functions.Constant(0.3)
+    return gaussian_model("APEP", PROBLEM, q_mu=q_mu, q_sqrt=q_sqrt, mean_function=mean)
 
 
+_regression = partial(gaussian_model, "PEPRegression", PROBLEM, noise_variance=None)
+_blocks = partial(_regression, blocks=np.arange(10) // 3)
+_point = partial(gaussian_model, "PEP", PROBLEM)
 MODELS = [
     pytest.param(_regression, id="PEPRegression"),
     pytest.param(_tied, id="APEP"),
