@@ -107,10 +107,8 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     _check_numbers(Y=Y, log_density=log_density, Y_train=Y_train)
     train = _columns(Y_train)
     trivial = norm(np.mean(train, axis=0), np.sqrt(_positive_variance("Y_train", train)))
-    ours, theirs = (
-        np.sum(_columns(density), axis=1) for density in (log_density, trivial.logpdf(_columns(Y)))
-    )
-    return mean_nlpd(ours) - mean_nlpd(theirs)
+    trivial_density = np.sum(trivial.logpdf(_columns(Y)), axis=1)
+    return mean_nlpd(np.sum(_columns(log_density), axis=1)) - mean_nlpd(trivial_density)
 
 
 @check_shapes("mean: [shape...]", "variance: [shape...]", "return[0]: [shape...]")
@@ -262,8 +260,8 @@ def _calibration(right: AnyNDArray, confidence: AnyNDArray, num_bins: int) -> Ca
         np.bincount(bins, weights=values, minlength=num_bins)[used] / count[used]
         for values in (confidence, right)
     )
-    gap = np.abs(accuracy - mean_confidence)
-    error = float(np.average(gap, weights=count[used]))
+    distance = np.abs(accuracy - mean_confidence)
+    error = float(np.average(distance, weights=count[used]))
     return Calibration(mean_confidence, accuracy, count[used], error)
 
 

@@ -85,9 +85,9 @@ def _parts(kernel: Any) -> Iterator[Kernel]:
         yield from _parts(part)
 
 
-def _num_inputs(parts: Sequence[Any], given: int | None) -> int:
-    if given is not None:
-        return int(given)
+def _num_inputs(parts: Sequence[Any], known: int | None) -> int:
+    if known is not None:
+        return int(known)
     sizes = []
     for part in parts:
         if isinstance(part.active_dims, slice):

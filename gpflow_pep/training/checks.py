@@ -198,8 +198,8 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
 
 def variables_of_optimizer(model: GPModel, q: VariationalParameters | None) -> list[tf.Variable]:
     """Find the trainable variables but those of q, which natural gradients train."""
-    taken = {id(variable) for variable in (q.variables if q else [])}
-    variables = [v for v in model.trainable_variables if id(v) not in taken]
+    parts_of_q = {id(variable) for variable in (q.variables if q else [])}
+    variables = [v for v in model.trainable_variables if id(v) not in parts_of_q]
     if not variables and q is None:
         got = "none with a parameter for the optimizer to train"
         raise refusal("model", got, "at least one", "Use gpflow.set_trainable(model, True).")

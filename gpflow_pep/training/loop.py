@@ -285,21 +285,21 @@ class _Run:
         )
 
 
-def _stream(epochs: Epochs, epoch: int, taken: int) -> Iterator[tuple[Any, int, int]]:
+def _stream(epochs: Epochs, epoch: int, num_read: int) -> Iterator[tuple[Any, int, int]]:
     """
     Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
 
     :param epoch: The first one.
-    :param taken: How many of its batches to leave out.
+    :param num_read: How many of its batches were read before, to leave out.
     """
     while True:
-        for batch in epochs(epoch).skip(taken).prefetch(tf.data.AUTOTUNE):
-            taken += 1
-            yield batch, epoch, taken
-        if taken == 0:
+        for batch in epochs(epoch).skip(num_read).prefetch(tf.data.AUTOTUNE):
+            num_read += 1
+            yield batch, epoch, num_read
+        if num_read == 0:
             remedy = "Look at how the dataset is made."
             raise refusal("batches", f"none in epoch {epoch}", "at least one", remedy)
-        epoch, taken = epoch + 1, 0
+        epoch, num_read = epoch + 1, 0
 
 
 def _step(
