@@ -82,7 +82,6 @@ axes[1].legend()
 # .. literalinclude:: /../examples/trieste_loop.py
 #    :language: python
 #    :start-at: def main
-#    :end-before: if __name__
 #
 # .. literalinclude:: /figures/trieste.txt
 #    :language: text

@@ -13,6 +13,7 @@ from gpflow.kernels import SquaredExponential
 from helpers import EXAMPLES
 
 import gpflow_pep as pep
+from examples.__main__ import commands as example_commands
 from gpflow_pep.ops.linalg import JitterWarning
 
 ROOT = EXAMPLES.parent
@@ -45,6 +46,37 @@ def test_numbers_are_those_of_the_files() -> None:
     numbers = re.findall(r"-?\d+\.\d{3,}", page)
     assert len(numbers) > 40
     assert not set(numbers) - set(re.findall(r"-?\d+\.\d+", printed))
+
+
+def test_commands_of_the_pages_exist() -> None:
+    """Each ``python -m examples NAME`` on a page, and each option of it."""
+    pages = [
+        *DOCS.glob("*.rst"),
+        *DOCS.glob("figures/*.txt"),
+        ROOT / "README.md",
+        ROOT / "Makefile",
+    ]
+    text = " ".join(path.read_text(encoding="utf-8") for path in pages)
+    commands = re.findall(r"python\s+-m examples (\w+)((?:\s+[-\w:./\"\\]+)*)", text)
+    known = example_commands()
+    assert len(commands) > 30 and not {name for name, _ in commands} - set(known)
+    for name, words in commands:
+        source = Path(f"{ROOT / known[name][0].replace('.', '/')}.py").read_text(encoding="utf-8")
+        if ".papers." in known[name][0]:
+            source += (EXAMPLES / "papers" / "runner.py").read_text(encoding="utf-8")
+        for option in re.findall(r"--([a-z][\w-]+)", words):
+            assert re.search(rf"\b{option.replace('-', '_')}\b", source), f"{name} --{option}"
+
+
+def test_figures_are_shown_and_name_their_command() -> None:
+    """Each table is on a page, which names a command before it, or it begins with one."""
+    pages = [path.read_text(encoding="utf-8") for path in [*DOCS.glob("*.rst"), *TUTORIALS]]
+    command = re.compile(r"-m\s+examples|gpflow-pep|``make |trieste_loop|examples/tutorials/plot_07")
+    for path in DOCS.glob("figures/*.txt"):
+        shown = [page.partition(f"figures/{path.name}") for page in pages]
+        places = [before for before, name, _ in shown if name]
+        assert places, f"{path.name} is on no page"
+        assert any(command.search(before) for before in places), path.name
 
 
 def test_installed_version_is_the_version_of_the_code() -> None:
