@@ -71,7 +71,7 @@ def test_commands_of_the_pages_exist() -> None:
 def test_figures_are_shown_and_name_their_command() -> None:
     """Each table is on a page, which names a command before it, or it begins with one."""
     pages = [path.read_text(encoding="utf-8") for path in [*DOCS.glob("*.rst"), *TUTORIALS]]
-    command = re.compile(r"-m\s+examples|gpflow-pep|``make |trieste_loop|examples/tutorials/plot_07")
+    command = re.compile(r"-m\s+examples|gpflow-pep|``make |trieste_loop|tutorials/plot_07")
     for path in DOCS.glob("figures/*.txt"):
         shown = [page.partition(f"figures/{path.name}") for page in pages]
         places = [before for before, name, _ in shown if name]
