@@ -42,7 +42,7 @@ BUDGET = {
     "training": 2270,
     "estimators": 1940,
     "metrics": 310,
-    "plotting": 1510,
+    "plotting": 1475,
     "compare": 3350,
     "monitor": 165,
     "files": 110,

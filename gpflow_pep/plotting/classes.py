@@ -10,22 +10,8 @@ from gpflow.base import AnyNDArray
 from .. import metrics
 from ..checks import as_labels, check_level, refusal, require_same_length
 from ..tilted import class_probabilities, num_classes
+from . import canvas
 from .arrays import as_columns, as_names
-from .canvas import (
-    COMPACT,
-    FAINT,
-    FIT,
-    INK,
-    SMALL,
-    axes_for,
-    color_of,
-    count,
-    label_point,
-    marker_of,
-    note,
-    shades,
-    tidy,
-)
 from .inducing import Inducing, draw_inducing, inducing_points_of
 
 if TYPE_CHECKING:
@@ -77,7 +63,7 @@ def reliability(
         calibration = metrics.event_calibration(labels, P[:, 0], num_bins)
     else:
         calibration = metrics.calibration(labels.astype(int), P, num_bins)
-    ax = axes_for(ax, 5.0, 5.0)
+    ax = canvas.axes_for(ax, 5.0, 5.0)
     draw_calibration(ax, calibration, level)
     ax.set(
         xlabel="probability" if event else "probability of the predicted class",
@@ -96,18 +82,18 @@ def draw_calibration(axes: Any, calibration: metrics.Calibration, level: float =
     """
     confidence, accuracy, counts, error = calibration
     lower, upper = metrics.wilson_interval(accuracy * counts, counts, level)
-    axes.plot([0.0, 1.0], [0.0, 1.0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    label_point(axes, "perfect", (0.5, 0.5), (6.0, -3.0), va="top")
-    axes.vlines(confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
-    axes.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
+    axes.plot([0.0, 1.0], [0.0, 1.0], color=canvas.INK, linewidth=1, linestyle=(0, (4, 3)))
+    canvas.label_point(axes, "perfect", (0.5, 0.5), (6.0, -3.0), va="top")
+    axes.vlines(confidence, lower, upper, color=canvas.FIT, alpha=0.45, linewidth=2.0)
+    axes.plot(confidence, accuracy, "o-", color=canvas.FIT, linewidth=1.0, markersize=5)
     # Counts are bars on a strip below 0.
     heights = 0.12 * counts / counts.max()
-    bars = axes.bar(confidence, heights, bottom=-0.2, width=0.05, color=FAINT, zorder=0)
-    texts = [count(int(number)) for number in counts]
-    axes.bar_label(bars, texts, padding=1.0, fontsize=SMALL - 2.0, color=INK)
+    bars = axes.bar(confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0)
+    texts = [canvas.count(int(number)) for number in counts]
+    axes.bar_label(bars, texts, padding=1.0, fontsize=canvas.SMALL - 2.0, color=canvas.INK)
     axes.set(ylim=(-0.2, 1.14), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
-    note(axes, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
-    tidy(axes)
+    canvas.note(axes, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
+    canvas.tidy(axes)
 
 
 def confusion_matrix(
@@ -137,12 +123,12 @@ def confusion_matrix(
     np.add.at(counts, (np.searchsorted(classes, labels), np.searchsorted(classes, predicted)), 1)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     few = size <= MOST_NAMED
-    ax = axes_for(ax, 5.0, 4.6)
+    ax = canvas.axes_for(ax, 5.0, 4.6)
     from sklearn.metrics import ConfusionMatrixDisplay
 
     display = ConfusionMatrixDisplay(fractions, display_labels=texts).plot(
         include_values=few,
-        cmap=shades(least=0.0),
+        cmap=canvas.shades(least=0.0),
         xticks_rotation="vertical" if size * max(map(len, texts)) > 45 else "horizontal",
         ax=ax,
         colorbar=False,
@@ -151,14 +137,14 @@ def confusion_matrix(
     )
     if few:
         for cell, number in zip(display.text_.flat, counts.flat):
-            cell.set_text(count(int(number)) if number else "")
+            cell.set_text(canvas.count(int(number)) if number else "")
     else:
         shown = range(0, size, -(-size // 8))
         ax.set_xticks(shown, texts[:: shown.step])
         ax.set_yticks(shown, texts[:: shown.step])
     ax.set(xlabel="predicted", ylabel="actual")
     right = np.trace(counts) / len(labels)
-    ax.set_title(f"{right:.1%} of {count(len(labels))} right", fontsize="medium")
+    ax.set_title(f"{right:.1%} of {canvas.count(len(labels))} right", fontsize="medium")
     return ax
 
 
@@ -203,7 +189,7 @@ def decision_boundary(
     predict = predictor(classifier, columns)
     if inducing is None:
         inducing = _inducing_of(classifier)
-    ax = axes_for(ax, 5.6, 5.0)
+    ax = canvas.axes_for(ax, 5.6, 5.0)
     margin = 0.08 * np.maximum(np.ptp(X, axis=0), 1e-9)
     low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
     high[1] += 0.1 * (high[1] - low[1])  # room for the legend
@@ -216,8 +202,8 @@ def decision_boundary(
     for number, label in enumerate(classes):
         ax.plot(
             *X[labels == label].T,
-            marker_of(number),
-            color=color_of(number),
+            canvas.marker_of(number),
+            color=canvas.color_of(number),
             markersize=size,
             markeredgecolor="white",
             markeredgewidth=0.5,
@@ -229,8 +215,8 @@ def decision_boundary(
         draw_inducing(ax, points, (0, 1), color="black", label="inducing inputs")
     inputs = as_names("input", None if columns is None else list(columns), 2)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=inputs[0], ylabel=inputs[1])
-    frame: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none", **COMPACT}
-    ax.legend(loc="upper left", ncols=4, fontsize=SMALL, **frame)
+    frame: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none", **canvas.COMPACT}
+    ax.legend(loc="upper left", ncols=4, fontsize=canvas.SMALL, **frame)
     return ax
 
 
@@ -300,7 +286,7 @@ def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> 
 
     shape, size = grid[0].shape, P.shape[1]
     extent = (grid[0].min(), grid[0].max(), grid[1].min(), grid[1].max())
-    colors = np.array([to_rgb(color_of(number)) for number in range(size)])
+    colors = np.array([to_rgb(canvas.color_of(number)) for number in range(size)])
     # The least that the highest probability of C classes can be is 1 / C: white.
     strength = 0.45 * (P.max(axis=1, keepdims=True) - 1.0 / size) / (1.0 - 1.0 / size)
     image = 1.0 - np.clip(strength, 0.0, 1.0) * (1.0 - colors[np.argmax(P, axis=1)])
@@ -309,11 +295,11 @@ def _draw_probability(ax: "Axes", grid: Sequence[AnyNDArray], P: AnyNDArray) -> 
     for number in range(size if size > 2 else 1):
         others = np.delete(P, number, axis=1).max(axis=1)
         lead = (P[:, number] - others).reshape(shape)
-        ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=1.4)
+        ax.contour(*grid, lead, levels=[0.0], colors=[canvas.INK], linewidths=1.4)
     if size == 2:
-        style: dict[str, Any] = {"colors": [INK], "linewidths": 0.7, "linestyles": "dashed"}
+        style: dict[str, Any] = {"colors": [canvas.INK], "linewidths": 0.7, "linestyles": "dashed"}
         lines = ax.contour(*grid, P[:, 1].reshape(shape), levels=[0.1, 0.9], **style)
-        ax.clabel(lines, fmt="%g", fontsize=SMALL - 1.5)
+        ax.clabel(lines, fmt="%g", fontsize=canvas.SMALL - 1.5)
 
 
 def _probability(probability: Any, event: bool) -> AnyNDArray:

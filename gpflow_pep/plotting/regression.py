@@ -16,25 +16,8 @@ from ..checks import (
     refusal,
     require_same_length,
 )
+from . import canvas
 from .arrays import as_columns, check_spread
-from .canvas import (
-    BEST,
-    FEW,
-    FIT,
-    INK,
-    SMALL,
-    TRAIN,
-    axes_for,
-    color_of,
-    halo,
-    label_point,
-    legend_on_top,
-    marker_of,
-    note,
-    room_on_top,
-    rows,
-    tidy,
-)
 from .clouds import backdrop, cloud, perfect, view
 from .inducing import Inducing, draw_ticks
 
@@ -60,22 +43,22 @@ def predicted_against_actual(
     """
     y, mean = as_vectors(y=y, mean=mean)
     level = check_level(level)
-    ax = axes_for(ax, 5.0, 5.0)
+    ax = canvas.axes_for(ax, 5.0, 5.0)
     low, high = view(np.concatenate([y, mean]))
     if std is not None:
         std = _standard_deviations(y, std)
         lower, upper = metrics.central_interval(mean, np.square(std), level)
-        if len(y) <= FEW:
+        if len(y) <= canvas.FEW:
             low, high = view(np.concatenate([y, lower, upper]))
-            ax.vlines(y, lower, upper, color=FIT, alpha=0.35, linewidth=1.2)
+            ax.vlines(y, lower, upper, color=canvas.FIT, alpha=0.35, linewidth=1.2)
     ax.set(xlim=(low, high), ylim=(low, high), xlabel="actual", ylabel="predicted")
     ax.set_aspect("equal", adjustable="box")
     cloud(ax, y, mean)
-    perfect(ax, 1.0, len(y) > FEW)
+    perfect(ax, 1.0, len(y) > canvas.FEW)
     if std is not None:
         inside = np.mean((lower <= y) & (y <= upper))
-        note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
-    tidy(ax)
+        canvas.note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
+    canvas.tidy(ax)
     return ax
 
 
@@ -97,7 +80,7 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
     """
     y, mean = as_vectors(y=y, mean=mean)
     residual = y - mean
-    ax = axes_for(ax)
+    ax = canvas.axes_for(ax)
     if std is not None:
         residual = residual / _standard_deviations(y, std)
     low, high = view(residual)
@@ -109,19 +92,21 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
         ylabel="actual − predicted" if std is None else "(actual − predicted) / std",
     )
     cloud(ax, mean, residual)
-    perfect(ax, 0.0, len(y) > FEW)
+    perfect(ax, 0.0, len(y) > canvas.FEW)
     if std is not None:
         end = float(norm.ppf(0.975))
         for height in (-end, end):
-            ax.axhline(height, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=4)
+            ax.axhline(height, color=canvas.INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=4)
         outside = np.mean(np.abs(residual) > end)
-        note(ax, f"{outside:.1%} of the rows beyond the lines; 5% expected")
-    if len(y) > FEW:
+        canvas.note(ax, f"{outside:.1%} of the rows beyond the lines; 5% expected")
+    if len(y) > canvas.FEW:
         groups = np.array_split(np.argsort(mean, kind="stable"), 10)
         medians = [[np.median(part[group]) for group in groups] for part in (mean, residual)]
-        ax.plot(*medians, "o-", color=BEST, path_effects=halo(), zorder=6, label="median")
-        note(ax, "orange: the median of a tenth of the rows", bottom=True)
-    tidy(ax)
+        ax.plot(
+            *medians, "o-", color=canvas.BEST, path_effects=canvas.halo(), zorder=6, label="median"
+        )
+        canvas.note(ax, "orange: the median of a tenth of the rows", bottom=True)
+    canvas.tidy(ax)
     return ax
 
 
@@ -154,15 +139,15 @@ def pit_histogram(
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))
     num_bins = check_positive("num_bins", num_bins)
-    ax = axes_for(ax)
+    ax = canvas.axes_for(ax)
     scale = num_bins / len(values)
     counts, edges = np.histogram(values, num_bins, (0.0, 1.0))
     heights = scale * counts
     low, high = scale * np.array(binom.interval(level, len(values), 1.0 / num_bins))
     outside = (heights < low) | (heights > high)
-    colors = np.where(outside, BEST, FIT)
+    colors = np.where(outside, canvas.BEST, canvas.FIT)
     ax.bar(edges[:-1], heights, 1.0 / num_bins, align="edge", color=colors, edgecolor="white")
-    ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
+    ax.axhspan(low, high, color=canvas.INK, alpha=0.18, linewidth=0)
     ax.axhline(1.0, color="black", linewidth=1.1)
     ax.set(
         xlim=(0.0, 1.0),
@@ -171,9 +156,9 @@ def pit_histogram(
         ylabel="density",
     )
     bars = f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
-    note(ax, f"{rows(len(values))}; {bars}")
-    room_on_top(ax, 0.05)
-    tidy(ax)
+    canvas.note(ax, f"{canvas.rows(len(values))}; {bars}")
+    canvas.room_on_top(ax, 0.05)
+    canvas.tidy(ax)
     return ax
 
 
@@ -200,11 +185,11 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
     for name, values in sets.items():
         other = f"that of {first!r}"
         require_same_length(f"log_density of {name!r}", values, other, sets[first])
-    ax = axes_for(ax)
+    ax = canvas.axes_for(ax)
     for number, (name, values) in enumerate(sets.items()):
-        color, marker = color_of(number), marker_of(number)
+        color, marker = canvas.color_of(number), canvas.marker_of(number)
         heights, places = np.sort(values), np.arange(1, len(values) + 1)
-        if len(values) <= FEW:
+        if len(values) <= canvas.FEW:
             ax.plot(places, heights, color=color, marker=marker, markersize=3, linewidth=0.8)
         else:
             ax.plot(places, heights, color=color, linewidth=1.8)
@@ -213,11 +198,11 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
         ax.plot([], [], color=color, marker=marker, label=text)
     order = np.argsort(sets[first], kind="stable")
     for rank, row in enumerate(order[: max(worst, 0)], start=1):
-        label_point(ax, f"row {row}", (rank, sets[first][row]), (6.0, 0.0), va="center")
+        canvas.label_point(ax, f"row {row}", (rank, sets[first][row]), (6.0, 0.0), va="center")
     ax.set_xscale("log")
     ax.set(xlabel="rows, the least expected first", ylabel="leave-one-out log density (nats)")
-    ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
-    tidy(ax)
+    ax.legend(loc="lower right", frameon=False, fontsize=canvas.SMALL, labelcolor="linecolor")
+    canvas.tidy(ax)
     return ax
 
 
@@ -253,22 +238,22 @@ def regression_1d(
     pairs = _pairs(data)
     if inducing is not None and not isinstance(inducing, Inducing):
         inducing = Inducing(as_columns("inducing", inducing, 1))
-    ax = axes_for(ax, 7.0, 4.0)
+    ax = canvas.axes_for(ax, 7.0, 4.0)
     order = np.argsort(x, kind="stable")
     x, mean, std = x[order], mean[order], std[order]
     for number, (name, (inputs, targets)) in enumerate(pairs.items()):
-        color, marker = (color_of(number), "x") if number else (TRAIN, ".")
+        color, marker = (canvas.color_of(number), "x") if number else (canvas.TRAIN, ".")
         backdrop(ax, inputs, targets, name, color=color, marker=marker)
-    ax.plot(x, mean, color=FIT, linewidth=1.8, path_effects=halo(), label="mean")
+    ax.plot(x, mean, color=canvas.FIT, linewidth=1.8, path_effects=canvas.halo(), label="mean")
     for rank, level in enumerate(bands, start=1):
         lower, upper = metrics.central_interval(mean, np.square(std), level)
         alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
-        ax.fill_between(x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text)
+        ax.fill_between(x, lower, upper, color=canvas.FIT, alpha=alpha, linewidth=0, label=text)
     ax.set(xlim=(x[0], x[-1]) if x[0] < x[-1] else None, xlabel="x", ylabel="y")
     if inducing is not None:
         draw_ticks(ax, inducing)
-    legend_on_top(ax, columns=6)
-    tidy(ax)
+    canvas.legend_on_top(ax, columns=6)
+    canvas.tidy(ax)
     return ax
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import assert_close
 
 import gpflow_pep as pep
-from gpflow_pep.models.parameters import keep
+from gpflow_pep.models.parameters import set_unchecked
 from gpflow_pep.ops import chunks
 from gpflow_pep.training import maximise, shared
 from gpflow_pep.training.shared import SharedLosses
@@ -189,7 +189,7 @@ def test_one_loss_serves_many_runs() -> None:
 def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> None:
     model, expected = make(FOLDS[0], 0.5), make(FOLDS[1], 0.5)
     rows = (tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in model.data)
-    keep(model, data=tuple(rows))
+    set_unchecked(model, data=tuple(rows))
     model.chunk_size = chunks.ALL_ROWS
     variables = model.trainable_variables
 
