@@ -8,13 +8,14 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..refusals import refusal
 from .formats import Format, read_cells
 
 #: In days. A cycle is one where the dates cover it twice, and their places in it differ.
 CYCLES = {"year": 365.2425, "day": 1.0}
 #: Values of a text column that have a column of their own, at most.
 MAX_CATEGORIES = 20
-_MOST = 1e100
+_MAX_SIZE = 1e100
 _EPOCH = pd.Timestamp(0)
 
 
@@ -89,10 +90,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If they are not of the columns of ``formats``.
         """
         if list(encodings) != list(self.formats):
-            raise ValueError(
-                f"encodings: got those of {listed(encodings)}, expected {listed(self.formats)}. Use"
-                " those of an encoder of the same formats."
-            )
+            got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
+            raise refusal("encodings", got, listed(self.formats), remedy)
         self.encodings_ = encodings
         self.feature_names_in_ = np.array(list(self.formats), dtype=object)
         self.n_features_in_ = len(self.formats)
@@ -113,11 +112,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.concatenate(parts, axis=1)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
-        """
-        Give the names of the numbers.
-
-        :param input_features: Not used: the names are those of the columns.
-        """
+        """Give the names of the numbers."""
         check_is_fitted(self)
         names = [name for column in self.formats for name in self._names(column)]
         return np.array(names, dtype=object)
@@ -127,19 +122,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any) -> "dict[str, pd.Series[Any]]":
         X = as_table(X, "X")
-        given = list(X.columns)
-        absent = [name for name in self.formats if given.count(name) != 1]
+        columns = list(X.columns)
+        absent = [name for name in self.formats if columns.count(name) != 1]
         if absent:
-            raise ValueError(
-                f"X: got no column (or more than one) {listed(absent)} among {listed(given)},"
-                f" expected the columns {listed(self.formats)} once each. Add or rename them."
-            )
-        foreign = [name for name in given if name not in self.formats]
+            got = f"no column (or more than one) {listed(absent)} among {listed(columns)}"
+            expected = f"the columns {listed(self.formats)} once each"
+            raise refusal("X", got, expected, "Add or rename them.")
+        foreign = [name for name in columns if name not in self.formats]
         if foreign:
-            raise ValueError(
-                f"X: got the columns {listed(foreign)}, expected {listed(self.formats)} and no"
-                " others. Choose them: X[list(model.feature_names_in_)]."
-            )
+            expected = f"{listed(self.formats)} and no others"
+            remedy = "Choose them: X[list(model.feature_names_in_)]."
+            raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
         return {
             name: check_cells(name, _in_days(read_cells(X[name], form)))
             for name, form in self.formats.items()
@@ -151,8 +144,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if kind == "text":
             counts = column.value_counts()
             frequent = counts[counts >= self.min_count].sort_index().nlargest(self.max_categories)
-            kept = tuple(sorted(frequent.index))
-            return Encoding(missing, categories=kept, others=len(kept) < len(counts))
+            words = tuple(sorted(frequent.index))
+            return Encoding(missing, categories=words, others=len(words) < len(counts))
         values = column.dropna().to_numpy()
         median = float(np.median(values)) if len(values) else 0.0
         return Encoding(missing, median, _cycles(values) if kind == "date" else ())
@@ -185,27 +178,25 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return [*names, *[f"{column} missing"] * learnt.missing]
 
 
-def as_table(frame: Any, what: str) -> pd.DataFrame:
+def as_table(frame: Any, name: str) -> pd.DataFrame:
     """
     Take a table of pandas or polars as one of pandas, with column names that are text.
 
-    :param what: What it is, for messages.
+    :param name: The name of the argument, for messages.
     :raises ValueError: If it is no table.
     """
     if hasattr(frame, "to_pandas"):
         try:
             frame = frame.to_pandas()
         except ImportError as error:
-            raise ValueError(
-                f"{what}: got a table of polars, which needs pyarrow ({error}). Run: pip install"
-                " 'gpflow-pep[parquet]'."
-            ) from error
+            expected = f"that pyarrow is installed ({error})"
+            remedy = "Run: pip install 'gpflow-pep[parquet]'."
+            raise refusal(name, "a table of polars", expected, remedy) from error
     if not isinstance(frame, pd.DataFrame):
-        raise ValueError(
-            f"{what}: got {type(frame).__name__}, expected a table: a pandas or polars DataFrame."
-            " Make one: pandas.DataFrame(values, columns=names)."
-        )
-    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+        expected = "a table: a pandas or polars DataFrame"
+        remedy = "Make one: pandas.DataFrame(values, columns=names)."
+        raise refusal(name, type(frame).__name__, expected, remedy)
+    return frame.set_axis([str(column) for column in frame.columns], axis=1)
 
 
 def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -215,14 +206,13 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
     :raises ValueError: If there is one; it names the column and the row.
     """
     if column.dtype == np.float64:
-        large = (column.abs() > _MOST).to_numpy()
+        large = (column.abs() > _MAX_SIZE).to_numpy()
         if large.any():
             row = int(np.argmax(large))
-            raise ValueError(
-                f"column '{name}': got {column.iloc[row]} in row {row} (rows count from 0), and"
-                f" {int(large.sum())} such value(s) in all; expected finite numbers, below"
-                f" {_MOST:g} in size. Correct them, or leave the cells empty."
-            )
+            place = f"row {row} (rows count from 0), and {int(large.sum())} such value(s) in all"
+            got, expected = f"{column.iloc[row]} in {place}", f"numbers below {_MAX_SIZE:g} in size"
+            remedy = "Correct them, or leave the cells empty."
+            raise refusal(f"column '{name}'", got, expected, remedy)
     return column
 
 

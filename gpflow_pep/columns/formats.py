@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..refusals import refusal
+
 #: A column is of numbers, or dates, where at least this share of its cells is, or of those that
 #: differ...
-_MOST = 0.9
+_LEAST_SHARE = 0.9
 #: ... and the others are no more different words than this, such as "n.d.".
-_MOST_WORDS = 5
+_MAX_WORDS = 5
 #: Pairs of decimal and thousands separator. Of those that suit most cells the first is taken, so
 #: that 1,234 is a thousand and more where no cell says otherwise.
 _STYLES = (
@@ -70,12 +72,12 @@ def recognise(column: "pd.Series[Any]") -> Format:
     counts = words.value_counts()
     if counts.empty:
         return Format("number")
-    best = max((_try_numbers(counts, *style) for style in _STYLES), key=lambda found: found[0])
-    if _is_enough(best, counts):
+    best = max((_try_numbers(counts, *style) for style in _STYLES), key=lambda attempt: attempt[0])
+    if _is_enough(best[0], best[-1]):
         return Format("number", *best[1:])
     for pattern in _DATES:
         share, missing = _try(counts, partial(_parse_dates, pattern=pattern))
-        if _is_enough((share, missing), counts):
+        if _is_enough(share, missing):
             return Format("date", pattern=pattern, missing=missing)
     return Format("text")
 
@@ -88,12 +90,12 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     :param form: How they are read; of types that say it themselves only the kind is used.
     :raises ValueError: If a cell cannot be read so; it names the column and the row.
     """
-    own = _kind_of_type(column)
+    column_kind = _kind_of_type(column)
     if form.kind == "text":
         return _words(column)
-    if own == form.kind == "number":
+    if column_kind == form.kind == "number":
         return _numbers(column)
-    if own == form.kind == "date":
+    if column_kind == form.kind == "date":
         return _dates(column)
     words = _words(column)
     words = words.where(~words.isin(form.missing))
@@ -106,10 +108,9 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     if wrong.any():
         place = int(np.flatnonzero(words.notna())[np.argmax(wrong)])
         like = f"as {form.pattern}" if form.pattern else f"with '{form.decimal}' as decimal point"
-        raise ValueError(
-            f"column '{column.name}': got {words.iloc[place]!r} in row {place} (rows count from"
-            f" 0), expected a {form.kind} written {like}. Correct it, or leave the cell empty."
-        )
+        got = f"{words.iloc[place]!r} in row {place} (rows count from 0)"
+        expected, remedy = f"a {form.kind} written {like}", "Correct it, or leave the cell empty."
+        raise refusal(f"column '{column.name}'", got, expected, remedy)
     values.index = pd.Index(np.flatnonzero(words.notna()))  # labels of rows may repeat
     return values.reindex(range(len(words))).set_axis(column.index)
 
@@ -195,10 +196,9 @@ def _try(
         return 0.0, ()
     wrong = parse(words).isna().to_numpy()
     share = counts.to_numpy()[~wrong].sum() / counts.sum()
-    return max(float(share), float(1.0 - wrong.mean())), tuple(words[wrong].head(_MOST_WORDS + 1))
+    return max(float(share), float(1.0 - wrong.mean())), tuple(words[wrong].head(_MAX_WORDS + 1))
 
 
-def _is_enough(found: tuple[Any, ...], counts: "pd.Series[Any]") -> bool:
+def _is_enough(share: float, missing: tuple[str, ...]) -> bool:
     """Whether nearly all cells are what was tried, and the others few words."""
-    share, missing = found[0], found[-1]
-    return share >= _MOST and len(missing) <= _MOST_WORDS
+    return share >= _LEAST_SHARE and len(missing) <= _MAX_WORDS

@@ -103,13 +103,13 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
     trivial = MeanBaseline() if numbers else DummyClassifier(strategy="prior")
-    found = {TRIVIAL[data.kind]: (np.nan, trivial)}
+    candidates = {TRIVIAL[data.kind]: (np.nan, trivial)}
     if settings.baselines:
         plain = {name: option for name, option in options.items() if name != "neighbours"}
         if numbers and likelihood == "gaussian" and len(data.X) <= MOST_EXACT:
-            found["exact GP"] = np.nan, ExactGP(settings.kernel, **plain)
+            candidates["exact GP"] = np.nan, ExactGP(settings.kernel, **plain)
         if not numbers and len(data.X) <= MOST_ROWS:
-            found["SVGP"] = np.nan, WholeSVGP(settings.kernel, **plain, alpha=0.0)
+            candidates["SVGP"] = np.nan, WholeSVGP(settings.kernel, **plain, alpha=0.0)
     for alpha in settings.alphas:
-        found[name_of(alpha)] = alpha, kind(settings.kernel, alpha=alpha, **options)
-    return found
+        candidates[name_of(alpha)] = alpha, kind(settings.kernel, alpha=alpha, **options)
+    return candidates

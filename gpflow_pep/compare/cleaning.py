@@ -116,7 +116,7 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
 
     :param X: Inputs.
     :param formats: How the cells of each column are to be read in tables like it, as
-        :func:`~gpflow_pep.compare.tables.clean` gives them; None: found out from `X`.
+        :func:`~gpflow_pep.compare.cleaning.clean` gives them; None: recognised from `X`.
     :raises ValueError: If a column holds neither numbers, dates nor text.
     """
     if formats is None:
@@ -144,14 +144,14 @@ def _read_target(
 ) -> tuple["pd.Series[Any]", Literal["numbers", "classes"], pd.DataFrame]:
     """Read the target, and leave out rows that have none."""
     column, form = table[target], recognise(table[target])
-    what = f"target '{target}'"
+    name = f"target '{target}'"
     if form.kind in ("other", "date") and task != "classification":
         got = "dates" if form.kind == "date" else "neither numbers nor text"
         remedy = "Choose another target, or make numbers of it, such as days since a date."
-        raise refusal(what, got, "numbers or classes", remedy)
+        raise refusal(name, got, "numbers or classes", remedy)
     if form.missing:
         got, expected = f"{listed(form.missing)} among its {form.kind}s", f"{form.kind}s alone"
-        raise refusal(what, got, expected, "Correct them, or leave these cells empty.")
+        raise refusal(name, got, expected, "Correct them, or leave these cells empty.")
     values = read_cells(column, form)
     there = values.notna()
     if not there.all():
@@ -160,7 +160,7 @@ def _read_target(
     if form.kind == "text" and task == "regression":
         got = f"text such as {str(values.iloc[0])!r}"
         remedy = "Correct it, or choose classification."
-        raise refusal(what, got, "numbers for regression", remedy)
+        raise refusal(name, got, "numbers for regression", remedy)
     if form.kind != "text":
         notes.extend(_how_read(target, column, form))
     truth = pd.api.types.is_bool_dtype(column.infer_objects())
@@ -234,23 +234,23 @@ def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str
 def _check_enough(
     X: pd.DataFrame, y: "pd.Series[Any]", target: str, kind: Literal["numbers", "classes"]
 ) -> None:
-    what, counts = f"target '{target}'", y.value_counts()
+    name, counts = f"target '{target}'", y.value_counts()
     if len(y) < MIN_ROWS:
         expected, remedy = f"at least {MIN_ROWS}", "Add rows; some are held out for testing."
-        raise refusal("frame", f"{len(y)} rows with a {what}", expected, remedy)
+        raise refusal("frame", f"{len(y)} rows with a {name}", expected, remedy)
     if len(counts) < 2:
         got, expected = f"{y.iloc[0]} in every row", "values that differ"
-        raise refusal(what, got, expected, "Choose another target.")
+        raise refusal(name, got, expected, "Choose another target.")
     if X.shape[1] == 0:
-        got, expected = f"no input column beside the {what}", "at least one that varies"
+        got, expected = f"no input column beside the {name}", "at least one that varies"
         remedy = "Add an informative input; the notes say why others were dropped."
         raise refusal("frame", got, expected, remedy)
     if kind == "numbers":
         return
     if len(counts) > max(_MANY, len(y) // 2):
         remedy = "Choose another target; or is it a number, for regression?"
-        raise refusal(what, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy)
+        raise refusal(name, f"{len(counts)} classes in {len(y)} rows", "far fewer", remedy)
     if counts.min() < 2:
         remedy = "Remove the class or join it with another; or is the target a number?"
         expected = "at least 2, to train on and to hold out"
-        raise refusal(what, f"1 row of the class {counts.idxmin()!r}", expected, remedy)
+        raise refusal(name, f"1 row of the class {counts.idxmin()!r}", expected, remedy)

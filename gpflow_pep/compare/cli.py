@@ -43,7 +43,7 @@ class BadInput(click.ClickException):
 
 @contextmanager
 def _bad_input() -> Iterator[None]:
-    """Say what is wrong with an input in one line."""
+    """End with one line that says what is wrong with an input."""
     try:
         yield
     except ValueError as error:
@@ -72,13 +72,8 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
             f" {progress.fit.seconds:.1f} s", err=True,
         )  # fmt: skip
         return
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with ProgressBar(*columns, console=console) as bar:
+    clock, label = TimeElapsedColumn(), TextColumn("{task.description}")
+    with ProgressBar(BarColumn(), MofNCompleteColumn(), clock, label, console=console) as bar:
         task = bar.add_task("")
 
         def show(progress: "Progress") -> None:
@@ -101,18 +96,15 @@ def _read(
         frame, target = EXAMPLES[example or DEFAULT_EXAMPLE]()
     else:
         frame = read_table(data, **reading)
-        found = ", ".join(f"{name} {value!r}" for name, value in frame.attrs.items())
-        click.echo(
-            f"Read {len(frame)} rows of {frame.shape[1]} columns" + f" ({found})." * bool(found),
-            err=True,
-        )
+        dialect = ", ".join(f"{name} {value!r}" for name, value in frame.attrs.items())
+        size = f"{len(frame)} rows of {frame.shape[1]} columns"
+        click.echo(f"Read {size} ({dialect})." if dialect else f"Read {size}", err=True)
     cleaned = clean(frame, target, **cleaning)
     for note in cleaned.notes:
         click.echo(f"Note: {note}", err=True)
-    what = "a number" if cleaned.kind == "numbers" else f"one of {cleaned.y.nunique()} classes"
-    click.echo(
-        f"Target '{target}': {what}. {cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows.", err=True
-    )
+    kind = "a number" if cleaned.kind == "numbers" else f"one of {cleaned.y.nunique()} classes"
+    size = f"{cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows"
+    click.echo(f"Target '{target}': {kind}. {size}.", err=True)
     return cleaned
 
 
@@ -164,6 +156,10 @@ def main() -> None:
     """Sparse Gaussian processes trained by Power Expectation Propagation."""
 
 
+def _names(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
     for flag, description in (
@@ -202,7 +198,9 @@ def _settings_options(command: Any) -> Any:
     " (a number, generated), breast-cancer (2 classes) or wine (3 classes).",
 )  # fmt: skip
 @_reading_options
-@click.option("--drop", metavar="A,B,...", default="", help="Columns to leave out.")
+@click.option(
+    "--drop", callback=_names, metavar="A,B,...", default="", help="Columns to leave out."
+)
 @click.option(
     "--drop-missing", is_flag=True,
     help="Leave out rows with missing values. By default they are filled in: by the median, and a"
@@ -252,27 +250,24 @@ def compare(
         )
     if data is None and options["task"] is not None:
         raise click.UsageError(
-            f"got --task {options['task']} without DATA, expected none: --example says what the"
-            " task is."
+            f"got --task {options['task']} without DATA, expected none: an --example has its task."
         )
     if data is not None and example is not None:
         raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
-    options["drop"] = tuple(filter(None, options["drop"].split(",")))
-    reading = ("sep", "decimal", "encoding", "task", "drop", "drop_missing")
-    table_options = {name: options.pop(name) for name in reading}
+    settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
     with _bad_input():
         from .folder import check_folder
 
-        settings = Settings(**options)
-        cleaned = _read(data, target, example, table_options)
+        checked = Settings(**settings)
+        cleaned = _read(data, target, example, options)
         classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
-        settings.check_data(cleaned.kind, len(cleaned.X), classes)
+        checked.check_data(cleaned.kind, len(cleaned.X), classes)
         check_folder(out)
-    _, parts, _ = settings.parts()
-    jobs = jobs or default_jobs(len(cleaned.X), parts * len(settings.alphas))
+    _, parts, _ = checked.parts()
+    jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))
     interrupted = f"Interrupted. Scores of the fits that ended are in {out}."
     with exit_on_sigint(interrupted), started_workers(jobs - 1) as workers:
-        comparison = _compare(cleaned, settings, out, saved_model, workers)
+        comparison = _compare(cleaned, checked, out, saved_model, workers)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 
 
@@ -283,9 +278,14 @@ def compare(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
     help="CSV file to write.",
 )  # fmt: skip
-@click.option("--keep", metavar="A,B,...", default="", help="Columns of DATA to copy to --out.")
+@click.option(
+    "--keep", "kept_columns", callback=_names, metavar="A,B,...", default="",
+    help="Columns of DATA to copy to --out.",
+)  # fmt: skip
 @_reading_options
-def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> None:
+def predict(
+    model: Path, data: Path, out: Path, kept_columns: tuple[str, ...], **reading: Any
+) -> None:
     """
     Predict the rows of a table with a model that compare has written.
 
@@ -296,10 +296,9 @@ def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> No
     """
     from .tables import read_table
 
-    names = list(filter(None, keep.split(",")))
     with _bad_input():
         frame = read_table(data, **reading)
-        for name in names:
+        for name in kept_columns:
             if name not in frame:
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
         if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
@@ -309,7 +308,7 @@ def predict(model: Path, data: Path, out: Path, keep: str, **reading: Any) -> No
         from .held_out import predict_table
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         predictions = predict_table(load_estimator(model), frame)
-    for place, name in enumerate(names):
+    for place, name in enumerate(kept_columns):
         predictions.insert(place, name, frame[name].to_numpy())
     predictions.to_csv(out, index_label="row")
     click.echo(f"Wrote {len(predictions)} predictions to {out}")

@@ -10,6 +10,7 @@ from sklearn.pipeline import Pipeline
 
 from ..estimators.classifier import log_of_labels
 from ..metrics import calibration
+from ..refusals import refusal
 
 #: The ends of the central 90% interval.
 INTERVAL = {"lower_90": 0.05, "upper_90": 0.95}
@@ -90,19 +91,17 @@ def held_out(
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
     """Compute the metrics of held-out rows."""
-    found = {"nlpd": -float(table["log_density"].mean())}
+    values = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
         inside = (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
         error = root_mean_squared_error(table["true"], table["mean"])
-        return found | {"rmse": float(error), "coverage": float(inside.mean())}
+        return values | {"rmse": float(error), "coverage": float(inside.mean())}
     wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
-    return found | {"error": float(wrong), "ece": calibration(*class_indices(table)).error}
+    return values | {"error": float(wrong), "ece": calibration(*class_indices(table)).error}
 
 
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Give the classes that came, by their numbers [N], and the probability of each class [N, C].
-    """
+    """Give the number of each row's class, [N], and the probability of each class, [N, C]."""
     columns = [name for name in table if name.startswith("p(")]
     places = {name[2:-1]: number for number, name in enumerate(columns)}
     labels = table["true"].astype(str).map(places).to_numpy()
@@ -117,17 +116,14 @@ def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
     :raises ValueError: If a column is missing, or its cells cannot be read as they were.
     """
     if not isinstance(pipeline, Pipeline):
-        raise ValueError(
-            f"model: got a {type(pipeline).__name__}, expected a pipeline for tables, as compare"
-            " writes it. Call its own predict."
-        )
-    expected = list(pipeline.feature_names_in_)
-    missing = [name for name in expected if name not in table]
+        expected = "a pipeline for tables, as compare writes it"
+        raise refusal("model", f"a {type(pipeline).__name__}", expected, "Call its own predict.")
+    names = list(pipeline.feature_names_in_)
+    missing = [name for name in names if name not in table]
     if missing:
-        raise ValueError(
-            f"the table has no column {', '.join(map(repr, missing))}, expected all of"
-            f" {', '.join(expected)}, as the model was trained on. Add it, empty if it is unknown."
-        )
-    inputs = pipeline[:-1].transform(table[expected])
+        got = f"no column {', '.join(map(repr, missing))}"
+        expected = f"all that the model was trained on: {', '.join(names)}"
+        raise refusal("table", got, expected, "Add what is missing, empty if it is unknown.")
+    inputs = pipeline[:-1].transform(table[names])
     columns = predictions(pipeline[-1], inputs, hasattr(pipeline, "classes_"))
     return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))

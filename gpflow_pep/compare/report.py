@@ -86,9 +86,9 @@ def _draw(comparison: Comparison) -> dict[str, bytes]:
     """Draw all figures, as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    found = {}
+    pictures = {}
     for name, draw in figures_of(comparison).items():
         buffer = io.BytesIO()
         FigureCanvasAgg(draw(comparison)).print_png(buffer)  # savefig would lay it out twice
-        found[name] = buffer.getvalue()
-    return found
+        pictures[name] = buffer.getvalue()
+    return pictures

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
+from ..refusals import refusal
 from ..training.threads import one_blas_thread
 from .candidates import TRIVIAL, name_of
 from .cleaning import Cleaned, clean
@@ -26,7 +27,7 @@ LEAST_SECONDS = 0.5
 
 class Progress(NamedTuple):
     """
-    What a callback is told before each fit and, with the ``fit``, after it.
+    What a callback gets before each fit and, with the ``fit``, after it.
 
     :param number: How many fits have ended, this one counted.
     :param total: How many there are.
@@ -187,7 +188,7 @@ def compare(
         mean = comparison.model.predict(new_table)
 
     The table is cleaned (:func:`~gpflow_pep.compare.cleaning.clean`); each model is a pipeline of
-    what prepares columns (:func:`~gpflow_pep.compare.preparation.make_preparation`) and an
+    what prepares columns (:func:`~gpflow_pep.compare.cleaning.make_preparation`) and an
     estimator, trained anew for each fold or split on the rows that it leaves; and the best power is
     trained once more on all rows. Every power starts from the same parameters and inducing points.
     A fit that fails for numerical reasons says so in its result, and the others still run.
@@ -208,30 +209,27 @@ def compare(
 
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
-    """Put inputs and targets into one table."""
+    """Put inputs and targets into one table, and name its target."""
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if isinstance(y, str):
         if not isinstance(frame, pd.DataFrame):
-            raise ValueError(
-                f"X: got {type(X).__name__} and the name {y!r} of the target, expected a table that"
-                " has this column. Pass a DataFrame, or targets in the place of the name."
-            )
+            got = f"{type(X).__name__} and the name {y!r} of the target"
+            remedy = "Pass a DataFrame, or targets in the place of the name."
+            raise refusal("X", got, "a table that has this column", remedy)
         return frame, y
     if not isinstance(frame, pd.DataFrame):
         frame = np.asarray(frame)
         if frame.ndim != 2:
-            raise ValueError(
-                f"X: got shape {frame.shape}, expected [N, D]. Reshape it, a row for each datum."
+            raise refusal(
+                "X", f"shape {frame.shape}", "[N, D]", "Reshape it, a row for each datum."
             )
         frame = pd.DataFrame(frame, columns=[f"x{d}" for d in range(frame.shape[1])])
     targets = np.asarray(y)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if targets.shape != (len(frame),):
-        raise ValueError(
-            f"y: got shape {targets.shape}, expected [{len(frame)}] for {len(frame)} rows of X."
-            " Pass a target for each row."
-        )
+        expected = f"[{len(frame)}] for {len(frame)} rows of X"
+        raise refusal("y", f"shape {targets.shape}", expected, "Pass a target for each row.")
     target = str(getattr(y, "name", None) or "y")
     while target in frame.columns:
         target += "_"

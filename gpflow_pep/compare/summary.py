@@ -17,18 +17,19 @@ BEST, WITHIN = "best", "within noise"
 
 
 class Difference(NamedTuple):
-    """A model's decisive score less the best model's, on the same held-out rows."""
+    """
+    A model's decisive score less another model's, on the same held-out rows.
+
+    :param error: The standard error of the mean.
+    :param limit: Above how many standard errors the difference is clear.
+    """
 
     mean: float
     error: float
-    """Its standard error."""
-
     limit: float
-    """Above how many standard errors the difference is clear."""
 
     @property
     def clear(self) -> bool:
-        """Whether it is clearly not 0."""
         return abs(self.mean) > self.limit * self.error
 
 
@@ -40,14 +41,14 @@ def difference(comparison: Comparison, name: str, other: str) -> Difference:
     standard error of their mean is √(1/J + n_test/n_train) of their standard deviation instead of
     √(1/J) (Nadeau and Bengio, *Inference for the generalization error*, Machine Learning 52, 2003),
     and Student's t with J − 1 degrees of freedom tells what is clear. With a single part it is the
-    standard error of the mean over rows, which knows nothing of other training sets.
+    standard error of the mean over rows, which leaves out how much training sets matter.
 
     :param name: One model, no fit of which failed.
     :param other: The one that it is compared with.
     """
-    ours, theirs = (comparison.held_out[one] for one in (name, other))
-    rows = theirs["log_density"].to_numpy() - ours["log_density"].to_numpy()
-    parts = pd.Series(rows).groupby(ours["part"].to_numpy()).mean().to_numpy()
+    table, other_table = comparison.held_out[name], comparison.held_out[other]
+    rows = other_table["log_density"].to_numpy() - table["log_density"].to_numpy()
+    parts = pd.Series(rows).groupby(table["part"].to_numpy()).mean().to_numpy()
     count = len(parts)
     if count == 1:
         error = np.std(rows, ddof=1) / np.sqrt(len(rows))
@@ -72,24 +73,22 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     rows = {}
     for name, alpha in comparison.candidates.items():
         fits = comparison.fits_of(name)
+        failed = sum(fit.failed for fit in fits)
         row: dict[str, object] = {"alpha": alpha}
         for metric in comparison.metrics:
             values = [fit.scores[metric.name] for fit in fits]
-            row[metric.name] = np.mean(values)
-            row[f"{metric.name}_se"] = (
-                np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-            )
+            error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+            row |= {metric.name: np.mean(values), f"{metric.name}_se": error}
         row |= {"difference": np.nan, "difference_se": np.nan, "verdict": ""}
-        failed = sum(fit.failed for fit in fits)
         if comparison.best is not None and not failed:
-            found = difference(comparison, name, comparison.best)
-            row |= {"difference": found.mean, "difference_se": found.error}
-            row["verdict"] = "" if found.clear else WITHIN
+            mean, error, _ = to_best = difference(comparison, name, comparison.best)
+            row |= {"difference": mean, "difference_se": error}
+            row["verdict"] = "" if to_best.clear else WITHIN
         if name == comparison.best:
             row["verdict"] = BEST
-        row["seconds"] = np.mean([fit.seconds for fit in fits])
-        row["iterations"] = np.mean([fit.iterations for fit in fits])
         row |= {
+            "seconds": np.mean([fit.seconds for fit in fits]),
+            "iterations": np.mean([fit.iterations for fit in fits]),
             "fits": len(fits),
             "converged": sum(fit.converged for fit in fits),
             "failed": failed,
@@ -108,11 +107,11 @@ def verdict(comparison: Comparison) -> str:
     powers = table[table["alpha"].notna() & (table["failed"] == 0)]
     worse = powers.index[powers["verdict"] == ""]
     within = powers.index[powers["verdict"] == WITHIN]
-    said = f"The lowest {heading} has {best}"
+    text = f"The lowest {heading} has {best}"
     if len(worse):
-        said += f", clearly below {' and '.join(worse)}"
+        text += f", clearly below {' and '.join(worse)}"
     if len(within):
-        said += f"; {' and '.join(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
+        text += f"; {' and '.join(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
     better = [
         name
         for name in table.index[table["alpha"].isna() & (table["difference"] < 0.0)]
@@ -121,36 +120,38 @@ def verdict(comparison: Comparison) -> str:
     if better:
         verb = "is" if len(better) == 1 else "are"
         names = " and ".join(better)
-        said += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
-    return said + "."
+        text += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
+    return text + "."
 
 
 def warnings_of(comparison: Comparison) -> list[str]:
     """Find what there is to know of the fits before their scores are believed, a sentence each."""
     trivial = TRIVIAL[comparison.data.kind]
     baseline = np.mean([fit.scores["nlpd"] for fit in comparison.fits_of(trivial)])
-    found = []
+    messages = []
     for name in comparison.candidates:
         fits = comparison.fits_of(name)
         failed = [fit for fit in fits if fit.failed]
         open_ended = [fit for fit in fits if not fit.converged and not fit.failed]
         if failed:
-            found.append(f"{name}: {len(failed)} of {len(fits)} fits failed: {failed[0].message}")
+            messages.append(
+                f"{name}: {len(failed)} of {len(fits)} fits failed: {failed[0].message}"
+            )
         if open_ended:
             over = any("time" in fit.message for fit in open_ended)
-            found.append(
+            messages.append(
                 f"{name}: {len(open_ended)} of {len(fits)} fits did not converge:"
                 f" {open_ended[0].message}{' More minutes may help.' * over}"
             )
         gain = baseline - np.mean([fit.scores["nlpd"] for fit in fits])
         if name != trivial and gain < LEAST_GAIN:
-            found.append(
+            messages.append(
                 f"{name}: no better than the baseline '{trivial}' ({gain:+.3f} nats a row): it has"
                 " learnt nothing from these inputs that holds for other rows."
             )
     final = comparison.final
     if final is not None and comparison.model is None:
-        found.append(f"{final.model}, all rows: the fit failed: {final.message}")
+        messages.append(f"{final.model}, all rows: the fit failed: {final.message}")
     elif final is not None and not final.converged:
-        found.append(f"{final.model}, all rows: the fit did not converge: {final.message}")
-    return found
+        messages.append(f"{final.model}, all rows: the fit did not converge: {final.message}")
+    return messages

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -214,9 +215,9 @@ def _records(text: str, sep: str) -> Iterator[tuple[int, list[str]]]:
 
 def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
     if sep is None:
-        sep = max((*_SEPARATORS, _SPACES), key=lambda one: _suits(text, one))
+        sep = max((*_SEPARATORS, _SPACES), key=partial(_suits, text))
         if _suits(text, sep) <= (0.0, 0):
-            sep = next((one for one in _SEPARATORS if one not in text), ",")
+            sep = next((mark for mark in _SEPARATORS if mark not in text), ",")
     elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
         expected = f"one character, or {_SPACES!r} for spaces"
         raise refusal("sep", repr(sep), expected, "Leave it out to have it recognised.")

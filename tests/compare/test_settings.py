@@ -78,7 +78,8 @@ def test_names_are_those_of_the_estimators() -> None:
 
 
 def test_defaults_on_the_command_line() -> None:
-    options = cli.compare.make_context("compare", []).params
+    parent = cli.main.make_context("gpflow-pep", ["compare"])
+    options = cli.compare.make_context("compare", [], parent=parent).params
     for name, parameter in inspect.signature(Settings).parameters.items():
         assert options[name] == parameter.default, name
     assert Settings().kernel == PEPRegressor().kernel
