@@ -140,7 +140,6 @@ def draw(path: Path, results: dict[str, Result]) -> None:
 
 
 def main() -> None:
-    """Print the tables, and draw."""
     args = arguments(
         __doc__,
         names=SIZES,

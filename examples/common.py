@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 
@@ -66,6 +67,11 @@ def arguments(
         parser.set_defaults(**quick)
         args = parser.parse_args(given)
     return args
+
+
+def squared_exponential(num_inputs: int) -> gpflow.kernels.SquaredExponential:
+    """A lengthscale for each input: the distance of two standardised rows, about."""
+    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
 
 
 def value_and_gradient(

@@ -100,7 +100,6 @@ def launch(count: int) -> None:
 
 
 def main() -> None:
-    """Be one of several processes, or start them."""
     args = arguments(
         __doc__,
         workers=2,

@@ -76,7 +76,6 @@ def batches_of(data: Data) -> tuple[list[Data], list[Data]]:
 
 
 def together(parts: list[Data]) -> Data:
-    """All rows of some batches."""
     return tuple(np.concatenate(columns) for columns in zip(*parts))
 
 
@@ -86,7 +85,6 @@ def new_kernel(X: AnyNDArray) -> gpflow.kernels.Kernel:
 
 
 def train(model: Any) -> Any:
-    """Train all there is to train."""
     gpflow.optimizers.Scipy().minimize(
         model.training_loss, model.trainable_variables, options={"maxiter": ITERATIONS}
     )
@@ -190,7 +188,6 @@ def draw(path: Path, scores: Scores, models: dict[str, Any], batches: list[Data]
 
 
 def main() -> None:
-    """Read or generate the rows, train, print, draw."""
     args = arguments(
         __doc__, data=Path, rows=int, growth=int, out=Path, quick={"rows": 80, "growth": 3}
     )

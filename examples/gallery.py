@@ -250,7 +250,6 @@ PICTURES = {
 
 
 def main() -> None:
-    """Draw all, or some."""
     args = arguments(
         __doc__,
         out=Path("docs/figures"),

@@ -71,7 +71,6 @@ def wave(num_rows: int = 200) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def main() -> None:
-    """Compare with points, as many points and as many variables."""
     arguments(__doc__)
     data, Xnew = wave(), np.linspace(0.0, 10.0, 300)[:, None]
     exact = gpflow.models.GPR(data, SquaredExponential())

@@ -26,7 +26,6 @@ the same numbers beside the figure as .csv. DIRECTORY may also be the environmen
 GPFLOW_PEP_DATA.
 """
 
-import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 import tf_keras
 from gpflow.base import AnyNDArray
@@ -264,13 +264,8 @@ def reached(found: Sequence[Evaluated], target: float) -> str:
 
 
 def write(found: Sequence[Evaluated], path: Path) -> None:
-    """All evaluations, as comma-separated values."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Evaluated._fields)
-        for e in found:
-            numbers = (f"{e.seconds:.1f}", f"{e.error:.4f}", f"{e.nlpd:.4f}", e.rows)
-            writer.writerow((e.run, e.step, *numbers))
+    digits = {"seconds": 1, "error": 4, "nlpd": 4}
+    pd.DataFrame(found, columns=Evaluated._fields).round(digits).to_csv(path, index=False)
 
 
 def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
@@ -312,7 +307,6 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Train all, print a table as it grows, draw."""
     args = arguments(
         __doc__,
         name=SUBJECTS,

@@ -25,7 +25,7 @@ import tf_keras
 from gpflow.base import AnyNDArray
 from sklearn.datasets import make_moons
 
-from examples.common import arguments
+from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Labelled, labelled, random_rows, read
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP, PEPClassification
@@ -49,12 +49,10 @@ def load(name: str, directory: Path) -> Labelled:
 
 def parts(problem: Labelled, num_inducing: int) -> tuple[Any, Any, AnyNDArray]:
     """Kernel, likelihood and inducing inputs that all start from."""
-    num_inputs = problem.X.shape[1]
-    scales = np.full(num_inputs, np.sqrt(num_inputs))
     C = problem.num_classes
     several = gpflow.likelihoods.MultiClass(C)
     return (
-        gpflow.kernels.SquaredExponential(lengthscales=scales),
+        squared_exponential(problem.X.shape[1]),
         gpflow.likelihoods.Bernoulli() if C == 2 else several,
         kmeans(problem.X, num_inducing, seed=SEED).Z.numpy(),
     )
@@ -80,14 +78,12 @@ def adam(num_steps: int, rate: float) -> tf_keras.optimizers.Optimizer:
 
 
 def pep(problem: Labelled, options: argparse.Namespace) -> PEPClassification:
-    """PEP before training."""
     data = tf.constant(problem.X), tf.constant(problem.Y)
     built = parts(problem, options.inducing)
     return PEPClassification(data, *built, alpha=options.alpha, tolerance=1e-4)
 
 
 def pep_full_batch(problem: Labelled, options: argparse.Namespace) -> Any:
-    """PEP by L-BFGS on all rows."""
     model = pep(problem, options)
     num_rows = len(problem.X)
     gpflow.optimizers.Scipy().minimize(
@@ -99,7 +95,6 @@ def pep_full_batch(problem: Labelled, options: argparse.Namespace) -> Any:
 
 
 def pep_minibatch(problem: Labelled, options: argparse.Namespace) -> Any:
-    """PEP by Adam, the sites of a batch at a time."""
     model = pep(problem, options)
     batches = model.minibatch_training_loss_closure(options.batch_size, seed=SEED)
     optimizer = adam(options.steps, options.rate)
@@ -108,7 +103,6 @@ def pep_minibatch(problem: Labelled, options: argparse.Namespace) -> Any:
 
 
 def arpep_minibatch(problem: Labelled, options: argparse.Namespace) -> Any:
-    """ARPEP by Adam."""
     num_latent = 1 if problem.num_classes == 2 else problem.num_classes
     model = ARPEP(
         *parts(problem, options.inducing),
@@ -130,7 +124,6 @@ METHODS: dict[str, Callable[[Labelled, argparse.Namespace], Any]] = {
 
 
 def main() -> None:
-    """Train all and print a table."""
     args = arguments(
         __doc__,
         name=GENERATED,

@@ -142,7 +142,6 @@ def draw(runs: Sequence[Run], title: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Train all, print a table as it grows, draw."""
     args = arguments(
         __doc__,
         name=DATA_SETS,

@@ -88,7 +88,6 @@ def draw(data: Data, found: dict[str, tuple[Any, dict[str, Any]]], path: Path) -
 
 
 def main() -> None:
-    """Print the table, and draw."""
     args = arguments(__doc__, out=Path("pic.png"), rows=400, quick={"rows": 100})
     data, test = generated(args.rows)
     found = predictors(data)

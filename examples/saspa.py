@@ -164,7 +164,6 @@ def draw(path: Path) -> None:
 
 
 def main() -> None:
-    """Print both tables, and draw."""
     args = arguments(__doc__, out=Path("saspa.png"), sets=10, quick={"sets": 2})
     tf.get_logger().setLevel("ERROR")  # every data set has a filter of its own to compile
     print(f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets} data sets")

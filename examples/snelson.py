@@ -25,7 +25,6 @@ Data = tuple[AnyNDArray, AnyNDArray]
 
 
 def load(directory: Path) -> Data:
-    """The 200 points, with centred targets."""
     X, Y = numbers(directory, "snelson1d")
     return X, Y - Y.mean()
 
@@ -80,7 +79,6 @@ def draw(
 
 
 def main() -> None:
-    """Fit, print, draw."""
     args = arguments(__doc__, data=DIRECTORY, out=Path("snelson.png"))
     X, Y = load(args.data)
     from matplotlib.figure import Figure

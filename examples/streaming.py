@@ -142,7 +142,6 @@ def stream(
 
 
 def main() -> None:
-    """Read or generate the rows, and stream them."""
     args = arguments(
         __doc__,
         data=Path,

@@ -31,7 +31,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kullback_leiblers import gauss_kl
 
-from examples.common import arguments, save_figure
+from examples.common import arguments, save_figure, squared_exponential
 from examples.data_sets import DIRECTORY, Data, Problem, random_split, read, rows_of, standardised
 from examples.saspa import ALPHAS, average
 from gpflow_pep import selection
@@ -45,12 +45,6 @@ ITERATIONS = 300
 RULES = ("random", "kmeans", "greedy_variance", "greedy_variational")
 Optimizer = Callable[[Any], Any]
 Sizes = tuple[int, ...]
-
-
-def kernel(num_inputs: int) -> gpflow.kernels.Kernel:
-    """The kernel that training starts from."""
-    lengthscales = np.full(num_inputs, np.sqrt(num_inputs))
-    return gpflow.kernels.SquaredExponential(lengthscales=lengthscales)
 
 
 def lbfgs(iterations: int) -> Optimizer:
@@ -67,7 +61,7 @@ def lbfgs(iterations: int) -> Optimizer:
 
 def exact_regression(data: Data, optimize: Optimizer) -> gpflow.models.GPR:
     """Exact regression at the maximum of its evidence."""
-    model = gpflow.models.GPR(data, kernel(data[0].shape[1]), noise_variance=0.1)
+    model = gpflow.models.GPR(data, squared_exponential(data[0].shape[1]), noise_variance=0.1)
     optimize(model)
     return model
 
@@ -133,7 +127,7 @@ def start(problem: Problem, M: int, seed: int) -> PEPRegression:
     """A model to train, from random rows."""
     X = problem.train[0]
     Z = selection.random_subset(X, M, seed=seed)
-    return PEPRegression(problem.train, kernel(X.shape[1]), Z, noise_variance=0.1)
+    return PEPRegression(problem.train, squared_exponential(X.shape[1]), Z, noise_variance=0.1)
 
 
 def all_optimised(
@@ -153,7 +147,6 @@ def all_optimised(
 
 
 def boston(directory: Path, num_splits: int, out: Path) -> None:
-    """Both tables, and the figure."""
     dataset = read(directory, "boston")
     problems = [random_split(dataset, TEST_FRACTION, seed) for seed in range(num_splits)]
     exact = [exact_regression(problem.train, lbfgs(ITERATIONS)) for problem in problems]
@@ -224,7 +217,6 @@ def draw(path: Path, divergences: AnyNDArray) -> None:
 
 
 def main() -> None:
-    """Print the tables of one data set."""
     args = arguments(
         __doc__,
         name=("boston", "kin40k"),

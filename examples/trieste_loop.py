@@ -19,7 +19,6 @@ import gpflow_pep as pep
 
 
 def main() -> None:
-    """Run sixteen steps from eight points."""
     tf.random.set_seed(0)
     observer = trieste.objectives.utils.mk_observer(ScaledBranin.objective)
     space = ScaledBranin.search_space

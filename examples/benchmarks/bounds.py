@@ -57,7 +57,6 @@ def counts(num_rows: int) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def problem(name: str, directory: Path, most: int | None, num_inducing: int | None) -> Problem:
-    """One of the data sets."""
     rows, size, likelihood = DATA_SETS[name]
     rows = most or rows
     X, Y = counts(rows) if name == "poisson" else numbers(directory, name, rows)
@@ -75,7 +74,6 @@ DATA_SETS = {
 
 
 def create(given: Problem, Z: AnyNDArray, alpha: float, conditional: str, **options: Any) -> Any:
-    """The model of a data set."""
     kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(given.X.shape[1]))
     data = given.X, given.Y
     options |= {"alpha": alpha, "conditional": conditional}
@@ -127,7 +125,6 @@ def gpflows_bound(given: Problem, trained: Any) -> float:
 
 
 def bounds(given: Problem, steps: int, repeats: int) -> dict[str, float]:
-    """All numbers of a data set."""
     Z = kmeans(given.X, given.num_inducing, seed=0).Z.numpy()
     prior = create(given, Z, 0.0, "prior")
     loss = tf.function(prior.training_loss)
@@ -164,7 +161,6 @@ SHARES = ("scaled closed", "blocks closed", "rows")
 
 
 def main(given: list[str] | None = None) -> None:
-    """Parse arguments and print the table."""
     args = arguments(
         __doc__,
         names=DATA_SETS,

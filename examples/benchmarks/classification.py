@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from examples.common import arguments, in_own_process
+from examples.common import arguments, in_own_process, squared_exponential
 from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
 from gpflow_pep.selection import kmeans
@@ -52,16 +52,9 @@ def read(directory: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     return (X - X.mean(0)) / X.std(0), Y
 
 
-def kernel(num_inputs: int) -> gpflow.kernels.Kernel:
-    """The kernel that all start from."""
-    scales = np.full(num_inputs, np.sqrt(num_inputs))
-    return gpflow.kernels.SquaredExponential(lengthscales=scales)
-
-
 def lbfgs(
     loss: Callable[[], tf.Tensor], model: Any, iterations: int, tolerance: float = 1e-9
 ) -> Run:
-    """L-BFGS over all trainable variables."""
     optimizer = gpflow.optimizers.Scipy()
     variables = model.trainable_variables
     seconds: list[float] = []
@@ -126,10 +119,9 @@ class Task(NamedTuple):
     num_inducing: int
 
     def load(self) -> tuple[tuple[tf.Tensor, tf.Tensor], gpflow.kernels.Kernel, np.ndarray]:
-        """The data, the kernel, and Z."""
         X, Y = read(self.directory, self.name)
         Z = kmeans(X, self.num_inducing, seed=0).Z.numpy()
-        return (tf.constant(X), tf.constant(Y)), kernel(X.shape[1]), Z
+        return (tf.constant(X), tf.constant(Y)), squared_exponential(X.shape[1]), Z
 
 
 def run_svgp(task: Task, method: str, goal: float, limit: float) -> Run:
@@ -143,7 +135,6 @@ def run_svgp(task: Task, method: str, goal: float, limit: float) -> Run:
 
 
 def run_pep(task: Task, alpha: float) -> Run:
-    """PEP by L-BFGS."""
     data, start, Z = task.load()
     likelihood = gpflow.likelihoods.Bernoulli()
     model = PEP(data, start, likelihood, Z, alpha=alpha)
@@ -171,7 +162,6 @@ def report(label: str, run: Run, goals: tuple[float, float], best: Run) -> None:
 
 
 def compare(directory: Path, name: str, num_inducing: int, limit: float) -> None:
-    """The table of one data set."""
     num_rows, num_inputs = read(directory, name)[0].shape
     print(f"\n{name}: N = {num_rows}, D = {num_inputs}, M = {num_inducing}")
     task = Task(directory, name, num_inducing)

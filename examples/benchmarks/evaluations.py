@@ -23,9 +23,9 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
-from examples.benchmarks.classification import kernel, read
-from examples.benchmarks.multiclass import Problem, load, parts
-from examples.common import arguments, in_own_process
+from examples.benchmarks.classification import read
+from examples.benchmarks.multiclass import load, parts
+from examples.common import arguments, in_own_process, squared_exponential
 from examples.data_sets import DIRECTORY
 from gpflow_pep.models import PEP
 from gpflow_pep.selection import kmeans
@@ -83,8 +83,8 @@ def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
     if name in BINARY:
         X, Y = read(directory, name)
         Z = kmeans(X, NUM_INDUCING, seed=0).Z.numpy()
-        return {"": (X, Y, kernel(X.shape[1]), gpflow.likelihoods.Bernoulli(), Z)}
-    problem: Problem = load(directory, name, 0)
+        return {"": (X, Y, squared_exponential(X.shape[1]), gpflow.likelihoods.Bernoulli(), Z)}
+    problem = load(directory, name, 0)
     X, Y = problem.X, problem.Y
     return {
         "shared": (X, Y, *parts(problem, shared=True)),
@@ -93,7 +93,6 @@ def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
 
 
 def table(directory: Path, name: str, length: int) -> None:
-    """Print the table of one data set."""
     tf.function(tf.linalg.cholesky, jit_compile=False)(tf.eye(3, dtype=tf.float64))
     gpflow.models.GPR((np.eye(3), np.eye(3)[:, :1]), gpflow.kernels.RBF()).training_loss()
     for sharing, (X, Y, own, likelihood, Z) in problems(directory, name).items():

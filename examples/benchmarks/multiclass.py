@@ -23,9 +23,9 @@ import numpy as np
 import tensorflow as tf
 from sklearn.model_selection import train_test_split
 
-from examples.benchmarks.classification import kernel, lbfgs, read
-from examples.common import arguments
-from examples.data_sets import DIRECTORY
+from examples.benchmarks.classification import lbfgs, read
+from examples.common import arguments, squared_exponential
+from examples.data_sets import DIRECTORY, Labelled
 from examples.papers.waveform import waveform
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification
@@ -44,17 +44,7 @@ DATA_SETS = {
 SVGP_STEPS = 1000
 
 
-class Problem(NamedTuple):
-    """Standardised data, split."""
-
-    X: np.ndarray
-    Y: np.ndarray
-    X_test: np.ndarray
-    Y_test: np.ndarray
-
-
-def load(directory: Path, name: str, seed: int) -> Problem:
-    """The data of one split."""
+def load(directory: Path, name: str, seed: int) -> Labelled:
     if name == "waveform":
         X, classes = waveform(seed, 1000)
         Y = classes[:, None].astype(float)
@@ -66,23 +56,23 @@ def load(directory: Path, name: str, seed: int) -> Problem:
     return split(X, Y, DATA_SETS[name][0], seed)
 
 
-def split(X: np.ndarray, Y: np.ndarray, train_size: float, seed: int) -> Problem:
+def split(X: np.ndarray, Y: np.ndarray, train_size: float, seed: int) -> Labelled:
     """Training rows, a fraction or a number, with classes in proportion; and the others."""
     X, X_test, Y, Y_test = train_test_split(
         X, Y, train_size=train_size, random_state=seed, stratify=Y
     )
     mean, scale = X.mean(0), np.where(X.std(0) > 0.0, X.std(0), 1.0)
-    return Problem((X - mean) / scale, Y, (X_test - mean) / scale, Y_test)
+    return Labelled((X - mean) / scale, Y, (X_test - mean) / scale, Y_test)
 
 
-def parts(problem: Problem, shared: bool) -> tuple[Any, Any, Any]:
+def parts(problem: Labelled, shared: bool) -> tuple[Any, Any, Any]:
     """Kernel, likelihood and inducing variables that all start from."""
     num_classes, num_inducing = int(problem.Y.max()) + 1, round(0.05 * len(problem.Y))
     Z = kmeans(problem.X, num_inducing, seed=0).Z.numpy()
     likelihood = gpflow.likelihoods.MultiClass(num_classes)
     if shared:
-        return kernel(problem.X.shape[1]), likelihood, Z
-    kernels = [kernel(problem.X.shape[1]) for _ in range(num_classes)]
+        return squared_exponential(problem.X.shape[1]), likelihood, Z
+    kernels = [squared_exponential(problem.X.shape[1]) for _ in range(num_classes)]
     points = [gpflow.inducing_variables.InducingPoints(Z.copy()) for _ in range(num_classes)]
     return (
         gpflow.kernels.SeparateIndependent(kernels),
@@ -91,7 +81,7 @@ def parts(problem: Problem, shared: bool) -> tuple[Any, Any, Any]:
     )
 
 
-def scores(model: Any, problem: Problem) -> tuple[float, float]:
+def scores(model: Any, problem: Labelled) -> tuple[float, float]:
     """Error rate and NLPD of the held-out rows, by accurate quadrature for all models."""
     F = model.predict_f(problem.X_test)
     one = tf.ones_like(F[0][:, 0])
@@ -115,7 +105,7 @@ class Trained(NamedTuple):
     evaluations: int
 
 
-def train_svgp(problem: Problem, shared: bool) -> Trained:
+def train_svgp(problem: Labelled, shared: bool) -> Trained:
     """GPflow's model, q whitened."""
     own, likelihood, Z = parts(problem, shared)
     model = gpflow.models.SVGP(own, likelihood, Z, num_latent_gps=likelihood.num_classes)
@@ -124,7 +114,7 @@ def train_svgp(problem: Problem, shared: bool) -> Trained:
     return Trained(model, run.seconds[-1], run.compile, len(run.loss))
 
 
-def train_pep(problem: Problem, shared: bool, alpha: float) -> Trained:
+def train_pep(problem: Labelled, shared: bool, alpha: float) -> Trained:
     """As ``gpflow-pep compare`` trains it."""
     data = tf.constant(problem.X), tf.constant(problem.Y)
     model = PEPClassification(data, *parts(problem, shared), alpha=alpha)
@@ -133,8 +123,7 @@ def train_pep(problem: Problem, shared: bool, alpha: float) -> Trained:
 
 
 def compare(directory: Path, name: str, shared: bool, num_splits: int) -> None:
-    """The table of one data set."""
-    methods: dict[str, Callable[[Problem], Trained]] = {
+    methods: dict[str, Callable[[Labelled], Trained]] = {
         "SVGP": lambda problem: train_svgp(problem, shared),
         "PEP alpha = 0": lambda problem: train_pep(problem, shared, 0.0),
         "PEP alpha = 0.5": lambda problem: train_pep(problem, shared, 0.5),

@@ -62,7 +62,6 @@ def build(model_class: Any, data: Any, num_inducing: int, **options: Any) -> Any
 
 
 def beside_gpflow(args: argparse.Namespace) -> None:
-    """The table of one N."""
     data = generate(args.rows, args.inputs)
     functions: dict[str, Callable[[], Any]] = {}
     first: dict[str, float] = {}
@@ -109,7 +108,6 @@ def one_size(rows: int, args: argparse.Namespace) -> tuple[float, float]:
 
 
 def grow(args: argparse.Namespace) -> None:
-    """The table of growing N."""
     rate = gemm_rate(args.inducing)
     near = f", {args.neighbours} neighbours" * bool(args.neighbours)
     print(

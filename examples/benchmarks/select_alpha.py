@@ -21,7 +21,7 @@ import numpy as np
 import sklearn.datasets
 import tensorflow as tf
 
-from examples.common import arguments
+from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Dataset, Problem, random_rows, read, standardised
 from examples.papers.intervals import mean_interval
 from gpflow_pep.estimators.base import TOLERANCE, WINDOW
@@ -60,7 +60,7 @@ def split(dataset: Dataset, seed: int) -> Problem:
 
 def build(problem: Problem, classes: bool, seed: int) -> Any:
     X, Y = problem.train
-    kernel = gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], X.shape[1] ** 0.5))
+    kernel = squared_exponential(X.shape[1])
     Z = kmeans(X, NUM_INDUCING, seed=seed)
     if classes:
         return PEPClassification((X, Y), kernel, None, Z)

@@ -18,19 +18,12 @@ from typing import Any
 import gpflow
 import numpy as np
 
+from examples.benchmarks.regression import generate
 from examples.common import arguments, in_own_process, peak_gibibytes
 from gpflow_pep import selection
 from gpflow_pep.covariances import project, whiten
 
 NOISE_VARIANCE = 0.01
-
-
-def generate(num_rows: int, num_inputs: int) -> Any:
-    """A smooth function of all inputs with noise."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((num_rows, num_inputs))
-    Y = np.sin(X.sum(axis=1, keepdims=True)) + 0.1 * rng.standard_normal((num_rows, 1))
-    return X, Y
 
 
 def rules(data: Any, M: int, kernel: gpflow.kernels.Kernel) -> dict[str, Callable[[], Any]]:
@@ -66,7 +59,6 @@ def one_rule(name: str, args: argparse.Namespace) -> tuple[float, float, str]:
 
 
 def main(given: list[str] | None = None) -> None:
-    """Parse arguments and print the table."""
     args = arguments(
         __doc__,
         rows=1_000_000,

@@ -39,7 +39,6 @@ def rule(X: AnyNDArray) -> AnyNDArray:
 
 
 def rows(number: int, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
-    """Inputs and labels."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.5, 1.5, (number, NUM_INPUTS))
     return X, (rng.uniform(size=(number, 1)) < rule(X)).astype(float)

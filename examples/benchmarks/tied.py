@@ -35,7 +35,6 @@ def milliseconds(steps: dict[str, Callable[[], Any]], repeats: int) -> dict[str,
 
 
 def compare(num_classes: int, num_inputs: int, alpha: float, repeats: int) -> None:
-    """The lines of one problem."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((10 * BATCH, num_inputs)) / np.sqrt(num_inputs)
     Z = rng.standard_normal((NUM_INDUCING, num_inputs)) / np.sqrt(num_inputs)

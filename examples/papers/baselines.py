@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray
 
+from examples.common import squared_exponential
 from examples.papers import gibbs
 from examples.papers.baseline_models import DTC, Laplace, OnAllRows, sgpmc
 from examples.papers.tasks import (
@@ -27,7 +28,6 @@ from examples.papers.tasks import (
     Fitted,
     MakeKernel,
     Task,
-    squared_exponential,
 )
 from examples.streaming import Filter
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP, PEPClassification, PEPRegression

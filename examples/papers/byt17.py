@@ -153,7 +153,6 @@ def _full() -> list[Cell]:
 
 
 def evaluate(directory: Path, cell: Cell) -> runner.Outcome:
-    """The rows of a cell."""
     if cell.experiment == "synthetic":
         return synthetic(cell)
     problem = mnist(directory, cell) if cell.experiment == "mnist" else load(directory, cell)
@@ -205,7 +204,6 @@ def task_of(problem: Problem, cell: Cell, num_classes: int) -> Task:
 
 
 def outcome(fitted: Fitted, problem: Problem, task: Task) -> dict[str, float]:
-    """Scores, objective and cost."""
     (_, Y), (_, Ynew) = problem
     if task.num_classes:
         scores = classification_scores(fitted, Ynew)

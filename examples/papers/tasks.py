@@ -1,6 +1,5 @@
 """What a method of the papers' experiments is given, what it gives, and how good that is."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gpflow
@@ -11,14 +10,6 @@ from gpflow.base import AnyNDArray
 from gpflow_pep.metrics import error_rate, mean_nlpd, smll, smse
 
 NOISE_VARIANCE = 0.1
-
-
-def squared_exponential(num_inputs: int) -> gpflow.kernels.Kernel:
-    """The kernel that all start from, for standardised inputs: a lengthscale for each."""
-    return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
-
-
-MakeKernel = Callable[[int], gpflow.kernels.Kernel]
 
 
 class Task(NamedTuple):

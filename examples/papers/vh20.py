@@ -44,6 +44,7 @@ from typing import Any
 import gpflow
 import numpy as np
 
+from examples.common import squared_exponential
 from examples.data_sets import Labelled, labelled, random_rows, read
 from examples.papers import runner
 from examples.papers.baselines import fit, predict, started
@@ -53,7 +54,6 @@ from examples.papers.tasks import (
     Fitted,
     Task,
     classification_scores,
-    squared_exponential,
 )
 from examples.papers.vh20_active import learn
 from examples.papers.vh20_plane import PLACES_LENGTHSCALE, plane
@@ -205,7 +205,6 @@ EXPERIMENTS: dict[str, Callable[[Path, Cell], Outcome]] = {
 
 
 def evaluate(directory: Path, cell: Cell) -> Outcome:
-    """What a cell gives."""
     return EXPERIMENTS[cell.experiment](directory, cell)
 
 
