@@ -1,5 +1,6 @@
 """What a method of the papers' experiments is given, what it gives, and how good that is."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gpflow
@@ -10,6 +11,7 @@ from gpflow.base import AnyNDArray
 from gpflow_pep.metrics import error_rate, mean_nlpd, smll, smse
 
 NOISE_VARIANCE = 0.1
+MakeKernel = Callable[[int], gpflow.kernels.Kernel]
 
 
 class Task(NamedTuple):
