@@ -1,6 +1,5 @@
 """The models that a comparison trains: estimators at each power, and baselines."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -12,9 +11,8 @@ from scipy.stats import norm
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from ..estimators import PEPClassifier, PEPRegressor
-from ..estimators.base import MOST_ROWS
+from ..estimators.base import MOST_ROWS, Trainer
 from ..tilted import check_num_latent
-from ..training import MaximiseRecord
 from .cleaning import Cleaned
 from .settings import INITS, Settings
 
@@ -73,13 +71,13 @@ class _AllRows(gpflow.base.Module):
 class WholeSVGP(PEPClassifier):
     """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule."""
 
-    def _candidate(
+    def _model_and_trainer(
         self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
-    ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
+    ) -> tuple[GPModel, Trainer]:
         kernel, likelihood, points = self._parts(X, seed)
         num_latent = check_num_latent(None, likelihood, tf.constant(Y))
         model = gpflow.models.SVGP(kernel, likelihood, points, num_latent_gps=num_latent)
-        return model, self._climber(_AllRows(model, (tf.constant(X), tf.constant(Y))))
+        return model, self._trainer(_AllRows(model, (tf.constant(X), tf.constant(Y))))
 
 
 def name_of(alpha: float) -> str:

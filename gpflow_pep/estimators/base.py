@@ -9,6 +9,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 import tf_keras
 from gpflow.base import AnyNDArray
@@ -43,20 +44,13 @@ MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Minibatch training has so many steps at least, and passes over the data.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS = 3000, 5
 _LEARNING_RATE = 0.01
-#: Parameters of estimators on which what is compiled does not depend.
-_VALUES = (
-    "num_inducing",
-    "alpha",
-    "inducing",
-    "standardize",
-    "max_iterations",
-    "max_seconds",
-    "batch_size",
-    "random_state",
-    "warm_start",
-    "verbose",
+#: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
+MAX_DENSE = 50_000_000
+#: Parameters of estimators on which a compiled loss does not depend.
+_NOT_COMPILED = (
+    *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
+    *("batch_size", "random_state", "warm_start", "verbose"),
 )
-
 
 #: What gives the state of estimators, and what makes the attributes of it, while skops writes or
 #: reads what is around them: :mod:`gpflow_pep.estimators.saving`. None: as pickle does.
@@ -64,6 +58,10 @@ DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
 DESCRIBE = ContextVar("DESCRIBE", default=None)
 RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
 RESTORE = ContextVar("RESTORE", default=None)
+
+
+#: Trains a model, and gives the record of that, if there is one, and the number of steps.
+Trainer = Callable[[], tuple[MaximiseRecord | None, int]]
 
 
 class PEPEstimator(BaseEstimator, abc.ABC):
@@ -109,14 +107,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.verbose = verbose
 
     @abc.abstractmethod
-    def _make_likelihood(self) -> Likelihood:
-        """Make that of the training targets."""
+    def _make_likelihood(self) -> Likelihood: ...
 
     @abc.abstractmethod
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
-        """Make a model of the data, kernel, likelihood and inducing variables."""
+    ) -> GPModel: ...
+
+    def _units(self) -> tuple[float, float]:
+        """Scale and offset from the model's targets to the original ones."""
+        return 1.0, 0.0
 
     def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Train on inputs in original units, and targets [N, 1] as the model takes them."""
@@ -128,21 +128,23 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
         alphas = self._alphas()
-        model, train = self._candidate(X, Y, alphas[0], seed, batch_size)
+        model, train = self._model_and_trainer(X, Y, alphas[0], seed, batch_size)
         if before is not None:
             _continue_from(before, model)
         self.alpha_, self.alpha_scores_ = alphas[0], None
         if len(alphas) == 1:
             self.record_, self.n_iter_ = train()
         else:
-            found: dict[float, tuple[MaximiseRecord | None, int]] = {}
-            chosen = select_alpha(
+            outcomes: dict[float, tuple[MaximiseRecord | None, int]] = {}
+            selection = select_alpha(
                 model,
                 alphas,
-                refit=lambda model: found.update({float(model.alpha.numpy()): train()}),
+                refit=lambda model: outcomes.update({float(model.alpha.numpy()): train()}),
             )
-            self.alpha_, (self.record_, self.n_iter_) = chosen.alpha, found[chosen.alpha]
-            self.alpha_scores_ = {score.alpha: score.log_density for score in chosen.scores}
+            self.alpha_ = selection.alpha
+            self.record_, self.n_iter_ = outcomes[selection.alpha]
+            log_scale = float(np.log(self._units()[0]))
+            self.alpha_scores_ = {s.alpha: s.log_density - log_scale for s in selection.scores}
         self._set_model(model)
         self._posterior = model.posterior()
 
@@ -157,93 +159,89 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self._scaler
 
     def _alphas(self) -> tuple[float, ...]:
-        """Find the power, or those of which one is chosen."""
+        """Give the power, or the powers of which one is chosen."""
         if isinstance(self.alpha, str):
             if self.alpha != "auto":
-                raise ValueError(
-                    f"alpha: got {self.alpha!r}, expected a number in [0, 1], several, or 'auto'."
-                    " Choose 0.5 if in doubt."
-                )
+                expected = "a number in [0, 1], several, or 'auto'"
+                raise checks.refusal("alpha", repr(self.alpha), expected, "Choose 0.5 if in doubt.")
             return ALPHAS
         alpha: Any = self.alpha
         return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def _batch_size(self, num_rows: int) -> int | None:
-        """Rows in a batch; None: all."""
+        """Give the rows in a batch; None: all."""
         if self.batch_size == "auto":
             batch_size = BATCH_SIZE if num_rows > MOST_ROWS else None
-        elif self.batch_size is None or isinstance(self.batch_size, str):
-            if self.batch_size is not None:
-                raise ValueError(
-                    f"batch_size: got {self.batch_size!r}, expected a number of rows, 'auto' or"
-                    " None. Leave it out if in doubt."
-                )
+        elif self.batch_size is None:
             batch_size = None
+        elif isinstance(self.batch_size, str):
+            expected = "a number of rows, 'auto' or None"
+            remedy = "Leave it out if in doubt."
+            raise checks.refusal("batch_size", repr(self.batch_size), expected, remedy)
         else:
             checks.check_positive("batch_size", self.batch_size)
             batch_size = min(self.batch_size, num_rows)
         if batch_size and len(self._alphas()) > 1:
-            raise ValueError(
-                f"alpha: got {self.alpha!r} with minibatches, expected a number: leaving rows out"
-                " needs a site for each. Pass a number, or batch_size=None."
+            raise checks.refusal(
+                "alpha",
+                f"{self.alpha!r} with minibatches",
+                "a number: leaving rows out needs a site for each",
+                "Pass a number, or batch_size=None.",
             )
         return batch_size
 
-    def _candidate(
+    def _model_and_trainer(
         self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
-    ) -> tuple[GPModel, Callable[[], tuple[MaximiseRecord | None, int]]]:
-        """Make a model, and what trains it and tells of it: a record, the number of steps."""
+    ) -> tuple[GPModel, Trainer]:
         parts = self._parts(X, seed)
         if batch_size is None:
             model = self._make_model((X, Y), *parts, alpha=alpha)
-            return model, self._climber(model)
+            return model, self._trainer(model)
         num_latent = check_num_latent(None, parts[1], tf.constant(Y))
         model = ARPEP(*parts, alpha=alpha, num_data=len(X), num_latent_gps=num_latent)
         batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
 
-        def by_batches() -> tuple[None, int]:
+        def train_by_batches() -> tuple[None, int]:
             num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * len(X) // batch_size)
             num_steps = min(num_steps, self.max_iterations * max(1, len(X) // batch_size))
             optimizer = tf_keras.optimizers.Adam(_LEARNING_RATE)
             fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=self.verbose)
             return None, num_steps
 
-        return model, by_batches
+        return model, train_by_batches
 
     def _parts(self, X: AnyNDArray, seed: int) -> tuple[Kernel, Likelihood, InducingVariables]:
-        """Make what the parameters of a model are of, with the values that training starts from."""
+        """Make the parts of a model, with the values that training starts from."""
         kernel = make_kernel(self.kernel, X.shape[1])
         points = make_inducing_variable(self.inducing, X, self.num_inducing, kernel, seed)
         return kernel, self._make_likelihood(), points
 
-    def _climber(self, model: GPModel) -> Callable[[], tuple[MaximiseRecord, int]]:
-        """Make what trains a model on all rows; at several powers it compiles once."""
-        make = self._make()
-        if make is None or not fits_one_chunk(model):
-            return partial(self._climb, partial(maximise, WholeLoss(model)))
-        return partial(self._climb, partial(thread_cache().maximise, model, cache_key=make))
+    def _trainer(self, model: GPModel) -> Trainer:
+        """Make a function that trains a model on all rows; at several powers it compiles once."""
+        cache_key = self._cache_key()
+        if cache_key is None or not fits_one_chunk(model):
+            return partial(self._train_lbfgs, partial(maximise, WholeLoss(model)))
+        shared = partial(thread_cache().maximise, model, cache_key=cache_key)
+        return partial(self._train_lbfgs, shared)
 
-    def _make(self) -> tuple[Any, ...] | None:
+    def _cache_key(self) -> tuple[Any, ...] | None:
         """
-        Find what a compiled loss depends on, beside the shapes of parameters and the columns of X.
+        Name all that a compiled loss depends on beside the shapes of parameters and of X's columns.
 
         None where that is not known: a kernel, a likelihood or inducing variables may be anything.
         """
         settings = self.get_params(deep=False)
-        parts = [settings.pop(name) for name in _VALUES if name in settings]
+        others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
         named = all(isinstance(value, (str, int, float, bool)) for value in settings.values())
-        if not named or any(isinstance(part, InducingVariables) for part in parts):
+        if not named or any(isinstance(value, InducingVariables) for value in others):
             return None
-        surroundings = (
-            gpflow.config.config(),
-            tf.config.functions_run_eagerly(),
-            tf.zeros([]).device,
-        )
+        eager, device = tf.config.functions_run_eagerly(), tf.zeros([]).device
         num_classes = len(getattr(self, "classes_", ()))
+        surroundings = (gpflow.config.config(), eager, device)
         return type(self), num_classes, *sorted(settings.items()), *surroundings
 
-    def _climb(self, climb: Callable[..., MaximiseRecord]) -> tuple[MaximiseRecord, int]:
-        record = climb(
+    def _train_lbfgs(self, train: Callable[..., MaximiseRecord]) -> tuple[MaximiseRecord, int]:
+        record = train(
             tolerance=TOLERANCE,
             window=WINDOW,
             max_iterations=self.max_iterations,
@@ -259,24 +257,28 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             )
         return record, record.iterations
 
-    def _named_columns(self, X: Any) -> Any:
-        """Put the columns of a table in the order of those that were trained on."""
-        known, given = getattr(self, "feature_names_in_", None), getattr(X, "columns", None)
-        if known is None or given is None or set(given) != set(known) or len(given) != len(known):
-            return X  # scikit-learn's own checks say what is wrong
-        return X[list(known)]
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
+        """Check inputs, and targets if there are any; they become of GPflow's float."""
+        return validate_data(self, _dense(X), *y, dtype=gpflow.default_float(), **options)
 
     def _inputs(self, X: Any) -> AnyNDArray:
         """Check inputs, and change them from original units to the model's."""
         check_is_fitted(self)
-        X = validate_data(self, self._named_columns(X), reset=False, dtype=np.float64)
-        scaled: AnyNDArray = self._scaler.transform(X)
+        names = getattr(self, "feature_names_in_", ())
+        if len(names) and sorted(getattr(X, "columns", ()), key=str) == sorted(names):
+            X = X[list(names)]  # of other columns scikit-learn says what is wrong
+        scaled: AnyNDArray = self._scaler.transform(self._validate(X, reset=False))
         return scaled
 
     def _latents(
         self, X: AnyNDArray, chunk_size: int = PREDICTION_CHUNK
     ) -> Iterator[tuple[AnyNDArray, Any, Any]]:
-        """Give inputs as the model takes them, and moments of f there, some rows at a time."""
+        """Give inputs as the model takes them with moments of f there, some rows at a time."""
         if self._posterior is None:
             self._posterior = self.model_.posterior()
         for start in range(0, len(X), chunk_size):
@@ -299,19 +301,32 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
 
 def _continue_from(before: GPModel, model: GPModel) -> None:
-    """Give a model the parameters of another that have the same place and shape."""
-    own = gpflow.utilities.parameter_dict(model)
-    for place, parameter in gpflow.utilities.parameter_dict(before).items():
-        same = own.get(place)
-        if same is not None and same.trainable and same.shape == parameter.shape:
-            same.assign(parameter)
+    """Give a model the parameters of another that have the same path and shape."""
+    parameters = gpflow.utilities.parameter_dict(model)
+    for path, value in gpflow.utilities.parameter_dict(before).items():
+        parameter = parameters.get(path)
+        if parameter is not None and parameter.trainable and parameter.shape == value.shape:
+            parameter.assign(value)
+
+
+def _dense(X: Any) -> Any:
+    if not scipy.sparse.issparse(X):
+        return X
+    if np.prod(X.shape, dtype=np.float64) > MAX_DENSE:
+        raise checks.refusal(
+            "X",
+            f"a sparse matrix of shape {X.shape}",
+            f"at most {MAX_DENSE:,} numbers, zeros included, because it is made dense",
+            "Reduce its columns, for example by sklearn.decomposition.TruncatedSVD; predict some"
+            " rows at a time.",
+        )
+    return X.toarray()
 
 
 def refuse_weights(refused: dict[str, Any]) -> None:
     """
-    Refuse what ``fit`` of other estimators takes.
+    Refuse other arguments that ``fit`` of scikit-learn's estimators takes.
 
-    :param refused: By name.
     :raises TypeError: If there is any.
     """
     if "sample_weight" in refused:

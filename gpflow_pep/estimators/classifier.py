@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
@@ -9,10 +10,10 @@ from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
+from .. import tilted
+from ..checks import refusal
 from ..models import PEPClassification
-from ..tilted import class_probabilities
 from .base import PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
@@ -47,18 +48,15 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D]: an array or a table.
         :param y: Labels, [N], of two classes or more.
         :param refused: Nothing; ``sample_weight`` is refused with the reason.
-        :raises ValueError: If an argument is not as said here.
         """
         refuse_weights(refused)
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = self._validate(X, y)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y: got one class, {self.classes_[0]!r}, expected two or more. There is nothing to"
-                " tell apart."
-            )
-        self._train(X, numbers[:, None].astype(np.float64))
+            got = f"one class, {self.classes_[0]!r}"
+            raise refusal("y", got, "two or more", "There is nothing to tell apart.")
+        self._train(X, numbers[:, None].astype(gpflow.default_float()))
         return self
 
     def predict(self, X: Any) -> AnyNDArray:
@@ -83,7 +81,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """
         X = self._inputs(X)
         likelihood, num_classes = self.likelihood_, len(self.classes_)
-        parts = [class_probabilities(likelihood, *part, num_classes) for part in self._latents(X)]
+        parts = [
+            tilted.class_probabilities(likelihood, *part, num_classes) for part in self._latents(X)
+        ]
         probability = np.concatenate(parts) if parts else np.zeros([0, num_classes])
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)
@@ -95,7 +95,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
         :param X: Inputs, [N, D].
         :param y: Labels, [N], all among ``classes_``.
-        :raises ValueError: If an argument is not as said here.
         """
         return float(np.mean(self.log_densities(X, y)))
 
@@ -105,7 +104,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
         :param X: Inputs, [N, D].
         :param y: Labels, [N], all among ``classes_``.
-        :raises ValueError: If an argument is not as said here.
         """
         return log_of_labels(self.predict_proba(X), self.classes_, y)
 
@@ -114,13 +112,17 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         name = self.likelihood
         if isinstance(name, str) and name == "auto":
             name = "bernoulli" if num_classes == 2 else "multiclass"
-        if isinstance(name, str) and name == "bernoulli" and num_classes > 2:
-            raise ValueError(
-                f"likelihood: got 'bernoulli' for {num_classes} classes, expected two. Use 'auto',"
-                " 'multiclass' or 'softmax'."
+        arguments = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
+        likelihood = make_likelihood(name, CLASSES, *arguments)
+        if tilted.num_classes(likelihood) != num_classes:
+            raise refusal(
+                "likelihood",
+                f"{name if isinstance(name, str) else type(name).__name__!r} for"
+                f" {num_classes} classes",
+                f"one of as many classes as y has, and not {tilted.num_classes(likelihood)}",
+                "Use 'auto', 'multiclass' or 'softmax', or make it of that number of classes.",
             )
-        several = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
-        return make_likelihood(name, CLASSES, *several)
+        return likelihood
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
@@ -142,9 +144,7 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     check_consistent_length(probability, y)
     place = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     if not np.array_equal(classes[place], y):
-        raise ValueError(
-            f"y: got labels that are none of {list(classes)}, expected these. Leave out rows of"
-            " other classes."
-        )
-    own: AnyNDArray = np.log(probability[np.arange(len(y)), place])
-    return own
+        got = f"labels that are none of {list(classes)}"
+        raise refusal("y", got, "these", "Leave out rows of other classes.")
+    densities: AnyNDArray = np.log(probability[np.arange(len(y)), place])
+    return densities

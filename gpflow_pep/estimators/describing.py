@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module
+from gpflow.config import default_float
 from gpflow.likelihoods.utils import inv_probit
 
 from .. import inducing_variables, likelihoods
@@ -45,9 +46,13 @@ _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
     gpflow.functions.Additive: lambda v: {"first_part": v.add_1, "second_part": v.add_2},
     gpflow.functions.Product: lambda v: {"first_part": v.prod_1, "second_part": v.prod_2},
     gpflow.functions.SwitchedFunction: lambda v: {"function_list": v.functions},
+    gpflow.likelihoods.HeteroskedasticTFPConditional: lambda v: {
+        "distribution_class": type(v.conditional_distribution(tf.zeros([1, 2], default_float())))
+    },
     gpflow.likelihoods.SwitchedLikelihood: lambda v: {"likelihood_list": v.likelihoods},
 }
-_INTERNAL = ("_self_", "_name", "_tf_", "_keras_")
+#: Attributes that constructors make of arguments, which are compared, or that TensorFlow keeps.
+_INTERNAL = ("_self_", "_name", "_tf_", "_keras_", "conditional_distribution")
 Described = Any
 """What JSON can hold."""
 
@@ -92,6 +97,9 @@ class Describer:
         for name, function in FUNCTIONS.items():
             if value is function:
                 return {"function": name}
+        for name in DISTRIBUTIONS:
+            if value is getattr(tfp.distributions, name):
+                return {"distribution_class": name}
         raise cannot_save(
             what, _name(value), "what GPflow or this package brings, or numbers and words"
         )
@@ -197,6 +205,8 @@ class Loader:
                 return self._known[described[ref]]
         if "function" in described:
             return FUNCTIONS[described["function"]]
+        if described.get("distribution_class") in DISTRIBUTIONS:
+            return getattr(tfp.distributions, described["distribution_class"])
         for kind, module, names in (
             ("bijector", tfp.bijectors, BIJECTORS),
             ("distribution", tfp.distributions, DISTRIBUTIONS),

@@ -4,11 +4,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gpflow
+import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ..checks import refusal
 from ..files import atomic_folder
 from ..ops.graphs import OneUseGraphs
 from ..tilted import class_probabilities
@@ -39,7 +42,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     Export the predictions as a TensorFlow SavedModel, which needs neither this package nor GPflow::
 
         predictor = tf.saved_model.load("pep_results/saved_model")
-        mean, variance = predictor.predict_y(X)  # X: float64 [N, D], original units
+        mean, variance = predictor.predict_y(X)  # X: [N, D] of GPflow's float, original units
 
     For a classifier it gives the probabilities of ``classes_``, [N, C]. It keeps q(u), not the
     training data, which only predictions with neighbours need. Of a pipeline it is the last step,
@@ -53,10 +56,9 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     """
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     if not isinstance(last, PEPEstimator):
-        raise ValueError(
-            f"estimator: got a {type(last).__name__}, expected a PEPRegressor or PEPClassifier, or"
-            " a pipeline that ends with one. Export what it is made of."
-        )
+        expected = "a PEPRegressor or PEPClassifier, or a pipeline that ends with one"
+        remedy = "Export what it is made of."
+        raise refusal("estimator", f"a {type(last).__name__}", expected, remedy)
     check_is_fitted(last)
     with OneUseGraphs() as graphs:
         _save(folder, estimator, last, graphs)
@@ -68,13 +70,15 @@ def _save(
     """Write the predictions of the last step of a pipeline, or of an estimator by itself."""
     posterior = last.model_.posterior() if last._posterior is None else last._posterior
     scaler = last._scaler
-    rows = tf.TensorSpec([None, last.n_features_in_], tf.float64, name="X")
+    dtype = gpflow.default_float()
+    rows = tf.TensorSpec([None, last.n_features_in_], dtype, name="X")
+    offset = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
+    scale = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
 
     @graphs.tracked
     def predict(X: tf.Tensor) -> Any:
-        offset = 0.0 if scaler.mean_ is None else scaler.mean_
-        X = (X - offset) / (1.0 if scaler.scale_ is None else scaler.scale_)
-        return _of_latents(last, X, *posterior.predict_f(X))
+        X = (X - offset) / scale
+        return _predict_targets(last, X, *posterior.predict_f(X))
 
     @tf.function(input_signature=[rows])
     def predict_y(X: tf.Tensor) -> Any:
@@ -101,7 +105,9 @@ def _columns(estimator: Any) -> list[str]:
     return list(getattr(last, "feature_names_in_", map("x{}".format, range(last.n_features_in_))))
 
 
-def _of_latents(estimator: PEPEstimator, X: TensorType, Fmu: TensorType, Fvar: TensorType) -> Any:
+def _predict_targets(
+    estimator: PEPEstimator, X: TensorType, Fmu: TensorType, Fvar: TensorType
+) -> Any:
     """Predict y from mean and variance of f at inputs as the model takes them."""
     likelihood = estimator.likelihood_
     if isinstance(estimator, PEPClassifier):

@@ -10,8 +10,8 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..checks import as_numbers, refusal
 from ..selection import greedy_variance, kmeans, random_subset
-from ..selection.rows import as_numbers
 from ..training.model_state import copy_of
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
@@ -36,11 +36,9 @@ CLASSES: dict[str, type[Likelihood]] = {
 RULES = ("kmeans", "random", "greedy_variance")
 
 
-def _named(argument: str, name: Any, choices: Any, others: str) -> ValueError:
+def _unknown_name(argument: str, name: Any, choices: Any, others: str) -> ValueError:
     known = ", ".join(repr(choice) for choice in choices)
-    return ValueError(
-        f"{argument}: got {name!r}, expected {known} or {others}. Choose one of them."
-    )
+    return refusal(argument, repr(name), f"{known} or {others}", "Choose one of them.")
 
 
 def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
@@ -57,7 +55,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
     if isinstance(kernel, Kernel):
         return copy_of(kernel)
     if not isinstance(kernel, str) or kernel not in KERNELS:
-        raise _named("kernel", kernel, KERNELS, "a GPflow kernel")
+        raise _unknown_name("kernel", kernel, KERNELS, "a GPflow kernel")
     return KERNELS[kernel](lengthscales=np.full(num_inputs, np.sqrt(num_inputs)))
 
 
@@ -75,7 +73,7 @@ def make_likelihood(
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
     if not isinstance(likelihood, str) or likelihood not in choices:
-        raise _named("likelihood", likelihood, choices, "a GPflow likelihood")
+        raise _unknown_name("likelihood", likelihood, choices, "a GPflow likelihood")
     return choices[likelihood](*arguments)
 
 
@@ -95,9 +93,11 @@ def make_inducing_variable(
     if isinstance(rule, InducingVariables):
         return copy_of(rule)
     if not isinstance(rule, str):
-        points = as_numbers("inducing", rule)
+        points = as_numbers("inducing", rule, gpflow.default_float())
         if points.ndim != 2:
-            raise _named("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
+            raise _unknown_name(
+                "inducing", rule, RULES, "points [M, D] or GPflow's inducing variables"
+            )
         return gpflow.inducing_variables.InducingPoints(points)
     number = min(num_inducing, len(np.unique(X, axis=0)))
     if rule == "kmeans":
@@ -106,4 +106,4 @@ def make_inducing_variable(
         return random_subset(X, number, seed=seed)
     if rule == "greedy_variance":
         return greedy_variance(X, number, kernel=kernel, seed=seed)
-    raise _named("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
+    raise _unknown_name("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")

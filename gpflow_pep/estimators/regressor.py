@@ -7,18 +7,17 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Gaussian, Likelihood, Poisson
+from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from ..checks import check_positive, refusal
+from ..checks import as_numbers, check_positive, refusal
 from ..models import PEP, PEPRegression
-from ..selection.rows import as_numbers
-from ..tilted import log_power_expectation, traits
+from ..tilted import log_power_expectation, support, traits
 from .base import PEPEstimator, refuse_weights
 from .parts import NUMBERS, make_likelihood
 
@@ -112,16 +111,16 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :param X: Inputs, [N, D]: an array or a table.
         :param y: Targets, [N].
         :param refused: Nothing; ``sample_weight`` is refused with the reason.
-        :raises ValueError: If an argument is not as said here.
         """
         refuse_weights(refused)
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = self._validate(X, y, y_numeric=True)
+        likelihood = self._make_likelihood()
         if self.neighbours:
-            self._check_neighbours(len(X))
-        y = np.asarray(y, dtype=np.float64)
-        scaled = self.standardize and not self._has_likelihood(Poisson)
-        self._target = StandardScaler(with_mean=scaled, with_std=scaled).fit(y[:, None])
-        self._train(X, self._target.transform(y[:, None]))
+            self._check_neighbours(len(X), likelihood)
+        Y = np.asarray(y, dtype=X.dtype)[:, None]
+        scaled = self.standardize and _takes_any_number(likelihood)
+        self._target = StandardScaler(with_mean=scaled, with_std=scaled).fit(Y)
+        self._train(X, self._target.transform(Y))
         return self
 
     def predict(
@@ -134,13 +133,10 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :param return_std: Also the standard deviation of y, noise included, [N].
         :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood.
         :return: The mean, [N], and what else was asked for.
-        :raises ValueError: If an argument is not as said here.
         """
         if return_std and return_cov:
-            raise ValueError(
-                "return_std, return_cov: got both, expected at most one. The standard deviation is"
-                " the root of the covariance's diagonal."
-            )
+            remedy = "The standard deviation is the root of the covariance's diagonal."
+            raise refusal("return_std, return_cov", "both", "at most one", remedy)
         X = self._inputs(X)
         scale, offset = self._units()
         if return_cov:
@@ -161,15 +157,13 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
 
         :param X: Inputs, [N, D].
         :param quantiles: Q probabilities in (0, 1).
-        :raises ValueError: If an argument is not as said here.
         """
         check_is_fitted(self)
         quantiles = np.atleast_1d(as_numbers("quantiles", quantiles))
         if quantiles.ndim != 1 or not np.all((quantiles > 0.0) & (quantiles < 1.0)):
-            raise ValueError(
-                f"quantiles: got {quantiles}, expected probabilities between 0 and 1, these"
-                " excluded. The central 90% lies between 0.05 and 0.95."
-            )
+            expected = "probabilities between 0 and 1, these excluded"
+            remedy = "The central 90% lies between 0.05 and 0.95."
+            raise refusal("quantiles", quantiles, expected, remedy)
         if traits(self.likelihood_).is_gaussian:
             mean, std = self.predict(X, return_std=True)
             exact: AnyNDArray = mean[:, None] + std[:, None] * norm.ppf(quantiles)
@@ -178,8 +172,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         random = np.random.default_rng(0)
         parts = []
         for rows, mean, variance in self._latents(self._inputs(X), _DRAWN_ROWS):
-            noise = random.standard_normal((len(rows), _DRAWS))
-            y = self._draw(rows, np.asarray(mean) + np.sqrt(variance) * noise, random)
+            noise = random.standard_normal((len(rows), _DRAWS, mean.shape[1]))
+            f = np.asarray(mean)[:, None] + np.sqrt(variance)[:, None] * noise
+            y = self._draw(rows, f, random)
             parts.append(np.quantile(y, quantiles, axis=1).T)
         return scale * np.concatenate(parts) + offset
 
@@ -190,16 +185,16 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :param n_samples: How many draws.
         :param random_state: A seed or generator of random numbers.
-        :raises ValueError: If an argument is not as said here.
         """
         X = self._inputs(X)
         check_positive("n_samples", n_samples)
         random = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         mean, covariance = self.model_.predict_f(X, full_cov=True)
         # Unlike a Cholesky factor this root never fails: rounding can make values negative.
-        values, vectors = np.linalg.eigh(covariance[0])
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        f = np.asarray(mean) + root @ random.standard_normal((len(X), n_samples))
+        values, vectors = np.linalg.eigh(covariance)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        noise = random.standard_normal((len(roots), len(X), n_samples))
+        f = np.asarray(mean)[:, None] + np.transpose(roots @ noise, (1, 2, 0))
         scale, offset = self._units()
         y: AnyNDArray = scale * self._draw(X, f, random) + offset
         return y
@@ -210,7 +205,6 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
 
         :param X: Inputs, [N, D].
         :param y: Targets, [N].
-        :raises ValueError: If an argument is not as said here.
         """
         return float(np.mean(self.log_densities(X, y)))
 
@@ -220,21 +214,16 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
 
         :param X: Inputs, [N, D].
         :param y: Targets, [N].
-        :raises ValueError: If an argument is not as said here.
         """
         X = self._inputs(X)
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64))
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))
         check_consistent_length(X, y)
         Y = self._target.transform(y[:, None])
-        one = tf.ones([1], tf.float64)
+        power = tf.ones([1], X.dtype)
         parts, start = [], 0
         for rows, mean, variance in self._latents(X):
-            own = tf.constant(Y[start : start + len(rows)])
-            parts.append(
-                log_power_expectation(
-                    self.likelihood_, tf.constant(rows), mean, variance, own, one
-                ).numpy()
-            )
+            part = tf.constant(rows), mean, variance, tf.constant(Y[start : start + len(rows)])
+            parts.append(log_power_expectation(self.likelihood_, *part, power).numpy())
             start += len(rows)
         densities: AnyNDArray = np.concatenate(parts).reshape(len(y)) - np.log(self._units()[0])
         return densities
@@ -242,10 +231,6 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     def _make_likelihood(self) -> Likelihood:
         arguments = (NOISE_VARIANCE,) if self.likelihood == "gaussian" else ()
         return make_likelihood(self.likelihood, NUMBERS, *arguments)
-
-    def _has_likelihood(self, kind: type[Likelihood]) -> bool:
-        name = self.likelihood
-        return issubclass(NUMBERS.get(name, object) if isinstance(name, str) else type(name), kind)
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
@@ -256,13 +241,16 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
-    def _check_neighbours(self, num_rows: int) -> None:
+    def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
         several = len(self._alphas()) > 1
-        if several or self._batch_size(num_rows) or not self._has_likelihood(Gaussian):
-            raise ValueError(
-                f"neighbours: got {self.neighbours!r} with several alphas, minibatches or another"
-                " likelihood than a Gaussian one, expected 0 there. Pass alpha as a number,"
-                " batch_size=None and likelihood='gaussian', or leave neighbours out."
+        if several or self._batch_size(num_rows) or not traits(likelihood).is_gaussian:
+            raise refusal(
+                "neighbours",
+                f"{self.neighbours!r} with several alphas, minibatches or another likelihood than a"
+                " Gaussian one",
+                "0 there",
+                "Pass alpha as a number, batch_size=None and likelihood='gaussian', or leave"
+                " neighbours out.",
             )
 
     def _units(self) -> tuple[float, float]:
@@ -273,17 +261,20 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         return float(scaler.scale_[0]), float(scaler.mean_[0])
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Predict y jointly in the model's units: mean [N] and covariance [N, N]."""
         if not traits(self.likelihood_).is_gaussian:
-            raise ValueError(
-                f"return_cov: got it with {type(self.likelihood_).__name__}, expected a Gaussian"
-                " likelihood: y is not Gaussian. Ask for return_std, or draw with sample_y."
+            raise refusal(
+                "return_cov",
+                f"it with {type(self.likelihood_).__name__}",
+                "a Gaussian likelihood: y is not Gaussian",
+                "Ask for return_std, or draw with sample_y.",
             )
         mean, covariance = self.model_.predict_f(X, full_cov=True)
         noise = self.likelihood_.variance_at(X)[:, 0]
         return np.asarray(mean)[:, 0], np.asarray(covariance[0] + tf.linalg.diag(noise))
 
     def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        """Draw y given f, [N, S]."""
+        """Draw y [N, S] given f [N, S, L]."""
         draw = traits(self.likelihood_).draw
         if draw is None:
             raise refusal(
@@ -292,4 +283,12 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
                 "one that can be drawn from, such as Gaussian, StudentT or Poisson",
                 "Use model_.predict_y.",
             )
-        return draw(X, f, random)
+        return draw(X, f[..., 0] if f.shape[-1] == 1 else f, random)
+
+
+def _takes_any_number(likelihood: Likelihood) -> bool:
+    """Whether targets may be shifted and scaled: whether negative ones and fractions have a
+    probability."""
+    fractions = np.array([[-0.5], [0.5]])
+    inside, _ = support.dispatch_or_raise(type(likelihood))(likelihood, fractions)
+    return bool(np.all(inside))

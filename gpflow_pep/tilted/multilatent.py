@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import (
     HeteroskedasticTFPConditional,
     MultiLatentLikelihood,
@@ -17,6 +18,7 @@ from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, integrate, place
 from .numeric import bounded, by_every_second_node, factor_with_peaks, is_resolved, smallest
 from .support import any_number, support
+from .traits import Traits, traits
 
 #: Nodes in each dimension, by the number of dimensions.
 _NESTED_NODES = {1: 128, 2: 80, 3: 32}
@@ -139,3 +141,12 @@ def _heteroscedastic(
 # A distribution of TensorFlow Probability may know better; it is not asked.
 for _kind in (MultiLatentTFPConditional, HeteroskedasticTFPConditional):
     support.register(_kind)(any_number)
+
+
+@traits.register(MultiLatentTFPConditional)
+def _traits(likelihood: MultiLatentTFPConditional) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        seed = random.integers(2**31, size=2).astype(np.int32)
+        return np.asarray(likelihood.conditional_distribution(f).sample(seed=seed))[..., 0]
+
+    return Traits(draw=draw)

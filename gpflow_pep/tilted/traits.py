@@ -33,8 +33,8 @@ class Traits(NamedTuple):
     rate does whose logarithm is f. Then small powers are reached from larger ones."""
 
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
-    """``(X, f, random) -> y`` draws targets given latent functions [N, S], [N, S]; None where
-    nothing is known that draws."""
+    """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
+    [N, S, L]; None where nothing is known that draws."""
 
 
 @traits.register(object)

@@ -1,0 +1,168 @@
+"""What estimators accept: sparse inputs, targets of every support, floats, numbers of classes."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, load_estimator, save_estimator
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-3.0, 3.0, (60, 1))
+Y = np.sin(X[:, 0]) + 0.1 * RNG.standard_normal(60)
+LABELS = np.digitize(X[:, 0], [-1.0, 1.0])
+SMALL: dict[str, Any] = {"num_inducing": 6, "random_state": 0}
+lik = gpflow.likelihoods
+
+
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is accepted, and its units, do not depend on it."""
+    monkeypatch.setattr(base, "maximise", no_steps)
+    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+
+
+def test_a_column_of_twelve_words() -> None:
+    """Of so many the column transformer makes a sparse matrix."""
+    table = pd.DataFrame(
+        {
+            "colour": [f"colour {i % 12}" for i in range(60)],
+            "length": np.where(np.arange(60) % 9 == 0, np.nan, X[:, 0]),
+            "weight": X[:, 0] ** 2,
+        }
+    )
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["colour"]),
+        (SimpleImputer(add_indicator=True), ["length", "weight"]),
+    )
+    assert scipy.sparse.issparse(columns.fit_transform(table))
+    model = make_pipeline(columns, PEPRegressor(**SMALL)).fit(table, Y)
+    assert model.predict(table).shape == (60,)
+
+
+@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.coo_array])
+def test_sparse_inputs_are_those_that_they_stand_for(make: Any) -> None:
+    dense = np.where(RNG.uniform(size=(60, 3)) < 0.5, 0.0, RNG.normal(size=(60, 3)))
+    expected = PEPRegressor(**SMALL).fit(dense, Y)
+    model = PEPRegressor(**SMALL).fit(make(dense), Y)
+    assert_array_equal(model.predict(make(dense)), expected.predict(dense))
+    assert_array_equal(model.predict(dense), expected.predict(dense))
+    classes = PEPClassifier(**SMALL).fit(make(dense), LABELS > 0)
+    assert classes.predict_proba(make(dense)).shape == (60, 2)
+
+
+def test_large_sparse_inputs_are_refused() -> None:
+    wide = scipy.sparse.csr_matrix((60, base.MAX_DENSE // 60 + 1))
+    with pytest.raises(ValueError, match=r"X: got a sparse matrix .*, expected at most 50,000,000"):
+        PEPRegressor(**SMALL).fit(wide, Y)
+
+
+TARGETS = {
+    "Gamma": (lik.Gamma, np.exp(Y)),
+    "Exponential": (lik.Exponential, np.exp(Y)),
+    "Beta": (lik.Beta, 1.0 / (1.0 + np.exp(-Y))),
+    "Poisson": (lik.Poisson, np.round(np.exp(Y))),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_with_a_narrower_support_are_not_standardised(name: str) -> None:
+    likelihood, y = TARGETS[name]
+    model = PEPRegressor(likelihood=likelihood(), **SMALL).fit(X, y)
+    assert_array_equal(model.model_.data[1][:, 0], y)
+    mean, std = model.predict(X, return_std=True)
+    expected = model.model_.predict_y(model.input_scaler_.transform(X))
+    assert_allclose(mean, expected[0][:, 0])
+    assert_allclose(std**2, expected[1][:, 0])
+    assert np.isfinite(model.log_score(X, y))
+
+
+def test_places_in_an_order_are_not_standardised() -> None:
+    model = PEPRegressor(likelihood=lik.Ordinal(np.array([-0.5, 0.5])), **SMALL).fit(X, LABELS)
+    assert_array_equal(model.model_.data[1][:, 0], LABELS)
+    assert np.isfinite(model.log_score(X, LABELS))
+
+
+def test_student_t_targets_are_standardised() -> None:
+    model = PEPRegressor(likelihood=lik.StudentT(), **SMALL).fit(X, 1e3 * Y)
+    assert_allclose(np.std(model.model_.data[1]), 1.0)
+
+
+def test_alpha_scores_are_in_units_of_the_targets() -> None:
+    alphas = [0.3, 0.7]
+    scores = PEPRegressor(alpha=alphas, **SMALL).fit(X, Y).alpha_scores_
+    model = PEPRegressor(alpha=alphas, **SMALL).fit(X, 1e3 * Y + 7.0)
+    for alpha in alphas:
+        assert_allclose(model.alpha_scores_[alpha], scores[alpha] - np.log(1e3), rtol=1e-6)
+    assert abs(model.alpha_scores_[model.alpha_] - model.log_score(X, 1e3 * Y + 7.0)) < 1.0
+
+
+@pytest.mark.parametrize(
+    "likelihood, labels, number",
+    [
+        (lambda: lik.MultiClass(6), LABELS, 6),
+        (lambda: lik.Softmax(2), LABELS, 2),
+        (lik.Bernoulli, LABELS, 2),
+        (lambda: "bernoulli", LABELS, 2),
+        (lambda: lik.MultiClass(3), LABELS > 0, 3),
+    ],
+)
+def test_likelihoods_of_another_number_of_classes(
+    likelihood: Any, labels: Any, number: int
+) -> None:
+    with pytest.raises(ValueError, match=rf"likelihood: got .* classes, expected .*not {number}"):
+        PEPClassifier(likelihood=likelihood(), **SMALL).fit(X, labels)
+
+
+def test_noise_by_a_second_latent_function(tmp_path: Any) -> None:
+    noise = np.exp(0.5 * X[:, 0])
+    y = 1e3 * (np.sin(X[:, 0]) + noise * RNG.standard_normal(60))
+    model = PEPRegressor(likelihood=lik.HeteroskedasticTFPConditional(), **SMALL).fit(X, y)
+    rows = np.array([[-2.0], [2.0]])
+    mean, std = model.predict(rows, return_std=True)
+    assert std[1] > 1.5 * std[0]
+    draws = model.sample_y(rows, 4000)
+    assert_allclose(draws.mean(axis=1), mean, atol=5.0 * std.max() / np.sqrt(4000))
+    assert_allclose(draws.std(axis=1), std, rtol=0.15)
+    quantiles = model.predict_quantiles(rows, [0.16, 0.5, 0.84])
+    assert_allclose(quantiles[:, 1], mean, atol=0.1 * std.max())
+    assert_allclose(quantiles[:, 2] - quantiles[:, 0], 2.0 * std, rtol=0.25)
+    assert np.isfinite(model.log_score(X, y))
+    save_estimator(tmp_path, model)
+    assert_array_equal(load_estimator(tmp_path).predict(rows), mean)
+
+
+@pytest.fixture
+def float32() -> Iterator[None]:
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):
+        yield
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_single_precision(float32: None, dtype: Any) -> None:
+    model = PEPRegressor(**SMALL).fit(X.astype(dtype), Y.astype(dtype))
+    assert model.model_.data[0].dtype == np.float32
+    mean, std = model.predict(X.astype(dtype), return_std=True)
+    assert model.score(X, Y) > 0.5 and np.all(std > 0.0)
+    assert mean.shape == model.sample_y(X)[:, 0].shape == model.predict_quantiles(X)[:, 0].shape
+    assert np.isfinite(model.log_score(X, Y))
+
+
+def test_classes_in_single_precision(float32: None) -> None:
+    model = PEPClassifier(**SMALL).fit(X, LABELS > 0)
+    assert model.model_.data[0].dtype == np.float32
+    assert model.score(X, LABELS > 0) > 0.7
