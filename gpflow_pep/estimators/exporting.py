@@ -72,8 +72,8 @@ def _save(
     scaler = last._scaler
     dtype = gpflow.default_float()
     rows = tf.TensorSpec([None, last.n_features_in_], dtype, name="X")
-    offset = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
-    scale = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
+    offset: Any = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
+    scale: Any = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
 
     @graphs.tracked
     def predict(X: tf.Tensor) -> Any:
