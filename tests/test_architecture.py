@@ -28,7 +28,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 BUDGET = {
     "refusals": 35,
     "checks": 760,
-    "columns": 490,
+    "columns": 450,
     "ops": 1760,
     "inducing_variables": 430,
     "covariances": 990,
@@ -43,7 +43,7 @@ BUDGET = {
     "estimators": 1954,
     "metrics": 310,
     "plotting": 1475,
-    "compare": 3350,
+    "compare": 2950,
     "monitor": 165,
     "files": 110,
 }
@@ -73,7 +73,6 @@ BARE |= {"none_of", "or_new", "and_another", "and_memory", "given", "theirs", "m
 #: How many such identifiers a room still defines; the numbers only fall.
 RIDDLES_LEFT = {
     "checks": 5,
-    "columns": 8,
     "ops": 13,
     "inducing_variables": 3,
     "covariances": 11,
@@ -85,7 +84,6 @@ RIDDLES_LEFT = {
     "selection": 4,
     "training": 1,
     "estimators": 38,
-    "compare": 38,
 }
 #: Public names that still have two meanings; none is to be added.
 TWO_MEANINGS = {"Evaluation", "Factor", "Prediction"}

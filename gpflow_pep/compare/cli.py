@@ -163,9 +163,9 @@ def _names(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[s
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
     for flag, description in (
-        ("--encoding", "Encoding of the text, if it is not found out, as latin-1."),
-        ("--decimal", "Decimal point, '.' or ',', if it is not found out."),
-        ("--sep", "What separates the cells, if it is not found out."),
+        ("--encoding", "Encoding of the text, such as latin-1, if it is not recognised."),
+        ("--decimal", "Decimal point, '.' or ',', if it is not recognised."),
+        ("--sep", "What separates the cells, if it is not recognised."),
     ):
         command = click.option(flag, help=description)(command)
     return command
@@ -239,7 +239,8 @@ def compare(
     log density), trained on all rows.
 
     DATA is a table: text with column names in its first line, plain or compressed, or Parquet.
-    Separator, decimal point and encoding are found out. Without it, data of scikit-learn are used.
+    Separator, decimal point and encoding are recognised. Without DATA, data of scikit-learn are
+    used.
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
