@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Before NumPy is imported: matrices of tests are small, and threads that wait for each other take
+# most of the time of the references.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import check_shapes
 import gpflow
@@ -27,6 +30,7 @@ TOGETHER = {
     "test_compare.py": "comparisons",
     "test_figures.py": "comparisons",
     "test_page.py": "comparisons",
+    "test_shared.py": "shared losses",
     "test_distributed.py": "processes",
 }
 #: Test files that share one compiled model for each of their cases.

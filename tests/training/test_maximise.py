@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 from helpers import Array, assert_close, regression_problem
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_pep as pep
 from gpflow_pep.training import MaximiseRecord, Step, maximise
@@ -366,7 +366,10 @@ def test_one_thread_of_scipys_linear_algebra() -> None:
         return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
     seen: list[list[int]] = []
-    quiet(exact(), max_iterations=1, callback=lambda step: seen.append(threads()))
+    with threadpool_limits(2, user_api="blas"):
+        assert max(threads()) == 2
+        quiet(exact(), max_iterations=1, callback=lambda step: seen.append(threads()))
+        assert max(threads()) == 2
     assert seen and all(number == 1 for number in seen[0])
 
 

@@ -1,5 +1,6 @@
 """Models of one make, trained with one compilation, end as each does by itself."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,8 @@ def exact(rows: slice, alpha: float) -> gpflow.models.GPR:
 
 Make = Callable[[slice, float], Any]
 FOLDS = slice(0, 30), slice(3, 40)
+#: One for each kind of model, so that tests do not compile what others have.
+shared_losses = functools.cache(lambda make: SharedLosses())
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ FOLDS = slice(0, 30), slice(3, 40)
     ],
 )
 def test_models_end_as_by_themselves(make: Make) -> None:
-    losses = SharedLosses()
+    losses = shared_losses(make)
     for rows, alpha in zip(FOLDS, (0.5, 0.8)):
         model, alone = make(rows, alpha), make(rows, alpha)
         found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
@@ -99,7 +102,7 @@ def test_models_end_as_by_themselves(make: Make) -> None:
 
 @pytest.mark.parametrize("make", [regression, binary, exact])
 def test_compiled_once(make: Make) -> None:
-    losses = SharedLosses()
+    losses = shared_losses(make)
     models = [make(rows, alpha) for rows in FOLDS for alpha in (0.2, 0.9)]
     losses.maximise(models[0], **OPTIONS)
     Counting.uses = 0
