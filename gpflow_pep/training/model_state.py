@@ -33,10 +33,7 @@ def copy_of(module: Module) -> Module:
 
 
 def state_of(model: GPModel) -> list[tf.Variable]:
-    """
-    Find what training and predictions change: parameters, other trainable variables, and the
-    neighbours of rows.
-    """
+    """List the variables that training and predictions change, the neighbours of rows included."""
     state = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
         state.append(model.sites.version)

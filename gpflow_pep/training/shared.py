@@ -10,6 +10,7 @@ from gpflow.models import GPModel
 from ..models import PEP
 from ..models.base import InternalDataModel
 from ..models.parameters import set_unchecked
+from ..models.rows import SingleRows
 from ..ops import chunks
 from .full_batch import MaximiseRecord, maximise
 from .model_state import assign, copy_of, state_of
@@ -97,7 +98,6 @@ def fits_one_chunk(model: GPModel) -> bool:
     """Whether rows are summed over in one chunk, so that their number need not be known."""
     if not isinstance(model, InternalDataModel):
         return True
-    plain = model.chunk_size is None and not getattr(model, "neighbours", 0)
-    plain = plain and not getattr(model, "has_blocks", False)
+    plain = model.chunk_size is None and isinstance(model.rows.cut, SingleRows)
     size = chunks.num_rows(model.data[0]) * (model.inducing_variable.num_inducing or 1)
     return plain and bool(size <= chunks.CHUNK_ELEMENTS)
