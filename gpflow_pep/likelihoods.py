@@ -16,7 +16,12 @@ from gpflow.utilities import positive, to_default_float
 
 from .covariances import project, whiten
 from .tilted import implementations, support, traits
-from .tilted.bernoulli import step_log_power_expectation, two_classes, two_labels
+from .tilted.bernoulli import (
+    margin_of_step,
+    step_log_power_expectation,
+    two_classes,
+    two_labels,
+)
 from .tilted.probit import normal_cdf, squeezed_probit_log_power_expectation
 
 _LINKS = ("probit", "step")
@@ -83,8 +88,9 @@ class NoisyLabelBernoulli(ScalarLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        width = tf.sqrt(Fvar if self.link == "step" else 1.0 + Fvar)
-        p = self._prob_one(normal_cdf(Fmu / width))
+        step = self.link == "step"
+        margin = margin_of_step(Fmu, Fvar) if step else Fmu / tf.sqrt(1.0 + Fvar)
+        p = self._prob_one(normal_cdf(margin))
         return p, p - p**2
 
     @inherit_check_shapes
@@ -101,7 +107,7 @@ class NoisyLabelBernoulli(ScalarLikelihood):
         if self.link == "probit":
             return super()._variational_expectations(X, Fmu, Fvar, Y)
         sign = tf.where(tf.equal(Y, 1.0), tf.ones_like(Fmu), -tf.ones_like(Fmu))
-        p = normal_cdf(sign * Fmu / tf.sqrt(Fvar))
+        p = normal_cdf(sign * margin_of_step(Fmu, Fvar))
         terms = p * tf.math.log(1.0 - self.epsilon) + (1.0 - p) * tf.math.log(self.epsilon)
         return tf.reduce_sum(terms, axis=-1)
 

@@ -13,6 +13,8 @@ from .probit import normal_cdf, signs
 from .support import Support, support
 from .traits import Traits, traits
 
+#: Stands for a variance of 0.
+_SMALLEST_VARIANCE = 1e-30
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
 
 
@@ -25,8 +27,13 @@ def step_log_power_expectation(
     :math:`\frac{1}{\alpha} \log[P (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]` with
     :math:`P = \Phi(\pm m / \sqrt{v})`.
     """
-    margin = signs(Y) * mean / tf.sqrt(variance)
+    margin = signs(Y) * margin_of_step(mean, variance)
     return two_valued(normal_cdf(margin), normal_cdf(-margin), 1.0 - epsilon, epsilon, alpha)
+
+
+def margin_of_step(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    r"""Compute :math:`m / \sqrt{v}`, also at variance 0."""
+    return mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
 
 
 def two_valued(

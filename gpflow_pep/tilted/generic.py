@@ -88,6 +88,44 @@ def place(factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.
     return Rule(nodes, slope, 0.5 * (alpha * slope * variance) * slope)
 
 
+class Narrow(NamedTuple):
+    r"""
+    Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs its variance.
+
+    There the integral is linear in the variance, from the density itself at 0 to where nodes can
+    tell values apart:
+    :math:`\ell = \log p(m) + \tfrac{v}{2} (\log p'' + \alpha (\log p')^2) + O(v^2)`.
+    """
+
+    rows: tf.Tensor
+    """[N, P], which they are."""
+
+    variance: tf.Tensor
+    """[N, P], theirs, and 0 for others."""
+
+    wider: tf.Tensor
+    """[N, P], a variance that nodes can tell from 0, and that of the other rows."""
+
+    def between(self, log_prob: tf.Tensor, integral: tf.Tensor) -> tf.Tensor:
+        """Go from the density at the mean to the integral over the wider Gaussian."""
+        part = self.variance / self.wider
+        return tf.where(self.rows, log_prob + part * (integral - log_prob), integral)
+
+
+def find_narrow(variance: tf.Tensor, scale: tf.Tensor | float = 1.0) -> Narrow:
+    r"""
+    Find the rows of which a rule for the Gaussian would give rounding errors or, at 0, nothing.
+
+    :param variance: v [N, P].
+    :param scale: Over which :math:`\log p` varies.
+    """
+    rounding = _rounding(variance)
+    square = tf.stop_gradient(tf.square(tf.convert_to_tensor(scale, variance.dtype)))
+    rows = variance < rounding**0.75 * square
+    wider = tf.where(rows, rounding**0.5 * square, variance)
+    return Narrow(rows, tf.where(rows, variance, 0.0), wider)
+
+
 def integrate(
     factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
@@ -96,9 +134,18 @@ def integrate(
 
     :param factor: The factor.
     :param mean: m [N, P].
-    :param variance: v [N, P].
+    :param variance: v [N, P], not negative.
     :param alpha: [N, 1].
     """
+    scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
+    rows = find_narrow(variance, tf.reduce_min(scales, axis=0))
+    integral = _by_rule(factor, mean, rows.wider, alpha)
+    return rows.between(factor.log_prob(mean[None])[0], integral)
+
+
+def _by_rule(
+    factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
+) -> tf.Tensor:
     rule = place(factor, mean, variance, alpha)
     nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:

@@ -59,7 +59,8 @@ def log_power_expectation(
     :param likelihood: A GPflow likelihood, or one whose type is registered.
     :param X: The inputs, for likelihoods that depend on them.
     :param Fmu: Means of the latent functions.
-    :param Fvar: Their variances, positive; latent functions are independent.
+    :param Fvar: Their variances, not negative; latent functions are independent. At variance 0 the
+        integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.

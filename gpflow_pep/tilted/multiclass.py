@@ -41,6 +41,8 @@ _SMALLEST_RATE = 1e-6
 #: Of the label's variance, which is added to the others'. That changes the integral as little, and
 #: nodes need not be spread over more orders of magnitude than they resolve.
 _SMALLEST_RATIO = 1e-12
+#: Stands for a variance of 0.
+_SMALLEST_VARIANCE = 1e-30
 #: Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of labels.
 _SMALLEST_CDF = 1e-30
 
@@ -66,10 +68,10 @@ def prob_is_largest(
 
     :param label: The label y of each row, in 0 ... L - 1.
     :param mean: Means of independent latent functions.
-    :param variance: Their variances, positive.
+    :param variance: Their variances, not negative.
     """
     # Classes first: sums over them then run along memory.
-    m, v = tf.transpose(mean), tf.transpose(variance)
+    m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, _SMALLEST_VARIANCE))
     own = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: tf.Tensor) -> tf.Tensor:

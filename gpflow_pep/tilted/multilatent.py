@@ -15,7 +15,7 @@ from gpflow.likelihoods import (
 from ..ops.quadrature import Structure
 from .dispatch import implementations
 from .gaussian import gaussian_log_power_expectation
-from .generic import Function, ScalarFactor, integrate, place
+from .generic import Function, ScalarFactor, find_narrow, integrate, place
 from .numeric import bounded, by_every_second_node, factor_with_peaks, is_resolved, smallest
 from .support import any_number, support
 from .traits import Traits, traits
@@ -71,7 +71,7 @@ def nested_log_power_expectation(
 
     :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
     :param mean: m [N, L].
-    :param variance: v [N, L], positive.
+    :param variance: v [N, L], not negative.
     :param alpha: The power [N] or [1].
     :param num_nodes: For each dimension.
     """
@@ -95,13 +95,16 @@ def nested_log_power_expectation(
             inner = given(F, dimension - 1)
             return NestedIntegral(*(tf.reshape(part, tf.shape(f)) for part in inner))
 
-        moments = rows(mean[:, dimension]), rows(variance[:, dimension])
-        power = rows(alpha)
+        narrow_rows = find_narrow(rows(variance[:, dimension]))
+        moments, power = (rows(mean[:, dimension]), narrow_rows.wider), rows(alpha)
         scalar = factor_with_peaks(lambda f: factor(f).value, *moments, power, num_nodes)
         rule = place(scalar, *moments, power)
         inner = factor(rule.nodes.f)
         value = rule.mean(inner.value, power)
         by_half = by_every_second_node(rule, inner.by_half, power)
+        density = factor(moments[0][None])
+        value = narrow_rows.between(density.value[0], value)
+        by_half = tf.stop_gradient(narrow_rows.between(density.by_half[0], by_half))
         return NestedIntegral(*(tf.reshape(part, [count, num_rows]) for part in (value, by_half)))
 
     nothing = tf.zeros([1, num_rows, 0], mean.dtype)

@@ -18,7 +18,7 @@ from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from ..ops.linalg import report_once
 from ..ops.power import expm1_quotient, per_power
 from ..ops.quadrature import Mode, Structure
-from .generic import Function, Rule, ScalarFactor, place
+from .generic import Function, Rule, ScalarFactor, find_narrow, place
 
 #: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
 RESOLVED = 1e-3
@@ -104,6 +104,8 @@ def integrate_density(
     power = alpha[:, None]
     log_prob = bounded(lambda F: likelihood._scalar_log_prob(X, F, Y))
     powers = power + tf.zeros_like(Fmu)
+    rows = find_narrow(Fvar)
+    Fvar = rows.wider
     factor = factor_with_peaks(log_prob, Fmu, Fvar, powers, _NUM_NODES)
     wider = tf.stop_gradient(_WIDER * tf.sqrt(Fvar))
     own_peak = _peak(log_prob, tf.stop_gradient(Fmu), wider, tf.ones_like(Fmu))
@@ -115,6 +117,7 @@ def integrate_density(
     _report(likelihood, value, by_half)
     without = is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
+    value = rows.between(log_prob(Fmu[None])[0], value)
     terms = tf.where(none, tf.constant(np.nan, value.dtype), value)
     return tf.reduce_sum(terms, axis=-1)
 

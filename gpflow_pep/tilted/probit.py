@@ -28,6 +28,7 @@ from gpflow.likelihoods.utils import inv_probit
 from ..ops.power import expm1_quotient, log1p_quotient, log1p_ratio
 from ..ops.quadrature import REACH
 from .dispatch import implementations
+from .generic import find_narrow
 from .moments import scalar_log_power_expectation
 
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
@@ -225,13 +226,15 @@ def squeezed_probit_log_power_expectation(
     narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1` the integrand is 0.
 
     :param mean: m.
-    :param variance: v > 0.
+    :param variance: v, not negative.
     :param Y: Labels; the upper sign is that of label 1.
     :param epsilon: :math:`\epsilon`, in (0, 1/2).
     :param alpha: The power.
     :param num_nodes: Nodes of the rule; a smaller :math:`\epsilon` needs more.
     """
     mean = signs(Y) * mean
+    rows = find_narrow(variance)
+    variance = rows.wider
     m, s = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
     half_slope = 0.5 - epsilon
     reference = tf.stop_gradient(epsilon + 2.0 * half_slope * normal_cdf(m))
@@ -251,7 +254,8 @@ def squeezed_probit_log_power_expectation(
     erfc = tf.math.erfc((m + offset) * -np.sqrt(0.5))  # 2 Phi
     bump = _integrate(g(erfc) - (a + 0.5 * b * erfc), offset, reach, mean, variance)
     excess = a + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + bump
-    return tf.math.log(reference) + log1p_ratio(excess, alpha)
+    log_prob = tf.math.log(epsilon + 2.0 * half_slope * normal_cdf(mean))
+    return rows.between(log_prob, tf.math.log(reference) + log1p_ratio(excess, alpha))
 
 
 def _even_nodes(num_nodes: int, dtype: tf.DType) -> tf.Tensor:

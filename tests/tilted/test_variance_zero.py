@@ -1,0 +1,64 @@
+"""Where nothing is uncertain, a tilted integral is the log density itself, for every likelihood."""
+
+import gpflow
+import numpy as np
+import pytest
+from cases.tilted import CASES
+from gpflow.base import AnyNDArray
+from numpy.testing import assert_allclose
+
+import gpflow_pep as pep
+from gpflow_pep.tilted import log_power_expectation, tilted_derivatives
+
+ALPHAS = np.repeat([0.0, 1e-6, 0.5, 1.0], 4)
+MEANS = np.tile([-3.0, -0.3, 0.7, 2.0], 4)
+h = 1e-3
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-16])
+@pytest.mark.parametrize("name", CASES)
+def test_the_integral_is_the_density(name: str, variance: float) -> None:
+    case = CASES[name]
+    likelihood, latent = case.create(), np.arange(case.num_latent)
+    mean = MEANS[:, None] * np.cos(latent) + 0.5 * latent
+    X, Y = np.zeros((len(mean), 1)), np.tile(case.target, (len(mean), 1))
+    expected = [case.reference(m, np.full(m.shape, 1e-10), a) for m, a in zip(mean, ALPHAS)]
+    none = np.full_like(mean, variance)
+
+    def ell(mean: AnyNDArray) -> AnyNDArray:
+        value: AnyNDArray = log_power_expectation(likelihood, X, mean, none, Y, ALPHAS).numpy()
+        return value
+
+    value, delta1, delta2 = (
+        part.numpy() for part in tilted_derivatives(likelihood, X, mean, none, Y, ALPHAS)
+    )
+    # What a variance of 1e-10 does where log p is steep, and rounding.
+    slope = np.abs(delta1).max()
+    assert_allclose(value, expected, case.tolerance, 10 * case.tolerance + 1e-10 * slope**2)
+    for k in latent:
+        step = h * np.eye(case.num_latent)[k]
+        above, below = ell(mean + step), ell(mean - step)
+        curvature = (above - 2.0 * value + below) / h**2
+        atol = 1e-3 * (1.0 + slope + np.abs(curvature).max()) + 1e-5 * slope**2
+        assert_allclose(delta1[:, k], (above - below) / (2.0 * h), 1e-5, 0.1 * atol)
+        assert_allclose(delta2[:, k], curvature, 1e-3, atol)
+    some = ALPHAS == 0.5
+    rows = (part[some] for part in (X, mean, none, Y))
+    for actual, part in zip(tilted_derivatives(likelihood, *rows, 0.5), (value, delta1, delta2)):
+        assert_allclose(actual, part[some], 1e-4, atol)
+
+
+def test_rows_far_from_all_inducing_inputs_can_be_certified() -> None:
+    """27 lengthscales away the inducing variables leave no variance to integrate over."""
+    X = np.linspace(0.0, 10.0, 20)[:, None]
+    model = pep.PEP(
+        (X, np.sin(3.0 * X)),
+        gpflow.kernels.SquaredExponential(lengthscales=0.1),
+        gpflow.likelihoods.StudentT(scale=0.3),
+        np.linspace(0.0, 4.0, 9)[:, None],
+        alpha=0.0,
+        conditional="scaled",
+    )
+    bound, log_Z = float(model.certified_bound()), float(model.pep_log_marginal_likelihood())
+    assert log_Z - 5.0 < bound <= log_Z
+    assert np.any(model.certified_rows().numpy() & (X[:, 0] > 6.7))
