@@ -42,11 +42,7 @@ def two_valued(
     r"""
     Compute :math:`\frac{1}{\alpha} \log[P h^\alpha + (1 - P) l^\alpha]`.
 
-    :param prob_high: P.
     :param prob_low: 1 - P, to all its digits.
-    :param high: h.
-    :param low: l > 0.
-    :param alpha: The power.
     """
     # Relative to the more probable value, so that nothing cancels.
     high_first = prob_high > prob_low

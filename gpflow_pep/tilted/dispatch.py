@@ -29,8 +29,5 @@ def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
 def registered_class(dispatcher: Dispatcher, kind: type) -> type:
     """
     Find the class, of a class and those it derives from, that something is registered for.
-
-    :param dispatcher: Where; ``object`` if nothing is.
-    :param kind: The class.
     """
     return next(one for one in kind.__mro__ if (one,) in dispatcher.funcs or one is object)

@@ -22,12 +22,6 @@ def gaussian_log_power_expectation(
 
        -\frac12 \log 2\pi\sigma^2 - \frac{1}{2\alpha} \log(1 + \alpha v / \sigma^2)
        - \frac12 \frac{(y - m)^2}{\sigma^2 + \alpha v}
-
-    :param mean: m.
-    :param variance: v.
-    :param y: The target.
-    :param noise: :math:`\sigma^2`.
-    :param alpha: The power; all arguments broadcast.
     """
     return -0.5 * (
         np.log(2.0 * np.pi)
@@ -59,12 +53,6 @@ def joint_log_power_expectation(
        + (y - m)ᵀ (\Sigma + \alpha V)^{-1} (y - m) \Big]
 
     with the diagonal matrix :math:`\Sigma` of the :math:`\sigma_p^2`.
-
-    :param mean: m of each row.
-    :param covariance: V of each row.
-    :param Y: The targets.
-    :param noise: :math:`\sigma_p^2`.
-    :param alpha: The power, in [0, 1].
     """
     noise += tf.zeros_like(mean)
     root = tf.linalg.cholesky(alpha * covariance + tf.linalg.diag(noise))

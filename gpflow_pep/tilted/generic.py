@@ -64,8 +64,6 @@ class Rule(NamedTuple):
         r"""
         Compute the integral, [N, P].
 
-        :param log_prob: :math:`\log p` at the nodes, [Q, N, P].
-        :param alpha: [N, 1].
         :param stride: 2 for every second node, which is the rule of half as many.
         """
         weights = self.nodes.weights[::stride]
@@ -76,9 +74,7 @@ class Rule(NamedTuple):
 
 
 def place(factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> Rule:
-    r"""
-    Place the nodes for a factor. For the parameters see :func:`integrate`.
-    """
+    """Place the nodes for a factor."""
     if factor.mode is not None:
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
     else:
@@ -116,7 +112,6 @@ def find_narrow(variance: tf.Tensor, scale: tf.Tensor | float = 1.0) -> Narrow:
     r"""
     Find the rows of which a rule for the Gaussian would give rounding errors or, at 0, nothing.
 
-    :param variance: v [N, P].
     :param scale: Over which :math:`\log p` varies.
     """
     rounding = _rounding(variance)
@@ -129,14 +124,7 @@ def find_narrow(variance: tf.Tensor, scale: tf.Tensor | float = 1.0) -> Narrow:
 def integrate(
     factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
-    r"""
-    Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P].
-
-    :param factor: The factor.
-    :param mean: m [N, P].
-    :param variance: v [N, P], not negative.
-    :param alpha: [N, 1].
-    """
+    r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P]."""
     scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
     rows = find_narrow(variance, tf.reduce_min(scales, axis=0))
     integral = _by_rule(factor, mean, rows.wider, alpha)

@@ -36,12 +36,6 @@ def exponential_family_factor(
 ) -> ScalarFactor:
     r"""
     Make the factor :math:`\log p = a u - b e^u + c` with :math:`u = \pm f`: a slope, then a wall.
-
-    :param a: Not negative.
-    :param b: Not negative.
-    :param constant: c.
-    :param sign: +1 or -1.
-    :param alpha: The power.
     """
     A, B = alpha * a, alpha * b
     log_b, log_B = _bounded_log(b), _bounded_log(B)

@@ -67,8 +67,6 @@ def prob_is_largest(
     (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
 
     :param label: The label y of each row, in 0 ... L - 1.
-    :param mean: Means of independent latent functions.
-    :param variance: Their variances, not negative.
     """
     # Classes first: sums over them then run along memory.
     m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, _SMALLEST_VARIANCE))
@@ -101,9 +99,6 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
     Where all rates of all rows are moderate nodes are even, the same for all rows, and some more of
     them where rates are larger; otherwise each row has panels of its own, see :func:`_over_panels`.
     Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
-
-    :param margin: The :math:`a_k`.
-    :param rate: The :math:`b_k > 0`.
     """
 
     @tf.custom_gradient

@@ -70,10 +70,6 @@ def nested_log_power_expectation(
     whose scale is another latent function is found at every scale.
 
     :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
-    :param mean: m [N, L].
-    :param variance: v [N, L], not negative.
-    :param alpha: The power [N] or [1].
-    :param num_nodes: For each dimension.
     """
     num_rows = tf.shape(mean)[0]
     alpha = tf.broadcast_to(alpha, [num_rows])

@@ -25,9 +25,7 @@ def _edge_structure(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Stru
     It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
     complex singularities whose distance shrinks slowly with the floor.
 
-    :param edge: a.
     :param width: w, negative where p decreases in f.
-    :param floor: :math:`\epsilon`.
     """
     meeting = tf.math.ndtri(floor)
     return Structure(

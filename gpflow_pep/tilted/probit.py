@@ -58,11 +58,7 @@ def signs(Y: tf.Tensor) -> tf.Tensor:
     "return: [any...]",
 )
 def normal_cdf(x: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute :math:`\Phi(x)` to all digits of small values too.
-
-    :param x: Any values.
-    """
+    r"""Compute :math:`\Phi(x)` to all digits of small values too."""
     return 0.5 * tf.math.erfc(x * -np.sqrt(0.5))
 
 
@@ -95,8 +91,6 @@ def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf
     :math:`\sum_j \gamma_j N(x_j; m, v + \sigma^2)`, for any variance.
 
     :param mean: m times the sign of the label, [N, L].
-    :param variance: v, [N, L].
-    :param alpha: The power, [1, 1].
     """
 
     places, width, logs, cdf, inverse = _gaussians()
@@ -134,15 +128,7 @@ def _mixed(
     variance: tf.Tensor,
     needed: tf.Tensor,
 ) -> tf.Tensor:
-    """
-    Sum Gaussians at places that all rows share, weighted: a matrix product.
-
-    :param places: [Q, 1].
-    :param weights: Of the places, [Q, 1]; constants.
-    :param mean: Where each row takes them, [N, L].
-    :param variance: Of all of a row, [N, L].
-    :param needed: Whether the weights are not all 0.
-    """
+    """Sum Gaussians at places that all rows share, weighted: a matrix product."""
     m, v = (tf.reshape(tf.stop_gradient(part), [-1, 1]) for part in (mean, variance))
     m = tf.clip_by_value(m, -_FARTHEST, _FARTHEST)  # its square is finite
     x = tf.constant(places, m.dtype)
@@ -225,11 +211,8 @@ def squeezed_probit_log_power_expectation(
     where b is the difference of the two ends of g, and a its lower end, or, where the Gaussian is
     narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1` the integrand is 0.
 
-    :param mean: m.
-    :param variance: v, not negative.
     :param Y: Labels; the upper sign is that of label 1.
     :param epsilon: :math:`\epsilon`, in (0, 1/2).
-    :param alpha: The power.
     :param num_nodes: Nodes of the rule; a smaller :math:`\epsilon` needs more.
     """
     mean = signs(Y) * mean
@@ -279,8 +262,6 @@ def _integrate(
     :param values: R at the nodes, [Q, N, L].
     :param offset: Nodes less m, [Q, N, L], constant.
     :param reach: Half of the interval that they cover, [N, L].
-    :param mean: m [N, L].
-    :param variance: v [N, L].
     """
     v = tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
@@ -295,8 +276,6 @@ def _sum(weighted: tf.Tensor, offset: tf.Tensor, mean: tf.Tensor, variance: tf.T
 
     :param weighted: Values at the nodes times weights, [Q, N, L].
     :param offset: Nodes less the mean, [Q, N, L], constant.
-    :param mean: m [N, L].
-    :param variance: v [N, L].
     """
     m = tf.stop_gradient(mean)
 

@@ -89,7 +89,6 @@ def gumbel_plus_gaussian(x: tf.Tensor, variance: tf.Tensor) -> _Rise:
     Those of higher order are by automatic differentiation of these.
 
     :param x: Where [C, Q, N]; at most a few standard deviations, and the variance, below 0.
-    :param variance: The Gaussian's [C, 1, N], not negative.
     """
     with_gradient = tf.custom_gradient(_rise_and_gradient)
     return _Rise(*with_gradient(x, variance))
@@ -139,7 +138,6 @@ def _scaled_normal_cdf(t: tf.Tensor, log_tail: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else :math:`\Phi(t)`.
 
-    :param t: Any values.
     :param log_tail: :math:`-t^2 / 2` where t is negative, else 0.
     """
     near = normal_cdf(t) * tf.exp(-tf.maximum(log_tail, -0.5 * _FAR_LEFT**2))
@@ -153,8 +151,6 @@ def log_gamma_ratio(alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from
     1 to :math:`1 + \alpha`.
-
-    :param alpha: The power, in [0, 1].
     """
     places, weights = np.polynomial.legendre.leggauss(10)
     return tf.add_n(
@@ -168,11 +164,7 @@ def softmax_log_power_expectation(
     r"""
     Compute the tilted integral of the softmax, as the module describes.
 
-    :param label: The label y of each row [N], in 0 ... L - 1.
     :param mean: Means of independent latent functions [N, L], of double precision.
-    :param variance: Their variances [N, L], positive.
-    :param alpha: The power [N], in [0, 1].
-    :return: [N]
     """
     own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
     power = alpha[:, None]
@@ -228,13 +220,7 @@ def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tenso
 
 
 def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Structure]":
-    """
-    Cores for the narrowest rise, and for those that it leaves least resolved.
-
-    :param alive: Which rises matter [N, L].
-    :param mean: Where they are [N, L].
-    :param deviation: Their widths, as standard deviations [N, L].
-    """
+    """Find structures for the narrowest rise, and for those that it leaves least resolved."""
     far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
     def structure(score: tf.Tensor) -> Structure:
