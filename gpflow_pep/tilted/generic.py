@@ -116,7 +116,7 @@ def find_narrow(variance: tf.Tensor, scale: tf.Tensor | float = 1.0) -> Narrow:
     """
     rounding = _rounding(variance)
     square = tf.stop_gradient(tf.square(tf.convert_to_tensor(scale, variance.dtype)))
-    rows = variance < rounding**0.75 * square
+    rows = variance < rounding * square
     wider = tf.where(rows, rounding**0.5 * square, variance)
     return Narrow(rows, tf.where(rows, variance, 0.0), wider)
 
