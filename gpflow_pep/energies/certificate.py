@@ -9,6 +9,7 @@ from scipy.stats import qmc
 
 from ..covariances import evaluate
 from ..ops import chunks
+from ..sites.derivatives import refuse_derivatives
 from ..sites.problem import SiteProblem
 from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation
@@ -75,7 +76,8 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
         return Certificate(shortfall <= rounding * (1.0 + tf.abs(end)), shortfall)
 
     rows = found.sites.tau, found.marginals, problem.Y, problem.alpha
-    return chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    proved, shortfall = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    return Certificate(proved, refuse_derivatives(shortfall, problem.variables, "certified_bound"))
 
 
 def _grid(num_latent: int) -> AnyNDArray:

@@ -53,6 +53,7 @@ from ..ops import chunks
 from ..ops.linalg import sum_like
 from ..ops.power import log1p_ratio
 from ..sites.conditional import conditional_scale
+from ..sites.derivatives import once_differentiable, refuse_derivatives
 from ..sites.posterior import cavity, log_root, terms_of_mean
 from ..sites.problem import SiteProblem
 from ..sites.record import FixedPoint
@@ -118,14 +119,11 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
     known = [] if problem.memory is None else [problem.memory.natural]
     value = scale * (terms + _zero(change)) + terms_of_mean(w, known) - log_root(q)
-    if problem.memory is None:
-        return value
-    of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
-    return (
-        value
-        + problem.memory.log_scale
-        - 0.5 * _zero(tf.reduce_sum(of_all * problem.memory.natural.G))
-    )
+    if problem.memory is not None:
+        of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
+        value += problem.memory.log_scale
+        value -= 0.5 * _zero(tf.reduce_sum(of_all * problem.memory.natural.G))
+    return once_differentiable(value, problem.variables, "log Z")
 
 
 def _by_projection(
@@ -165,7 +163,8 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
 
     :param problem: The rows.
     :param found: Their sites with what belongs to them.
-    :raises ValueError: If a cavity is improper then.
+    :raises ValueError: If a cavity is improper then, or a derivative in a hyperparameter is asked
+        for.
     """
     one = tf.ones([1, 1], problem.X.dtype)
     without = cavity(found.marginals, found.sites, one)
@@ -182,7 +181,8 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
         return log_power_expectation(problem.likelihood, X, mean, variance, Y, one[0])
 
     rows = problem.Y, without.m, without.s
-    return chunks.map_over_chunks(log_density, problem.pieces(rows))
+    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
+    return refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
 def _zero(value: tf.Tensor) -> tf.Tensor:

@@ -30,7 +30,11 @@ from ..ops.tempered import normaliser, tempered
 from ..sites.conditional import conditional_scale
 from ..sites.whitened import WhitenedGaussian
 
-_SCALE_STEPS = 3
+#: Evaluations of the precision: with three, derivatives of the energy were off by up to 1e-3, with
+#: five by less than 1e-6.
+_SCALE_STEPS = 5
+#: The least and most that a step of the secant method is, in plain steps.
+_SHORTEST, _LONGEST = 0.1, 2.0
 
 
 class TiedEnergy(NamedTuple):
@@ -154,12 +158,11 @@ def converged_scale(
     r"""
     Compute the scale of each row's conditional, :math:`v_n = 1 / (1 + \lambda_n d_n)` with
     :math:`\lambda_n = \max(-2 \, \partial \ell_n / \partial s_n, 0)` at the variance
-    :math:`s_n + v_n d_n`, by a few steps of that iteration from :math:`v_n = 1`; see
+    :math:`s_n + v_n d_n`, by the secant method from :math:`v_n = 1`; see
     :mod:`gpflow_pep.sites.conditional`.
 
-    One step is enough for Gaussian noise. For others the error shrinks in each step by a factor of
-    :math:`v (1 - v)` times the relative change of :math:`\lambda` along the variance, for counts
-    below :math:`d_n / 8`. The energy is stationary in v, which is a constant for differentiation.
+    One step is enough for Gaussian noise. The energy is stationary in v, which is a constant for
+    differentiation: the first derivative of the energy is right, and no higher one.
 
     :param d: Residual variances of f given u.
     :param precision: Of the scales, [N, L]: :math:`-2 \, \partial \ell_n / \partial s_n` there.
@@ -167,13 +170,20 @@ def converged_scale(
     """
     power = tf.reshape(alpha, [1, 1])
 
-    def found() -> tf.Tensor:
-        v = tf.ones_like(d)
-        for _ in range(_SCALE_STEPS):
-            v = conditional_scale(d, precision(v), power)
+    def converged() -> tf.Tensor:
+        before = tf.ones_like(d)
+        v = conditional_scale(d, precision(before), power)
+        change_before = v - before
+        for _ in range(_SCALE_STEPS - 1):
+            change = conditional_scale(d, precision(v), power) - v
+            # 1 / (1 - slope) of the secant, times the plain step
+            length = tf.math.divide_no_nan(before - v, change - change_before)
+            length = tf.clip_by_value(length, _SHORTEST, _LONGEST)
+            before, change_before = v, change
+            v = tf.clip_by_value(v + length * change, 0.0, 1.0)
         return v
 
-    return chunks.without_gradient(found)
+    return chunks.without_gradient(converged)
 
 
 def _half_logdet(q: WhitenedGaussian) -> tf.Tensor:

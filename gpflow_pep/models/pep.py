@@ -15,6 +15,7 @@ from ..covariances import check_independent, whiten
 from ..energies import certificate, point
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
+from ..sites.derivatives import refuse_derivatives
 from ..sites.memory import Memory, add_memory
 from ..sites.phases import FALLBACKS
 from ..sites.posterior import Natural, Sites, no_sites
@@ -310,7 +311,9 @@ class PEP(InternalDataModel, PowerEPModel):
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem = self.site_problem().keep_projections()
-        return add_memory(natural_sums(problem, self._infer(problem).sites), problem.memory)
+        natural = natural_sums(problem, self._infer(problem).sites)
+        natural = refuse_derivatives(natural, problem.variables, "q(v)")
+        return add_memory(natural, problem.memory)
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""

@@ -33,6 +33,7 @@ from ..energies.tied import TiedEnergy, converged_scale
 from ..ops import chunks
 from ..predictions.posterior import f_under
 from ..sites.conditional import scale_terms
+from ..sites.derivatives import float_variables, once_differentiable
 from ..sites.whitened import WhitenedGaussian, row_moments, unwhitened
 from ..tilted import (
     check_num_latent,
@@ -218,7 +219,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             return -tilted_derivatives(self.likelihood, X, mean, s + v * d, Y, alpha).delta2
 
         v = converged_scale(d, precision, alpha)
-        return self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
+        value = self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
+        sources = [*float_variables(self), X]
+        return once_differentiable(value, sources, "log Z with a scaled conditional")
 
     @check_shapes(
         "return[0]: [M, L]",

@@ -13,6 +13,7 @@ from ..covariances.evaluate import with_latent_axis
 from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
+from .derivatives import float_variables
 from .memory import MemoryTerms
 from .posterior import Natural, Sites
 
@@ -52,6 +53,12 @@ class SiteProblem(NamedTuple):
 
     memory: MemoryTerms | None = None
     """What is known of v beside the rows of this model."""
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What the sites at their fixed point depend on beside the rows."""
+        parts = self.kernel, self.likelihood, self.inducing_variable, self.mean_function
+        return float_variables(*parts)
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""

@@ -1,0 +1,216 @@
+"""Derivatives that PEP and scaled tied models do not know are refused; others are right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import Array, assert_close, finite_difference_gradient, regression_problem
+from pep_cases import CASES
+
+import gpflow_pep as pep
+
+REFUSED = r"derivative of .*: got one in a hyperparameter, expected none: .* finite differences"
+NAMES = ("probit", "Poisson", "Student-t", "RobustMax")
+XNEW = regression_problem().Xnew[:2]
+
+Function = Callable[[], tf.Tensor]
+
+
+def lengthscale(model: Any) -> tf.Variable:
+    return model.kernel.lengthscales.unconstrained_variable
+
+
+def gradient(function: Function, source: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(source)
+        value = function()
+    return tape.gradient(value, source)
+
+
+def second_derivative(loss: Function, source: tf.Variable) -> tf.Tensor:
+    with tf.GradientTape() as outer:
+        first = gradient(loss, source)
+    return outer.gradient(first, source)
+
+
+def of_row_targets(model: Any) -> tuple[Array, Array]:
+    return XNEW, model.data[1][: len(XNEW)]
+
+
+#: What sites at their fixed point enter without their derivative being known.
+QUANTITIES: dict[str, Callable[[Any], tf.Tensor]] = {
+    "predict_f": lambda model: model.predict_f(XNEW)[0],
+    "variance of predict_f": lambda model: model.predict_f(XNEW, full_cov=True)[1],
+    "predict_y": lambda model: model.predict_y(XNEW)[1],
+    "predict_log_density": lambda model: model.predict_log_density(of_row_targets(model)),
+    "posterior": lambda model: model.posterior().predict_f(XNEW)[0],
+    "loo_log_density": lambda model: model.loo_log_density(),
+    "q_mu": lambda model: model.q_mu,
+    "q_sqrt": lambda model: model.q_sqrt,
+    "compute_qu": lambda model: model.compute_qu()[0],
+    "surrogate": lambda model: model.surrogate().targets,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_second_derivatives_of_the_loss_are_refused(name: str) -> None:
+    model = CASES[name].model(alpha=0.5)
+    variable = lengthscale(model)
+    with pytest.raises(ValueError, match=REFUSED):
+        second_derivative(model.training_loss, variable)
+
+
+@pytest.mark.slow
+def test_second_derivatives_in_a_graph_are_refused() -> None:
+    model = CASES["probit"].model(alpha=0.5)
+    loss, variable = model.training_loss, lengthscale(model)
+    with pytest.raises(ValueError, match="got one in a hyperparameter"):
+        tf.function(lambda: second_derivative(loss, variable), autograph=False)()
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_derivatives_in_hyperparameters_are_refused(quantity: str) -> None:
+    model = CASES["probit"].model(alpha=0.5)
+    for variable in (lengthscale(model), model.inducing_variable.Z.unconstrained_variable):
+        with pytest.raises(ValueError, match=REFUSED):
+            gradient(lambda: QUANTITIES[quantity](model), variable)
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_derivatives_of_predictions_are_refused(name: str) -> None:
+    model = CASES[name].model(alpha=0.5)
+    for quantity in ("predict_f", "loo_log_density"):
+        with pytest.raises(ValueError, match=REFUSED):
+            gradient(lambda: QUANTITIES[quantity](model), lengthscale(model))  # noqa: B023
+
+
+def test_graphs_refuse_while_they_are_made() -> None:
+    model = CASES["probit"].model(alpha=0.5)
+    variable = lengthscale(model)
+
+    def by_tape() -> Any:
+        return gradient(lambda: model.predict_f(XNEW)[0], variable)
+
+    def by_graph() -> Any:
+        return tf.gradients(model.predict_f(XNEW)[0], [variable])
+
+    for function in (by_tape, by_graph):
+        with pytest.raises(ValueError, match="got one in a hyperparameter"):
+            tf.function(function, autograph=False)()
+
+
+def test_derivatives_of_a_compiled_function_are_nan() -> None:
+    """What its callers will ask for is not known where it is compiled."""
+    model = CASES["probit"].model(alpha=0.5)
+    predict = tf.function(lambda: model.predict_f(XNEW)[0], autograph=False)
+    assert np.all(np.isnan(gradient(predict, lengthscale(model))))
+    with tf.autodiff.ForwardAccumulator(lengthscale(model), tf.ones([2], tf.float64)) as forwards:
+        mean = model.predict_f(XNEW)[0]
+    assert np.all(np.isnan(forwards.jvp(mean)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_derivatives_in_new_inputs_stay(name: str) -> None:
+    """Whatever the tape watches besides, and wherever it is."""
+    model = CASES[name].model(alpha=0.5)
+    Xnew = tf.Variable(XNEW)
+    predict = tf.function(lambda X: model.predict_f(X)[0][:, 0], autograph=False)
+    expected = finite_difference_gradient(lambda: tf.reduce_sum(predict(Xnew)), Xnew)
+
+    def by_own_tape() -> Any:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(Xnew)
+            mean = model.predict_f(Xnew)[0][:, 0]
+        return tape.gradient(mean, Xnew)
+
+    results = {
+        "eager": gradient(lambda: model.predict_f(Xnew)[0][:, 0], Xnew),
+        "own tape": by_own_tape(),
+        "in a graph": tf.function(by_own_tape, autograph=False)(),
+        "of a graph": gradient(lambda: predict(Xnew), Xnew),
+        "posterior": gradient(lambda: model.posterior().predict_f(Xnew)[0][:, 0], Xnew),
+    }
+    for result in results.values():
+        assert_close(result, expected, rtol=1e-6)
+
+
+def test_hessians_in_new_inputs_stay() -> None:
+    model = CASES["probit"].model(alpha=0.5)
+    Xnew = tf.Variable(XNEW[:1])
+
+    def slope() -> tf.Tensor:
+        return gradient(lambda: model.predict_f(Xnew)[0], Xnew)
+
+    with tf.GradientTape() as tape:
+        first = slope()
+    hessian = tape.jacobian(first, Xnew)[0, :, 0]
+    for axis in range(2):
+        expected = finite_difference_gradient(lambda: slope()[0, axis], Xnew)  # noqa: B023
+        assert_close(hessian[axis], expected[0], rtol=1e-5)
+
+
+def test_the_loss_is_differentiable_once_in_any_way() -> None:
+    model = CASES["probit"].model(alpha=0.5)
+    variable, factor = lengthscale(model), tf.Variable(3.0, dtype=tf.float64)
+    expected = gradient(model.training_loss, variable)
+    with tf.autodiff.ForwardAccumulator(variable, tf.ones([2], tf.float64)) as forwards:
+        loss = model.training_loss()
+    assert_close(forwards.jvp(loss), tf.reduce_sum(expected), rtol=1e-9)
+    with tf.GradientTape() as outer:
+        first = gradient(lambda: factor * model.training_loss(), variable)
+    assert_close(outer.gradient(first, factor), tf.reduce_sum(expected), rtol=1e-9)
+
+
+def test_regression_has_all_derivatives() -> None:
+    problem = regression_problem()
+    model = pep.models.PEPRegression(problem.data, problem.kernel(), problem.Z, alpha=0.5)
+    variable = lengthscale(model)
+    with tf.GradientTape() as tape:
+        first = gradient(model.training_loss, variable)
+    hessian = tape.jacobian(first, variable)
+    for axis in range(2):
+        expected = finite_difference_gradient(
+            lambda: gradient(model.training_loss, variable)[axis],  # noqa: B023
+            variable,
+        )
+        assert_close(hessian[axis], expected, rtol=1e-6)
+    for quantity in ("predict_f", "loo_log_density"):
+        total = lambda: tf.reduce_sum(QUANTITIES[quantity](model))  # noqa: B023, E731
+        assert_close(
+            gradient(total, variable), finite_difference_gradient(total, variable), rtol=1e-6
+        )
+
+
+#: Targets of each likelihood for a scaled conditional.
+TARGETS = {
+    "Bernoulli": (gpflow.likelihoods.Bernoulli, lambda f: 1.0 * (f > 0.4)),
+    "Poisson": (gpflow.likelihoods.Poisson, lambda f: np.floor(np.exp(f))),
+    "Student's t": (lambda: gpflow.likelihoods.StudentT(scale=0.3), lambda f: f),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_scaled_tied_models_have_first_derivatives_only(name: str) -> None:
+    problem = regression_problem(3)
+    make, targets = TARGETS[name]
+    data = tf.constant(problem.X), tf.constant(targets(problem.Y))
+    kernel = gpflow.kernels.SquaredExponential(variance=4.0, lengthscales=[0.4, 0.5])
+    model = pep.ARPEP(kernel, make(), problem.Z, alpha=0.0, num_data=17, conditional="scaled")
+    variable, loss = lengthscale(model), lambda: model.training_loss(data)
+    assert_close(gradient(loss, variable), finite_difference_gradient(loss, variable), rtol=1e-6)
+    for source in (variable, model.q_mu.unconstrained_variable):
+        with pytest.raises(ValueError, match=REFUSED):
+            second_derivative(loss, source)
+
+
+def test_tied_models_have_all_derivatives_with_the_conditional_of_the_prior() -> None:
+    problem = regression_problem(3)
+    data = problem.X, 1.0 * (problem.Y > 0.4)
+    likelihood = gpflow.likelihoods.Bernoulli()
+    model = pep.ARPEP(problem.kernel(), likelihood, problem.Z, alpha=0.5, num_data=17)
+    variable, loss = model.kernel.variance.unconstrained_variable, lambda: model.training_loss(data)
+    expected = finite_difference_gradient(lambda: gradient(loss, variable), variable)
+    assert_close(second_derivative(loss, variable), expected, rtol=1e-6)
