@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import TensorType
 
 from .. import checks
-
-#: What values may depend on. Whether a derivative in a variable is asked for is known, where one in
-#: a tensor may reach another one from which it was computed: it is NaN.
-Source = tf.Variable | tf.Tensor
 
 _GOT = "one in a hyperparameter"
 _EXPECTED = "none: how sites at their fixed point move with hyperparameters is not differentiated"
@@ -32,7 +29,7 @@ def float_variables(*parts: Any) -> list[tf.Variable]:
     return list({id(v): v for v in variables if v.dtype.is_floating}.values())
 
 
-def refuse_derivatives(values: Any, sources: Sequence[Source], quantity: str) -> Any:
+def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str) -> Any:
     """
     Let constants pass that are functions of others, with a gradient that refuses.
 
@@ -41,7 +38,8 @@ def refuse_derivatives(values: Any, sources: Sequence[Source], quantity: str) ->
     TensorFlow prepares the gradient of a compiled function: there the derivative in them is NaN.
 
     :param values: Tensors, in any structure, constant for differentiation.
-    :param sources: What they depend on.
+    :param sources: What they depend on: variables, or tensors, in which the derivative is NaN where
+        another one may be asked for.
     :param quantity: What they are, for the message.
     :raises ValueError: While a derivative in one of the sources is computed.
     """
@@ -65,7 +63,9 @@ def refuse_derivatives(values: Any, sources: Sequence[Source], quantity: str) ->
     return tf.nest.pack_sequence_as(values, constant(*inputs)) if inputs else values
 
 
-def once_differentiable(value: tf.Tensor, sources: Sequence[Source], quantity: str) -> tf.Tensor:
+def once_differentiable(
+    value: tf.Tensor, sources: Sequence[TensorType], quantity: str
+) -> tf.Tensor:
     """
     Let a tensor pass whose first derivatives are right, and refuse all higher ones.
 
@@ -86,7 +86,7 @@ def once_differentiable(value: tf.Tensor, sources: Sequence[Source], quantity: s
     return same(value)
 
 
-def _is_asked_for(sources: Sequence[Source], inputs: Sequence[tf.Tensor]) -> bool | None:
+def _is_asked_for(sources: Sequence[TensorType], inputs: Sequence[tf.Tensor]) -> bool | None:
     """Find out whether the derivative being computed is one in the sources; None: not known."""
     frame = sys._getframe()
     while frame.f_back is not None:

@@ -7,8 +7,8 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from cases.pep import CASES
 from helpers import Array, assert_close, finite_difference_gradient, regression_problem
-from pep_cases import CASES
 
 import gpflow_pep as pep
 
