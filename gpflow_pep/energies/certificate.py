@@ -45,9 +45,6 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
     for the fractions 1, 3/4, 1/2, 1/4 and 0 of that :math:`\lambda_n`, with S on a grid: multiples
     of 1/16 of :math:`w_n`, or with several latent functions those of :func:`_grid`. A row is proved
     where it is at most the root of the float's epsilon times :math:`1 + |g_n(w_n)|`.
-
-    :param problem: The rows.
-    :param found: Their sites with what belongs to them.
     """
     zeros = tf.zeros_like(found.marginals.m[:, 0])
     if not problem.scaled:

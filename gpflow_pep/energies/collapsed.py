@@ -114,24 +114,12 @@ class ProjectedRows(NamedTuple):
 
 
 def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
-    """
-    Sum over rows that are each a factor of their own.
-
-    :param prior: What they have in common.
-    :param rows: See :func:`project_single_rows`.
-    :param W: Inverse Cholesky factor of Kuu.
-    """
+    """Sum over rows that are each a factor of their own."""
     return single_row_sums(*project_single_rows(prior, rows, W))
 
 
 def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
-    """
-    Sum over blocks of rows, each block a factor.
-
-    :param prior: What they have in common.
-    :param rows: See :func:`project_blocks_of_rows`.
-    :param W: Inverse Cholesky factor of Kuu.
-    """
+    """Sum over blocks of rows, each block a factor."""
     return block_sums(*project_blocks_of_rows(prior, rows, W))
 
 
@@ -139,9 +127,7 @@ def project_single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> Proj
     """
     Project rows that are each a factor of their own.
 
-    :param prior: What they have in common.
     :param rows: X [N, D], Y [N, P] and the power of each [N].
-    :param W: Inverse Cholesky factor of Kuu.
     """
     X, Y, alpha = rows
     A, d = project(W, prior.inducing_variable, prior.kernel, X)
@@ -152,10 +138,8 @@ def project_blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> P
     """
     Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
 
-    :param prior: What they have in common.
     :param rows: Which members of the blocks are rows, [B, S], X [B, S, D], Y [B, S, P] and the
         power of each block [B].
-    :param W: Inverse Cholesky factor of Kuu.
     """
     member, X, Y, alpha = rows
     A, D = project_blocks(W, prior.inducing_variable, prior.kernel, X)
@@ -185,15 +169,7 @@ def project_blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> P
 def single_row_sums(
     A: tf.Tensor, d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
-    """
-    Sum over rows that are each a factor of their own.
-
-    :param A: The rows projected on the whitened inducing variables.
-    :param d: Residual prior variance of each row.
-    :param noise: Noise variance of each row.
-    :param alpha: The power, of all rows or of each.
-    :param r: Targets less the mean function.
-    """
+    """Sum over rows that are each a factor of their own."""
     logdet = tf.math.log(noise) + log1p_ratio(d / noise, alpha)
     return sums_by_precision(A, row_precision(d, noise, alpha), r, logdet)
 
@@ -217,9 +193,6 @@ def sums_by_precision(
     """
     Sum over rows that are each a factor of their own.
 
-    :param A: The rows projected on the whitened inducing variables.
-    :param precision: With which each row is observed given these.
-    :param r: Targets less the mean function.
     :param logdet: What each row adds to the log-determinants.
     """
     weighted = r * precision[:, None]
@@ -246,12 +219,6 @@ def block_sums(
     Sum over B blocks of S rows, each block a factor (PITC at power 1); N = B S.
 
     A row with noise 1 and zeros in A, D and r adds nothing.
-
-    :param A: The rows projected on the whitened inducing variables, block after block.
-    :param D: Residual prior covariance of each block.
-    :param noise: Noise variance of each row.
-    :param alpha: The power, of all blocks or of each.
-    :param r: Targets less the mean function.
     """
     alpha = alpha[..., None]  # [B, 1]
     C = tf.linalg.cholesky(alpha[..., None] * D + tf.linalg.diag(noise))  # [B, S, S]
@@ -307,7 +274,6 @@ def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
     """
     Add what a memory adds to the prior and to log Z, where half of the squares is taken off.
 
-    :param sums: Sums over all rows.
     :param terms: Of the memory; None: there is none.
     """
     if terms is None:
@@ -333,9 +299,6 @@ def log_marginal_likelihood(sums: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
     Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
 
     The P outputs share :math:`\bar K`, so every log-determinant counts P times.
-
-    :param sums: Sums over all rows.
-    :param num_rows: How many rows there are.
     """
     return _log_density(sums, sums, num_rows)
 
@@ -356,7 +319,6 @@ def upper_bound(sums: RowSums, slack_sums: RowSums, num_rows: tf.Tensor) -> tf.T
 
     :param sums: Sums over all rows with the noise variances, D = 0.
     :param slack_sums: Sums over all rows with noise variances + c, D = 0.
-    :param num_rows: How many rows there are.
     """
     return _log_density(sums, slack_sums, num_rows)
 

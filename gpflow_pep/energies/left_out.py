@@ -24,15 +24,7 @@ from .collapsed import Precision, RegressionPrior, project_single_rows
 def log_density(
     prior: RegressionPrior, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
 ) -> tf.Tensor:
-    """
-    Compute the leave-one-out log density of each row, [N], summed over outputs.
-
-    :param prior: What the rows have in common.
-    :param rows: See :func:`~gpflow_pep.energies.collapsed.project_single_rows`.
-    :param W: Inverse Cholesky factor of Kuu.
-    :param q: q(v), with all rows.
-    :param precision: With which rows are observed.
-    """
+    """Compute the leave-one-out log density of each row, [N], summed over outputs."""
     A, d, noise, alpha, r = project_single_rows(prior, rows, W)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = precision(d, noise, alpha) + tf.zeros_like(r)

@@ -46,11 +46,6 @@ def memory_of(
     """
     Make a factor of f at the inducing points of what all rows say; a constant.
 
-    :param W: Inverse Cholesky factors of Kuu.
-    :param natural: What all rows add to the prior.
-    :param log_z: The model's log Z.
-    :param Z: The inducing points.
-    :param mean: The mean function there.
     :raises ValueError: If the rows leave some direction less certain than the prior, see
         :func:`~gpflow_pep.sites.surrogate.informed_directions`.
     """
@@ -82,10 +77,8 @@ def memory_terms(
     """
     Compute what a memory adds to the prior and to log Z, see this module.
 
-    :param memory: The memory.
     :param projection: Of its inducing points, see
         :func:`~gpflow_pep.covariances.points.project_points`.
-    :param mean: The mean function there.
     :param alpha: The power of the memory as a factor.
     """
     W, (A, C) = memory.weights, projection
@@ -112,9 +105,5 @@ def memory_terms(
 
 
 def _prior_terms(q: PosteriorFactor) -> tf.Tensor:
-    r"""
-    Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`.
-
-    :param q: q(v).
-    """
+    r"""Compute :math:`\sum_l -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l`."""
     return 0.5 * tf.reduce_sum(tf.square(q.c)) - log_root(q)

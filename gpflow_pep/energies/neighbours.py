@@ -49,10 +49,8 @@ def rows_with_neighbours(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> Row
     """
     Sum over groups of rows that know near rows of their group.
 
-    :param prior: What they have in common.
     :param rows: Which members of the groups are rows, [K, S], their neighbours [K, S, m], X
         [K, S, D], Y [K, S, P] and the power of all [1].
-    :param W: Inverse Cholesky factor of Kuu.
     """
     member, neighbours, X, Y, alpha = rows
     A, D = project_blocks(W, prior.inducing_variable, prior.kernel, X)
@@ -93,11 +91,6 @@ def neighbour_sums(
     r"""
     Sum over K groups of S rows that know near rows of their group, see this module.
 
-    :param A: The rows projected on the whitened inducing variables.
-    :param D: Residual prior covariance of each group.
-    :param noise: Noise variance of each row.
-    :param alpha: The power of all.
-    :param r: Targets less the mean function.
     :param neighbours: Places in the group before the row's own, -1 where there is none.
     :param weight: 1, or 0 for what only fills a group up, which is nobody's neighbour.
     """

@@ -68,7 +68,6 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
     """
     Compute the energy of some rows, see this module.
 
-    :param problem: The rows.
     :param found: Their sites with what belongs to them, constant for differentiation. Where other
         rows have sites in q too, these stand for a part of all.
     :param scale: How many rows each of these stands for.
@@ -136,13 +135,6 @@ def _by_projection(
 ) -> tf.Tensor:
     r"""
     0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2` among them.
-
-    :param A: The rows projected, [K, M, N].
-    :param covariance: Of v, [broadcast L, M, M].
-    :param w: The mean of v, [L, M, 1].
-    :param slope: :math:`\nu - \tau m`, [L, N]; constant, as are the others.
-    :param tau: [L, N].
-    :param by_d: Derivatives in the residual variances, [L, N].
     """
 
     @tf.custom_gradient
@@ -161,8 +153,6 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
     r"""
     Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
 
-    :param problem: The rows.
-    :param found: Their sites with what belongs to them.
     :raises ValueError: If a cavity is improper then, or a derivative in a hyperparameter is asked
         for.
     """
@@ -205,10 +195,6 @@ def site_terms(
     Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
     - \log(1 - \alpha \tau s) / \alpha]`.
 
-    :param s: Variances of h under q.
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
-    :param tau: The precisions of sites.
-    :param e: Of their cavities, positive.
-    :param alpha: The power of each row.
     """
     return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_ratio(-tau * s, alpha))

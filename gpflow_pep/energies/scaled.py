@@ -46,13 +46,7 @@ from .collapsed import (
 
 
 def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
-    """
-    Sum over rows that are each a factor of their own, with a scaled conditional.
-
-    :param prior: What they have in common.
-    :param rows: See :func:`~gpflow_pep.energies.collapsed.project_single_rows`.
-    :param W: Inverse Cholesky factor of Kuu.
-    """
+    """Sum over rows that are each a factor of their own, with a scaled conditional."""
     A, d, noise, alpha, r = project_single_rows(prior, rows, W)
     return sums_by_precision(A, row_precision(d, noise, alpha), r, tf.math.log(noise + d))
 
@@ -63,13 +57,7 @@ def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
 
 
 def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
-    """
-    Sum over blocks of rows, each block a factor, with a scaled conditional.
-
-    :param prior: What they have in common.
-    :param rows: See :func:`~gpflow_pep.energies.collapsed.project_blocks_of_rows`.
-    :param W: Inverse Cholesky factor of Kuu.
-    """
+    """Sum over blocks of rows, each block a factor, with a scaled conditional."""
     return block_sums(*project_blocks_of_rows(prior, rows, W))
 
 
@@ -97,12 +85,6 @@ def block_sums(
         C_b C_bᵀ = (1 - \alpha_b) L_bᵀ L_b + \alpha_b I,
 
     by two Cholesky factors, without an inverse or eigenvalues.
-
-    :param A: The rows projected on the whitened inducing variables, block after block.
-    :param D: Residual prior covariance of each block.
-    :param noise: Noise variance of each row.
-    :param alpha: The power, of all blocks or of each.
-    :param r: Targets less the mean function.
     """
     alpha = alpha[..., None, None]  # [B, 1, 1]
     eye = tf.eye(tf.shape(noise)[1], dtype=A.dtype)

@@ -74,8 +74,6 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
 
     :param q: The approximate posterior. The cavity is proper for any; its factors are where
         :math:`I - S` is positive semi-definite.
-    :param alpha: The power, in [0, 1].
-    :param num_data: N, the rows of the whole data set.
     """
     dtype = q.q_mu.dtype
     power = tf.convert_to_tensor(alpha, dtype) / tf.convert_to_tensor(num_data, dtype)
@@ -164,7 +162,6 @@ def converged_scale(
     One step is enough for Gaussian noise. The energy is stationary in v, which is a constant for
     differentiation: the first derivative of the energy is right, and no higher one.
 
-    :param d: Residual variances of f given u.
     :param precision: Of the scales, [N, L]: :math:`-2 \, \partial \ell_n / \partial s_n` there.
     :param alpha: The power. The scale is 1 where it is not 0.
     """

@@ -86,13 +86,9 @@ class ContextRowsPosterior(AbstractPosterior):
     which would have to leave Python for it, from all distances.
 
     :param compute: Computes W, q(v) and the rows, for the parameters as they are.
-    :param kernel: The kernel.
-    :param inducing_variable: The inducing variables.
-    :param mean_function: The mean function.
     :param blocks: The blocks of the rows, or None where there are none.
     :param neighbours: How many near rows predictions know where they are not told.
     :param chunk_size: The most rows at a time; None: chosen.
-    :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
     """
 
     X_data: InducingVariables
@@ -255,7 +251,6 @@ def check_neighbours(neighbours: Any, num_data: int | None, has_blocks: bool) ->
     """
     Check how many neighbours a prediction is to know.
 
-    :param neighbours: The number.
     :param num_data: N, or None where it is not known.
     :param has_blocks: Whether rows come in blocks: new rows then know a block, or no row.
     :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks.
@@ -295,7 +290,6 @@ def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> 
     """
     Find the block of each new row.
 
-    :param blocks: The blocks.
     :param labels: The label of each new row, or "nearest".
     :param X: Inputs of the training rows, scaled.
     :param Xnew: Inputs of the new rows, scaled.

@@ -126,11 +126,6 @@ class BlockRows(NamedTuple):
 def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor) -> Conditioned:
     """
     Condition new rows on held ones, in G groups of T new rows and then S held ones; K = T + S.
-
-    :param A: The rows projected on the whitened inducing variables.
-    :param D: Residual prior covariance of each group.
-    :param r: Targets of the held rows, less the mean function.
-    :param noise: Noise variances of the held rows.
     """
     new = tf.shape(A)[1] - tf.shape(noise)[1]
     L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
@@ -191,10 +186,7 @@ def predict_from_neighbours(
     them is :math:`E_iᵀ B^{-1} E_j`, what they share through u: it has no term of residuals, and
     neighbours in common enter it by E alone. Variances have the term.
 
-    :param known: The inducing variables, q(v) and N training rows.
-    :param Xnew: The new rows.
     :param index: The rows that each is given, numbers below N; m = 0: none.
-    :param full_cov: Whether to compute all covariances.
     :param chunk_size: The most rows at a time, neighbours included; None: chosen.
     """
     q, group = known.q, (index.shape[1] or 0) + 1
@@ -241,11 +233,7 @@ def predict_from_blocks(
     q(v) is that of all blocks at :math:`\alpha = 1`, this is the exact conditional of that model.
     The rows of one block are worked on at a time, and as many new ones.
 
-    :param known: The inducing variables, q(v) and the training rows.
-    :param blocks: The blocks of the rows.
-    :param Xnew: The new rows.
     :param block: The block of each, as a place in ``blocks.names``.
-    :param full_cov: Whether to compute all covariances.
     :param chunk_size: The most new rows at a time; None: chosen.
     """
     q, num_new = known.q, tf.shape(Xnew)[0]
@@ -290,9 +278,7 @@ def _concat_pieces(
     Concatenate tensors of pieces that have different numbers of rows, one piece at a time.
 
     :param function: Gives the tensors of a piece.
-    :param count: How many pieces there are.
     :param shapes: Of a row of each tensor.
-    :param dtype: Their float.
     """
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:

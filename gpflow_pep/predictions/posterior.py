@@ -33,10 +33,6 @@ def f_under(
     """
     Compute the moments of f where v is distributed as q, by GPflow's conditionals.
 
-    :param q: q(v).
-    :param kernel: The kernel.
-    :param inducing_variable: The inducing variables.
-    :param mean_function: The mean function.
     :param Xnew: Where; and whether with covariances, see :meth:`gpflow.models.GPModel.predict_f`.
     :raises ValueError: If it is no inputs of the model, see :func:`new_inputs`.
     """
@@ -57,8 +53,6 @@ def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.
     Check rows to predict against the space of the inducing variables.
 
     :param Xnew: Inputs, [..., N, D].
-    :param inducing_variable: The inducing variables of the model.
-    :param dtype: The float of the model.
     :raises ValueError: If they are not finite, of another float, or of other columns.
     """
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]
@@ -79,11 +73,6 @@ def gpflow_posterior(
     ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then, as the
     posterior of GPflow's own SGPR does.
 
-    :param q: Computes q(v) for the parameters as they are.
-    :param kernel: The kernel.
-    :param inducing_variable: The inducing variables.
-    :param mean_function: The mean function.
-    :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
     :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters are not
         finite.
     """

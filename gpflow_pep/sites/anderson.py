@@ -57,11 +57,8 @@ def accelerated_step(
     Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` for which
     :math:`|F - \sum_k \gamma_k dF_k|` is smallest, in standard deviations of q.
 
-    :param differences: What is remembered.
     :param F: [2, N, L], where the sites want to be less where they are.
-    :param marginals: [2, N, L], m and s.
     :param coupled: See :func:`~gpflow_pep.sites.posterior.in_deviations`.
-    :param reduction: Over processes that hold a shard of the sites each.
     """
     scaled = in_deviations(F, marginals, coupled)
 

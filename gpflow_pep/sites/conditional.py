@@ -45,10 +45,6 @@ from check_shapes import check_shapes
 def conditional_scale(d: tf.Tensor, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Compute v, in (0, 1]: what the residual variances are multiplied by; 1 where alpha is not 0.
-
-    :param d: Residual prior variances.
-    :param tau: Precisions of the sites.
-    :param alpha: The power of each row.
     """
     precision = tf.where(alpha == 0.0, tf.nn.relu(tau), tf.zeros_like(tau))
     return 1.0 / (1.0 + precision * d)
@@ -62,7 +58,5 @@ def scale_terms(v: tf.Tensor) -> tf.Tensor:
     r"""
     Compute what the scale of each row adds to the energy, :math:`\tfrac12 \sum_l
     (\log v - v + 1)`, at most 0.
-
-    :param v: The scales.
     """
     return 0.5 * tf.reduce_sum(tf.math.log(v) - v + 1.0, axis=1)

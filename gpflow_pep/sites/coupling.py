@@ -113,10 +113,7 @@ def mean_step(
     r"""
     Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
-    :param problem: The rows.
-    :param curvature: Of the rows.
     :param g: [N, L], see this module.
-    :param q: q(v) of the sites as they are.
     :param factor: Of the curvature; without one: by conjugate gradients.
     """
     if not isinstance(factor, Factor):
@@ -128,12 +125,7 @@ def mean_step(
 
 
 def on_rows(problem: SiteProblem, w: tf.Tensor) -> tf.Tensor:
-    """
-    Compute :math:`Aᵀ w` of all rows, [N, L].
-
-    :param problem: The rows.
-    :param w: [L, M, 1].
-    """
+    """Compute :math:`Aᵀ w` of all rows, [N, L]."""
 
     def of_chunk(piece: Any) -> tf.Tensor:
         (X, _), kept = piece
@@ -225,13 +217,7 @@ def _iterated(
 
 
 def within_trust(problem: SiteProblem, change: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
-    """
-    Compute which part of a step of the means may be taken, [].
-
-    :param problem: The rows.
-    :param change: [N, L], the step.
-    :param s: [N, L], variances of h.
-    """
+    """Compute which part of a step of the means may be taken, []."""
     # Far from all inducing inputs h is 0 for sure.
     sizes = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(s)))
     (largest,) = problem.reduction.largest([sizes])
@@ -239,12 +225,6 @@ def within_trust(problem: SiteProblem, change: tf.Tensor, s: tf.Tensor) -> tf.Te
 
 
 def gradually(target: tf.Tensor, tau: tf.Tensor, s: tf.Tensor) -> tf.Tensor:
-    """
-    Bring precisions that want to be negative nearer to the present ones.
-
-    :param target: [N, L], where they want to be.
-    :param tau: [N, L], where they are.
-    :param s: [N, L], variances of h.
-    """
+    """Bring precisions that want to be negative nearer to the present ones."""
     nearest = tau - tf.math.divide_no_nan(tf.constant(_LARGEST_FALL, s.dtype), s)
     return tf.where(target < 0.0, tf.maximum(target, nearest), target)

@@ -40,7 +40,6 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
     :param values: Tensors, in any structure, constant for differentiation.
     :param sources: What they depend on: variables, or tensors, in which the derivative is NaN where
         another one may be asked for.
-    :param quantity: What they are, for the message.
     :raises ValueError: While a derivative in one of the sources is computed.
     """
 
@@ -69,9 +68,6 @@ def once_differentiable(
     """
     Let a tensor pass whose first derivatives are right, and refuse all higher ones.
 
-    :param value: The tensor.
-    :param sources: What it depends on.
-    :param quantity: What it is, for the message.
     :raises ValueError: While a higher derivative is computed.
     """
 

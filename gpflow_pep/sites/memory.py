@@ -65,7 +65,6 @@ def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
     """
     Add what a memory says to what rows say.
 
-    :param natural: Of the rows.
     :param terms: Of the memory; None: there is none.
     """
     return natural if terms is None else Natural(*map(tf.add, natural, terms.natural))

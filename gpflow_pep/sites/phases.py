@@ -55,12 +55,7 @@ class Phases(tuple[Phase, ...]):
         return [phase.is_rung for phase in self].index(False)
 
     def at(self, place: tf.Tensor, dtype: tf.DType) -> Phase:
-        """
-        Find the phase at a place.
-
-        :param place: In these, [].
-        :param dtype: Of its numbers that are not whole.
-        """
+        """Find the phase at a place."""
         ease, fallback, gap, sweeps = zip(*self)
         columns = (
             tf.constant(ease, dtype),
@@ -75,8 +70,6 @@ def phases_of(climb: bool, fall_back: bool, max_sweeps: int) -> Phases:
     """
     List the phases of a run.
 
-    :param climb: Whether it may begin with the problems of :data:`RUNGS`.
-    :param fall_back: Whether fallbacks follow.
     :param max_sweeps: The most sweeps of those that are no rungs.
     """
     phases = [Phase(ease, 0, _GAP, _SWEEPS) for ease in RUNGS if climb]

@@ -90,13 +90,7 @@ class Cavity(NamedTuple):
     "return.tau: [N, L]",
 )
 def no_sites(num_rows: tf.Tensor, num_latent: int, dtype: tf.DType) -> Sites:
-    """
-    Make sites that say nothing: q is the prior.
-
-    :param num_rows: N.
-    :param num_latent: L.
-    :param dtype: Their float.
-    """
+    """Make sites that say nothing: q is the prior."""
     zeros = tf.zeros([num_rows, num_latent], dtype)
     return Sites(zeros, zeros)
 
@@ -109,11 +103,7 @@ def no_sites(num_rows: tf.Tensor, num_latent: int, dtype: tf.DType) -> Sites:
     "return.half_logdet: [broadcast L]",
 )
 def posterior_factor(natural: Natural) -> PosteriorFactor:
-    """
-    Factorise the precision B = I + G of q(v).
-
-    :param natural: What all rows add to the prior.
-    """
+    """Factorise the precision B = I + G of q(v)."""
     G, b = natural
     R, W = factorise(G + identity_like(G))
     logs = tf.math.log(tf.linalg.diag_part(R))
@@ -126,11 +116,7 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     "return: []",
 )
 def log_root(q: PosteriorFactor) -> tf.Tensor:
-    r"""
-    Compute :math:`\sum_l \tfrac12 \log|B_l|`.
-
-    :param q: q(v).
-    """
+    r"""Compute :math:`\sum_l \tfrac12 \log|B_l|`."""
     return tf.reduce_sum(q.half_logdet + tf.zeros_like(q.c[:, 0, 0]))
 
 
@@ -156,12 +142,7 @@ def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
     "return.s: [N, broadcast L]  # one for all where they share A and W",
 )
 def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
-    """
-    Compute the moments of :math:`h_n = A_nᵀ v` under q.
-
-    :param A: The rows projected on the whitened inducing variables.
-    :param q: q(v).
-    """
+    """Compute the moments of :math:`h_n = A_nᵀ v` under q."""
     m = on_columns(A, q.w)
     s = tf.reduce_sum(tf.square(lower_matmul(q.W, A)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
@@ -181,8 +162,6 @@ def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """
     Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
-    :param q: Moments of h under q.
-    :param sites: The sites in q.
     :param alpha: The power, in [0, 1]; 1 removes the site, 0 removes nothing.
     """
     e = 1.0 - alpha * sites.tau * q.s
@@ -195,7 +174,6 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
 
     :param F: The changes of the two numbers of each, see
         :class:`~gpflow_pep.sites.record.Evaluation`.
-    :param marginals: [2, N, L], m and s.
     :param coupled: Which numbers they are.
     """
     m, s = marginals[0], marginals[1]
@@ -209,9 +187,5 @@ def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tenso
     """
     Compute how far sites are from others, [2, N, L], in units of q's standard deviation; the
     largest is the residual of a record.
-
-    :param sites: Natural parameters of some sites.
-    :param matched: Of those that match the moments of their tilted distributions.
-    :param marginals: Moments of h under the q that has the sites.
     """
     return in_deviations(tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False)

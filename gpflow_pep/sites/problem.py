@@ -87,23 +87,13 @@ class SiteProblem(NamedTuple):
 
 
 def sites_of_rows(A: tf.Tensor, sites: Sites) -> Natural:
-    """
-    Sum the sites of some rows.
-
-    :param A: [K, M, N], the rows projected on the whitened inducing variables.
-    :param sites: Of the rows.
-    """
+    """Sum the sites of some rows."""
     nu, tau = map(tf.transpose, sites)
     return Natural(gram(A, tau), tf.matmul(A, nu[..., None]))
 
 
 def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
-    """
-    Sum the sites of all rows; not for differentiation.
-
-    :param problem: The rows.
-    :param sites: Their sites.
-    """
+    """Sum the sites of all rows; not for differentiation."""
 
     def of_chunk(piece: Any) -> Natural:
         (X, sites), kept = piece
@@ -124,12 +114,7 @@ class RowPrior(NamedTuple):
 
 
 def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
-    """
-    Compute the prior's moments of f at the rows.
-
-    :param problem: The rows.
-    :param sites: Some sites of them.
-    """
+    """Compute the prior's moments of f at the rows."""
     zeros = tf.zeros_like(sites.nu)
     variance = with_latent_axis(evaluate.variance(problem.kernel, problem.X), 2)
     return RowPrior(

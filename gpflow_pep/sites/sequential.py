@@ -35,10 +35,7 @@ def sequential_pass(
     """
     Update the site of each row in turn.
 
-    :param problem: The rows.
-    :param projection: All of them projected.
     :param sites: Where to start; proper.
-    :param damping: The step, in (0, 1].
     :param others: What other rows add to q, whose sites stay as they are.
     :return: The sites, and how many rows were refused, because their cavity or the posterior would
         have been improper; these keep their sites.
@@ -102,11 +99,9 @@ def infer_sequentially(
 
     The residual of the record is infinite where a cavity is improper in the end.
 
-    :param problem: The rows.
     :param initial: Where to start; from no sites, where that is not proper.
     :param max_sweeps: The most passes, at least 1.
     :param goal: Converged when the residual is below its tolerance.
-    :param damping: The step, in (0, 1].
     """
     projection = problem.project(problem.W, problem.X)
     problem = problem._replace(kept=projection)

@@ -75,9 +75,7 @@ def surrogate_regression(W: tf.Tensor, natural: Natural, log_z: tf.Tensor) -> Su
     """
     Take apart what the sites add to the prior into M observations of each latent function.
 
-    :param W: Inverse Cholesky factors of Kuu.
     :param natural: What all sites add: G positive semi-definite, and b in its range.
-    :param log_z: The model's log Z.
     :raises ValueError: See :func:`informed_directions`.
     """
     values, vectors = informed_directions(natural.G, "surrogate")

@@ -81,12 +81,6 @@ def match_moments(
 
         \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
-
-    :param problem: The rows.
-    :param projection: Of the rows.
-    :param q: Moments of h under q.
-    :param prior: Of the rows.
-    :param sites: The sites in q.
     """
     power = problem.alpha[:, None]
     left = cavity(q, sites, power)
@@ -128,8 +122,6 @@ def sweep(
     At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites, or with
     a scaled conditional the tighter one.
 
-    :param problem: The rows.
-    :param prior: Of the rows.
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param coupled: See :mod:`gpflow_pep.sites.coupling`.
@@ -228,13 +220,8 @@ def infer(
     """
     Bring the sites of all rows to their fixed point; see :mod:`gpflow_pep.sites.fixed_point`.
 
-    :param problem: The rows.
-    :param initial: Where to start.
     :param max_sweeps: The most sweeps, and as many again for each fallback, and twice that on the
         way "from below".
-    :param goal: Where it has converged.
-    :param damping: The largest step, in (0, 1].
-    :param fall_back: Whether to try the fallbacks.
     :param others: What other rows add to q, whose sites stay as they are.
     """
     problem = problem.keep_projections()

@@ -26,11 +26,7 @@ class WhitenedGaussian(NamedTuple):
     "return.q_sqrt: [L, M, M]",
 )
 def whitened_posterior(natural: Natural) -> WhitenedGaussian:
-    """
-    Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`.
-
-    :param natural: What all rows add to the prior.
-    """
+    """Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`."""
     # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is an upper
     # one; that of B with rows and columns in reverse order, put in reverse order again, is a lower
     # one.
@@ -49,12 +45,7 @@ def whitened_posterior(natural: Natural) -> WhitenedGaussian:
     "return[1]: [L, M, M]",
 )
 def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute mean and covariance of q(u), u = L v.
-
-    :param L: Cholesky factors of the prior covariances.
-    :param q: q(v).
-    """
+    """Compute mean and covariance of q(u), u = L v."""
     root = tf.matmul(L, q.q_sqrt)
     mean = tf.matmul(L, tf.transpose(q.q_mu)[..., None])
     return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
@@ -68,12 +59,7 @@ def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]
     "return.s: [N, L]",
 )
 def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
-    """
-    Compute the moments under q of :math:`h_n = A_nᵀ v`, what rows see of v.
-
-    :param q: q(v).
-    :param A: The rows, projected on the whitened inducing variables.
-    """
+    """Compute the moments under q of :math:`h_n = A_nᵀ v`, what rows see of v."""
     m = on_columns(A, tf.transpose(q.q_mu)[:, :, None])
     s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from helpers import EXAMPLES
 
@@ -117,6 +118,14 @@ def _labels() -> None:
     pep.PEPClassification((X, 2.0 * LABELS - 1.0), SquaredExponential(), None, X[:5])
 
 
+def _derivative() -> None:
+    model = pep.PEPClassification((X, LABELS), SquaredExponential(), None, X[:5])
+    variable = model.kernel.lengthscales.unconstrained_variable
+    with tf.GradientTape() as tape:
+        mean = model.predict_f(X[:2])[0]
+    tape.gradient(mean, variable)
+
+
 @pytest.mark.parametrize(
     "number, trouble, kind",
     [
@@ -125,8 +134,9 @@ def _labels() -> None:
         (2, _float32, ValueError),
         (3, _missing, ValueError),
         (4, _labels, ValueError),
+        (5, _derivative, ValueError),
     ],
-    ids=["sites", "jitter", "float32", "missing", "labels"],
+    ids=["sites", "jitter", "float32", "missing", "labels", "derivative"],
 )
 def test_messages_are_printed_so(
     number: int, trouble: Callable[[], None], kind: type[Exception]
