@@ -35,7 +35,7 @@ _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
 #: Steps of single sites stay above this. Without steps of their own 5 cells of 1440 fewer converge
-#: (examples/benchmarks/stress.py; probit, Student-t), at 9% more sweeps in all.
+#: (examples/benchmarks/stress.py; probit, Student-t), at 10% more sweeps in all.
 _MIN_STEP = 0.01
 _SHRINK_STEP, _GROW_STEP = 0.5, 1.2
 _SHRINK_CAP, _GROW_CAP = 0.7, 1.05  # 1.15 was seen to cycle, RobustMax at alpha 1
