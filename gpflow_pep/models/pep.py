@@ -81,7 +81,6 @@ class PEP(InternalDataModel, PowerEPModel):
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
         changed later.
-    :raises ValueError: If an argument is not as said here.
     """
 
     # What the model did and how exactly, neither parameters nor to be trained.
@@ -293,7 +292,6 @@ class PEP(InternalDataModel, PowerEPModel):
         :param new_data: X [N, D] and Y [N, P], as many columns as before.
         :param alpha: Where there is a power for each row: the power of the rows that are new, a
             number or one for each.
-        :raises ValueError: If an argument is not as said here.
         """
         self._replace(new_data, alpha, add=False)
 
@@ -303,7 +301,6 @@ class PEP(InternalDataModel, PowerEPModel):
 
         :param extra_data: X and Y of the rows to add.
         :param alpha: As in :meth:`update_data`.
-        :raises ValueError: If an argument is not as said here.
         """
         self._replace(extra_data, alpha, add=True)
 
@@ -346,11 +343,7 @@ class PEP(InternalDataModel, PowerEPModel):
         return self.sites.read(tf.shape(self.data[0])[0])
 
     def write_sites(self, sites: Sites) -> None:
-        """
-        Replace all cached sites.
-
-        :param sites: There may be another number of rows.
-        """
+        """Replace all cached sites, perhaps by those of another number of rows."""
         for parameter, value in zip((self.sites.nu, self.sites.tau), sites, strict=True):
             parameter.unconstrained_variable.assign(value)
         self.sites.version.assign_add(1)
