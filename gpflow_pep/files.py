@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .refusals import refusal
+
 #: Of Linux: the folder that relative paths begin at, and the flag that exchanges two paths.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -79,7 +81,8 @@ def check_writable(folder: Path, remedy: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"cannot write the folder {folder} ({error}): {remedy}") from error
+        got = f"a folder that cannot be written ({error})"
+        raise refusal(str(folder), got, "one that can", remedy) from error
 
 
 def check_no_foreign(
@@ -94,7 +97,7 @@ def check_no_foreign(
     :raises ValueError: If a file is there that is not known.
     """
     for name in sorted(set(present) - set(known)):
-        raise ValueError(f"{folder}: got {name} in it, expected {expected}. {remedy}")
+        raise refusal(str(folder), f"{name} in it", expected, remedy)
 
 
 def _exchange(first: Path, second: Path) -> bool:

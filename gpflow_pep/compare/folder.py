@@ -37,7 +37,7 @@ def check_folder(out: Path) -> None:
     :raises ValueError: If it cannot be made or written, or has files that a run would replace and
         that none has written.
     """
-    check_writable(out, "choose another --out.")
+    check_writable(out, "Choose another --out.")
     check_no_foreign(
         out,
         (path.relative_to(out).as_posix() for path in _replaceable(out)),

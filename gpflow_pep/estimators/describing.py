@@ -40,6 +40,10 @@ DISTRIBUTIONS = (
     "Beta", "Cauchy", "Exponential", "Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "Laplace",
     "LogNormal", "Normal", "StudentT", "Uniform",
 )  # fmt: skip
+_PROBABILITY = (
+    ("bijector", tfp.bijectors, BIJECTORS),
+    ("distribution", tfp.distributions, DISTRIBUTIONS),
+)
 #: Of the arguments of a class, those that its objects have by another name, or not at all.
 _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
     BlurredInducingPoints: lambda v: {"covariance": _like_identity(v.covariance_sqrt)},
@@ -64,36 +68,33 @@ class Describer:
         self.arrays: dict[str, AnyNDArray] = {}
         self._known: dict[int, tuple[int, Any]] = {}
 
-    def __call__(self, value: Any, what: str) -> Described:
+    def __call__(self, value: Any, label: str) -> Described:
         """
         Describe a value: None, a number, text, an array, a list, a GPflow object.
 
-        :param what: What it is, for messages.
+        :param label: What it is, for messages.
         :raises ValueError: If loading could not give the same value.
         """
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, np.generic):
-            return self(value.item(), what)
+            return self(value.item(), label)
         if isinstance(value, float):
             if not np.isfinite(value):
-                raise cannot_save(what, value, "a finite number")
+                raise cannot_save(label, value, "a finite number")
             return value
         if isinstance(value, (Parameter, Module)):
-            return self._described_once(value, what)
+            return self._described_once(value, label)
         if isinstance(value, (np.ndarray, tf.Tensor)):
-            return self._array(np.asarray(value), what)
+            return self._array(np.asarray(value), label)
         if isinstance(value, slice):
             return {"slice": [value.start, value.stop, value.step]}
         if isinstance(value, (list, tuple)):
-            return [self(part, f"{what}[{i}]") for i, part in enumerate(value)]
-        for kind, module, names in (
-            ("bijector", tfp.bijectors, BIJECTORS),
-            ("distribution", tfp.distributions, DISTRIBUTIONS),
-        ):
+            return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
+        for kind, module, names in _PROBABILITY:
             name = type(value).__name__
             if name in names and type(value) is getattr(module, name):
-                return {kind: name, "arguments": self._constructor_arguments(value, what)}
+                return {kind: name, "arguments": self._constructor_arguments(value, label)}
         for name, function in FUNCTIONS.items():
             if value is function:
                 return {"function": name}
@@ -101,53 +102,53 @@ class Describer:
             if value is getattr(tfp.distributions, name):
                 return {"distribution_class": name}
         raise cannot_save(
-            what, _name(value), "what GPflow or this package brings, or numbers and words"
+            label, _name(value), "what GPflow or this package brings, or numbers and words"
         )
 
-    def _array(self, value: AnyNDArray, what: str) -> Described:
+    def _array(self, value: AnyNDArray, label: str) -> Described:
         if value.dtype == object or value.dtype.kind == "T":
             words = value.tolist()
             if value.ndim != 1 or not all(isinstance(word, str) for word in words):
-                raise cannot_save(what, "an array of objects", "numbers, or words only")
+                raise cannot_save(label, "an array of objects", "numbers, or words only")
             return {"words": words}
         if value.dtype.kind not in "biufU":
-            raise cannot_save(what, f"an array of {value.dtype}", "numbers or words")
+            raise cannot_save(label, f"an array of {value.dtype}", "numbers or words")
         if value.dtype.kind == "f" and not np.all(np.isfinite(value)):
-            raise cannot_save(what, "NaN or infinity", "finite numbers")
+            raise cannot_save(label, "NaN or infinity", "finite numbers")
         key = str(len(self.arrays))
         self.arrays[key] = value
         return {"array": key}
 
-    def _described_once(self, value: Any, what: str) -> Described:
+    def _described_once(self, value: Any, label: str) -> Described:
         """Describe an object, or refer to an earlier description of it: it may be shared."""
         if id(value) in self._known:
             return {"ref": self._known[id(value)][0]}
         number = len(self._known)
         self._known[id(value)] = number, value
         describe = self._parameter if isinstance(value, Parameter) else self._object
-        return {"number": number, **describe(value, what)}
+        return {"number": number, **describe(value, label)}
 
-    def _parameter(self, value: Parameter, what: str) -> dict[str, Described]:
+    def _parameter(self, value: Parameter, label: str) -> dict[str, Described]:
         if type(value) is not Parameter:
-            raise cannot_save(what, _name(value), "a gpflow.Parameter")
+            raise cannot_save(label, _name(value), "a gpflow.Parameter")
         # Not the constrained values: they do not come back to the last digit, and where Kuu is
         # ill-conditioned predictions would differ by more.
         return {
-            "unconstrained": self._array(value.unconstrained_variable.numpy(), what),
-            "transform": self(value.transform, f"{what}.transform"),
-            "prior": self(value.prior, f"{what}.prior"),
+            "unconstrained": self._array(value.unconstrained_variable.numpy(), label),
+            "transform": self(value.transform, f"{label}.transform"),
+            "prior": self(value.prior, f"{label}.prior"),
             "prior_on": value.prior_on.value,
             "trainable": bool(value.trainable),
         }
 
-    def _object(self, value: Module, what: str) -> dict[str, Described]:
+    def _object(self, value: Module, label: str) -> dict[str, Described]:
         kind = type(value)
         modules = (m for m in MODULES if getattr(m, kind.__name__, None) is kind)
         module = next(modules, None)
         if module is None:
-            raise cannot_save(what, f"a {_name(value)}", "a class of GPflow or this package")
+            raise cannot_save(label, f"a {_name(value)}", "a class of GPflow or this package")
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
-        described = {n: self(p, f"{what}.{n}") for n, p in parameters.items()}
+        described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
         special = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
         arguments: dict[str, Described] = {}
         for name, argument in _signature(kind).items():
@@ -155,18 +156,18 @@ class Describer:
                 arguments[name] = {"value_of": name}
             elif name in special or hasattr(value, name):
                 part = special[name] if name in special else getattr(value, name)
-                arguments[name] = self(part, f"{what}.{name}")
+                arguments[name] = self(part, f"{label}.{name}")
             elif argument.default is inspect.Parameter.empty:
                 expected = f"a class whose objects keep the argument {name}"
-                raise cannot_save(what, f"a {_name(value)}", expected)
+                raise cannot_save(label, f"a {_name(value)}", expected)
         path = f"{module.__name__}.{kind.__name__}"
         return {"class": path, "arguments": arguments, "parameters": described}
 
-    def _constructor_arguments(self, value: Any, what: str) -> dict[str, Described]:
+    def _constructor_arguments(self, value: Any, label: str) -> dict[str, Described]:
         """Describe the arguments that a bijector or distribution was constructed with."""
         left_out = ("name", "validate_args", "parameters", "allow_nan_stats")
         return {
-            name: self(part, f"{what}.{name}")
+            name: self(part, f"{label}.{name}")
             for name, part in value.parameters.items()
             if name not in left_out and part is not None
         }
@@ -207,10 +208,7 @@ class Loader:
             return FUNCTIONS[described["function"]]
         if described.get("distribution_class") in DISTRIBUTIONS:
             return getattr(tfp.distributions, described["distribution_class"])
-        for kind, module, names in (
-            ("bijector", tfp.bijectors, BIJECTORS),
-            ("distribution", tfp.distributions, DISTRIBUTIONS),
-        ):
+        for kind, module, names in _PROBABILITY:
             if kind in described:
                 if described[kind] not in names:
                     raise ValueError(f"{described[kind]} is no {kind} that is known")
@@ -255,23 +253,23 @@ class Loader:
         return constructed
 
 
-def cannot_save(what: str, got: Any, expected: str) -> ValueError:
+def cannot_save(label: str, got: Any, expected: str) -> ValueError:
     """Make the error for something that loading could not give back as it is."""
     expected = f"{expected}: what cannot be loaded as it is, is not saved"
-    return refusal(what, got, expected, "Keep such a model with tf.train.Checkpoint.")
+    return refusal(label, got, expected, "Keep such a model with tf.train.Checkpoint.")
 
 
-def check_same(loaded: Any, original: Any, what: str) -> None:
+def check_same(loaded: Any, original: Any, label: str) -> None:
     """
     Refuse to save an object that loading would change.
 
-    :param what: What it is, for messages.
+    :param label: What it is, for messages.
     :raises ValueError: If a part differs that matters.
     """
-    _check_same(loaded, original, what, set())
+    _check_same(loaded, original, label, set())
 
 
-def _check_same(loaded: Any, original: Any, what: str, seen: set[int]) -> None:
+def _check_same(loaded: Any, original: Any, label: str, seen: set[int]) -> None:
     if id(original) in seen:
         return
     same = type(loaded) is type(original)
@@ -284,17 +282,17 @@ def _check_same(loaded: Any, original: Any, what: str, seen: set[int]) -> None:
     elif same and isinstance(original, Module):
         for name, value in vars(original).items():
             if not name.startswith(_INTERNAL):
-                _check_same(vars(loaded).get(name), value, f"{what}.{name}", seen)
+                _check_same(vars(loaded).get(name), value, f"{label}.{name}", seen)
     elif isinstance(original, (list, tuple)) and isinstance(loaded, (list, tuple)):
         same = len(loaded) == len(original)
         for i, pair in enumerate(zip(loaded, original)):
-            _check_same(*pair, f"{what}[{i}]", seen)
+            _check_same(*pair, f"{label}[{i}]", seen)
     elif isinstance(original, (FunctionType, bool, int, float, str, slice, type(None))):
         same = same and loaded == original
     elif isinstance(original, (np.ndarray, tf.Tensor, tf.Variable)):
         same = same and np.array_equal(np.asarray(loaded), np.asarray(original))
     if not same:
-        raise cannot_save(what, _shown(original), f"{_shown(loaded)}, as loading would give it")
+        raise cannot_save(label, _shown(original), f"{_shown(loaded)}, as loading would give it")
 
 
 def _signature(kind: type) -> dict[str, inspect.Parameter]:

@@ -199,6 +199,6 @@ def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
     return posterior
 
 
-def _other_model(what: str, got: str, expected: str) -> ValueError:
+def _other_model(label: str, got: str, expected: str) -> ValueError:
     expected = f"{expected}, as the estimators train them"
-    return refusal(what, got, expected, "Keep other models with tf.train.Checkpoint.")
+    return refusal(label, got, expected, "Keep other models with tf.train.Checkpoint.")

@@ -1,4 +1,4 @@
-"""What estimators are told by name, made into GPflow's objects."""
+"""GPflow's objects of the names that estimators take as arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +34,7 @@ CLASSES: dict[str, type[Likelihood]] = {
     "softmax": gpflow.likelihoods.Softmax,
 }
 RULES = ("kmeans", "random", "greedy_variance")
+_POINTS = "points [M, D] or GPflow's inducing variables"
 
 
 def _unknown_name(argument: str, name: Any, choices: Any, others: str) -> ValueError:
@@ -48,9 +49,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
     By name it has a lengthscale for each input. It starts at unit variance and lengthscales √D,
     because squared distances between standardised rows grow in proportion to D.
 
-    :param kernel: One of :data:`KERNELS`, or a kernel.
-    :param num_inputs: D.
-    :raises ValueError: If it is neither.
+    :raises ValueError: If it is no kernel and none of :data:`KERNELS`.
     """
     if isinstance(kernel, Kernel):
         return copy_of(kernel)
@@ -65,10 +64,8 @@ def make_likelihood(
     """
     Make a likelihood, or copy the one that is given.
 
-    :param likelihood: One of the choices, or a likelihood.
-    :param choices: By their names.
-    :param arguments: What the likelihood of a name is made of.
-    :raises ValueError: If it is neither.
+    :param arguments: Those of a likelihood that is given by its name.
+    :raises ValueError: If it is no likelihood and none of the choices.
     """
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
@@ -84,20 +81,15 @@ def make_inducing_variable(
     Choose inducing variables, or take those that are given.
 
     :param rule: One of :data:`RULES`; or points [M, D] or inducing variables, in the units of X.
-    :param X: Inputs as the model takes them.
     :param num_inducing: M, where there is a rule; fewer where there are fewer rows that differ.
-    :param kernel: With which the model starts.
-    :param seed: The same seed gives the same.
-    :raises ValueError: If it is none of these.
+    :raises ValueError: If the rule is none of these.
     """
     if isinstance(rule, InducingVariables):
         return copy_of(rule)
     if not isinstance(rule, str):
         points = as_numbers("inducing", rule, gpflow.default_float())
         if points.ndim != 2:
-            raise _unknown_name(
-                "inducing", rule, RULES, "points [M, D] or GPflow's inducing variables"
-            )
+            raise _unknown_name("inducing", rule, RULES, _POINTS)
         return gpflow.inducing_variables.InducingPoints(points)
     number = min(num_inducing, len(np.unique(X, axis=0)))
     if rule == "kmeans":
@@ -106,4 +98,4 @@ def make_inducing_variable(
         return random_subset(X, number, seed=seed)
     if rule == "greedy_variance":
         return greedy_variance(X, number, kernel=kernel, seed=seed)
-    raise _unknown_name("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
+    raise _unknown_name("inducing", rule, RULES, _POINTS)

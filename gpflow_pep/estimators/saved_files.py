@@ -35,9 +35,8 @@ class SavedFiles(NamedTuple):
 
 def check_replaceable(folder: str | PathLike[str], names: tuple[str, ...] = FILES[FORMAT]) -> None:
     """
-    Check that a folder is one that an earlier call wrote, and may be replaced.
+    Check that a folder has only files that an earlier call wrote, and may be replaced.
 
-    :param names: Of the files and folders that such a call may write.
     :raises ValueError: If it has others.
     :raises OSError: If it is no folder.
     """

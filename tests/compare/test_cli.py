@@ -282,7 +282,7 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["--neighbours", "3", "--example", "wine"], "neighbours: got 3, expected 0"),
         (["--likelihood", "poisson", "--example", "wine"], "likelihood of classes: got 'poisson'"),
         (["--out", "{data}"], "is a file"),
-        (["--out", "{data}/below"], "cannot write the folder"),
+        (["--out", "{data}/below"], "a folder that cannot be written"),
         (["--task", "regression"], "--task regression without DATA, expected none"),
         (["{data}", "--target", "load", "--example", "wine"], "expected one of them"),
         (["--example", "iris"], "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),

@@ -55,5 +55,5 @@ def test_a_folder_is_made(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     write(tmp_path / "file")
-    with pytest.raises(ValueError, match=r"cannot write the folder .* choose another --out"):
+    with pytest.raises(ValueError, match=r"cannot be written .* Choose another --out"):
         check_folder(tmp_path / "file" / "below")

@@ -85,8 +85,8 @@ FAULTS = [
     Fault(
         "saving: constrained values where unconstrained belong",
         "estimators/describing.py",
-        '"unconstrained": self._array(value.unconstrained_variable.numpy(), what)',
-        '"unconstrained": self._array(value.numpy(), what)',
+        '"unconstrained": self._array(value.unconstrained_variable.numpy(), label)',
+        '"unconstrained": self._array(value.numpy(), label)',
         ("estimators/test_describing.py", "estimators/test_save_estimator.py"),
     ),
     Fault(
