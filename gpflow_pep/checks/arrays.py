@@ -21,7 +21,7 @@ def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt
     """
     try:
         array = np.asarray(values)
-        if array.dtype.kind not in "fiubO":  # objects may be numbers
+        if values is None or array.dtype.kind not in "fiubO":  # objects may be numbers
             raise TypeError(f"its type is {array.dtype}")
         numbers: npt.NDArray[Any] = array.astype(dtype)
     except (TypeError, ValueError) as error:

@@ -34,14 +34,7 @@ def as_inputs(X: TensorData) -> AnyNDArray:
 
     :raises ValueError: If they are not a matrix of finite numbers.
     """
-    array = as_numbers("X", X)
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(
-            f"X: got shape {array.shape}, expected two axes [N, D], of at least 1 each. A single"
-            " column is X[:, None]."
-        )
-    checks.check_finite("X", array)
-    return array
+    return checks.as_matrix("X", X, dtype=default_float())
 
 
 def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
@@ -50,33 +43,11 @@ def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
 
     :raises ValueError: If they are not a pair of matrices of finite numbers, with as many rows.
     """
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            f"data: got {type(data).__name__}, expected a pair of arrays. Pass (X, Y)."
-        )
-    X, Y = checks.check_data(tuple(as_numbers(name, part) for name, part in zip("XY", data)))
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        float_type = default_float()
+        data = tuple(checks.as_numbers(name, part, float_type) for name, part in zip("XY", data))
+    X, Y = checks.check_data(data)
     return X.numpy(), Y.numpy()
-
-
-def as_numbers(name: str, values: Any) -> AnyNDArray:
-    """
-    Convert anything like an array to one of GPflow's default float.
-
-    :param name: What it is.
-    :param values: The numbers.
-    :raises ValueError: If there are others than real numbers.
-    """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "fiubO":  # objects may be numbers
-            raise TypeError(f"its type is {array.dtype}")
-        numbers: AnyNDArray = array.astype(default_float())
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name}: got {type(values).__name__} that is no array of real numbers, expected"
-            " [N, columns]. Convert it, for instance with numpy.asarray(..., dtype=float)."
-        ) from error
-    return numbers
 
 
 def key(row: AnyNDArray) -> bytes:

@@ -651,7 +651,7 @@ BEYOND: dict[str, dict[str, tuple[Callable[[], Any], str]]] = {
     },
     "metrics": {
         "text": (lambda: pep.metrics.smse(np.array(["a", "b"]), np.ones(2)), "Y | <U1 | convert"),
-        "None": (lambda: pep.metrics.mean_nlpd(None), "log_density | object | convert"),
+        "None": (lambda: pep.metrics.mean_nlpd(None), "log_density | NoneType | object | convert"),
         "label that is no class": (
             lambda: _calibration([0, 7], [[0.5, 0.5]] * 2),
             "labels | 0 to 1 | encode",
