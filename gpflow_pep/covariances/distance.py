@@ -57,21 +57,12 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
     "return: [N, D]",
 )
 def scaled_inputs(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
-    """
-    Compute inputs in units of :func:`input_scales`.
-
-    :param kernel: Any kernel of one output.
-    :param X: Inputs.
-    """
+    """Compute inputs in units of :func:`input_scales`."""
     return X / input_scales(kernel, X)
 
 
 def search_tree(X: tf.Tensor) -> NearestNeighbors:
-    """
-    Index rows for :func:`nearest_by_tree`; for eager mode.
-
-    :param X: Rows, scaled, [N, D].
-    """
+    """Index scaled rows [N, D] for :func:`nearest_by_tree`; for eager mode."""
     return NearestNeighbors(algorithm="auto").fit(X.numpy())
 
 
@@ -84,15 +75,11 @@ def nearest_by_tree(tree: NearestNeighbors, Xnew: tf.Tensor, m: int) -> tf.Tenso
     Find the m nearest rows of each new one by a tree, the nearest first; for eager mode.
 
     In few dimensions it costs the logarithm of N for each new row.
-
-    :param tree: Rows, indexed.
-    :param Xnew: New rows, scaled likewise.
-    :param m: How many, at most N.
     """
     if m == 0 or Xnew.shape[0] == 0:
         return tf.zeros([Xnew.shape[0], m], tf.int32)
-    found = tree.kneighbors(Xnew.numpy(), n_neighbors=int(m), return_distance=False)
-    return tf.constant(found, tf.int32)
+    nearest = tree.kneighbors(Xnew.numpy(), n_neighbors=int(m), return_distance=False)
+    return tf.constant(nearest, tf.int32)
 
 
 @check_shapes(
@@ -106,25 +93,21 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
 
     It is made of TensorFlow's operations alone, for graphs and files; it costs N D for each new
     row. Of rows as near as another, to rounding, either may be found.
-
-    :param X: Rows, scaled.
-    :param Xnew: New rows, scaled likewise.
-    :param m: How many, at most N.
     """
-    message = (
-        f"neighbours: got {m} for fewer rows, expected at most as many as there are. Use fewer."
+    text = checks.message(
+        "neighbours", f"{m} for fewer rows", "at most as many as there are", "Use fewer."
     )
-    with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], message)):
+    with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
         X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)
     centre = tf.reduce_mean(X, axis=0)  # distances from products lose the digits of a large mean
     X, Xnew = X - centre, Xnew - centre
     squares = tf.reduce_sum(tf.square(X), axis=1)
 
-    def of_chunk(some: tf.Tensor) -> tf.Tensor:
-        closeness = 2.0 * tf.matmul(some, X, transpose_b=True) - squares
+    def nearest_of_chunk(new: tf.Tensor) -> tf.Tensor:
+        closeness = 2.0 * tf.matmul(new, X, transpose_b=True) - squares
         return tf.math.top_k(closeness, m).indices
 
     rows_at_a_time = tf.maximum(chunks.CHUNK_ELEMENTS // tf.shape(X)[0], 1)
     if X.shape[0] is not None:
         rows_at_a_time = max(chunks.CHUNK_ELEMENTS // X.shape[0], 1)
-    return chunks.map_over_chunks(of_chunk, chunks.row_chunks(Xnew, rows_at_a_time))
+    return chunks.map_over_chunks(nearest_of_chunk, chunks.row_chunks(Xnew, rows_at_a_time))

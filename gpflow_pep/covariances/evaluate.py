@@ -46,24 +46,19 @@ _OF_DISTANCE = "__call__", "slice", "K", "scale", "scaled_squared_euclid_dist"
 
 def is_plain(part: Any) -> bool:
     """
-    Whether AutoGraph has nothing to translate in a part of a model, or in a whole one.
-
-    That is so where it is GPflow's or of this package, with all that it has.
-
-    :param part: Anything; the parts of a ``tf.Module`` are looked at as well.
+    Whether AutoGraph has nothing to translate in a part of a model, or in a whole one: it is
+    GPflow's or of this package, with all submodules.
     """
-    parts = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
-    return all(type(one).__module__.partition(".")[0] in _PLAIN for one in parts)
+    modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
+    return all(type(module).__module__.partition(".")[0] in _PLAIN for module in modules)
 
 
 def convert_user_code(function: Function) -> Function:
     """
     Decorate a function that calls code of users, which may have loops or conditions on tensors.
 
-    Everything else is traced without AutoGraph; here it comes back where an argument is no plain
-    part (see :func:`is_plain`).
-
-    :param function: A function at the top of a module.
+    Everything else is traced without AutoGraph. A decorated function, which must be at the top of a
+    module, is converted where an argument is no plain part (see :func:`is_plain`).
     """
 
     @functools.wraps(function)
@@ -78,9 +73,8 @@ def convert_user_code(function: Function) -> Function:
 
 def skip_autograph(method: Function) -> Function:
     """
-    Decorate a method of models that AutoGraph leaves alone where the whole model is plain.
-
-    :param method: One that calls GPflow's code, and in there the code of users.
+    Decorate a method of models that calls GPflow's code, and through it the code of users:
+    AutoGraph leaves it alone where the whole model is plain.
     """
     unconverted = tf.autograph.experimental.do_not_convert(method)
 
@@ -102,10 +96,10 @@ def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
 def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> tf.Tensor:
     """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
     if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
-        own, kernels = split_outputs(inducing_variable), kernel.latent_kernels
-        number = max(len(own), len(kernels))
-        if {len(own), len(kernels)} <= {1, number}:
-            parts = [kuf(own[k % len(own)], kernels[k % len(kernels)], X) for k in range(number)]
+        u, kernels = split_outputs(inducing_variable), kernel.latent_kernels
+        number = max(len(u), len(kernels))
+        if {len(u), len(kernels)} <= {1, number}:
+            parts = [kuf(u[k % len(u)], kernels[k % len(kernels)], X) for k in range(number)]
             return tf.stack(parts) if number > 1 else parts[0]
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, kernel, X)
@@ -115,12 +109,12 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
 
 def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> bool:
     """Whether GPflow computes ``Kuf`` from scaled distances, by methods that nobody has changed."""
-    own = type(kernel)
+    kind = type(kernel)
     return (
-        issubclass(own, IsotropicStationary)
-        and all(getattr(own, name) is getattr(IsotropicStationary, name) for name in _OF_DISTANCE)
+        issubclass(kind, IsotropicStationary)
+        and all(getattr(kind, name) is getattr(IsotropicStationary, name) for name in _OF_DISTANCE)
         and type(inducing_variable) is InducingPoints
-        and Kuf.dispatch(InducingPoints, own, tf.Tensor) is Kuf_kernel_inducingpoints
+        and Kuf.dispatch(InducingPoints, kind, tf.Tensor) is Kuf_kernel_inducingpoints
         and len(X.shape) == 2
     )
 
@@ -137,10 +131,6 @@ def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorTyp
 
     Only Z is scaled: with constant X the way back has one product with X and one with its squares,
     where the quotients X / l would have it pass over X several times more.
-
-    :param Z: Some points.
-    :param X: Many.
-    :param lengthscales: One, or one for each column.
     """
     inverse = tf.broadcast_to(tf.square(1.0 / lengthscales), tf.shape(X)[1:])
     scaled = Z * inverse
@@ -210,12 +200,7 @@ def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
 
 
 def with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
-    """
-    Give what all latent functions share an axis for them.
-
-    :param covariances: With or without that axis.
-    :param rank: How many axes there are with it.
-    """
+    """Add the axis of latent functions to what they share; with it there are ``rank`` axes."""
     # A new axis by indexing would be a copy on the way back.
     return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
 

@@ -55,11 +55,7 @@ def nearest_predecessors(X: AnyNDArray, kernel: Kernel, m: int) -> NearestPredec
 
 
 def largest_group(m: int) -> int:
-    """
-    Find how many rows are in a group at most.
-
-    :param m: The most neighbours of a row.
-    """
+    """How many rows a group has at most, where a row has up to m neighbours."""
     return max(GROUP_SIZE, 4 * (m + 1))
 
 
@@ -91,6 +87,6 @@ def _nearest_before(X: AnyNDArray, m: int) -> AnyNDArray:
     m_here = min(m, len(X))
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :m_here]
     absent = np.isinf(np.take_along_axis(distances, nearest, axis=1))
-    found = np.full([len(X), m], -1)
-    found[:, :m_here] = np.where(absent, -1, nearest)
-    return found
+    neighbours = np.full([len(X), m], -1)
+    neighbours[:, :m_here] = np.where(absent, -1, nearest)
+    return neighbours

@@ -7,44 +7,42 @@ from gpflow.config import default_jitter
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
 
+from .. import checks
 from ..ops.linalg import lower_matmul
 from .evaluate import Projection, covariance, kuf, with_latent_axis
 from .priors import split_outputs
 
 
-def inducing_inputs(inducing_variable: InducingVariables, what: str) -> tf.Tensor:
+def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
     """
     Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them.
 
     :param inducing_variable: Inducing points, of one output or of several that are independent.
-    :param what: What needs them.
+    :param name: What needs them.
     :raises ValueError: If they are something else.
     """
     parts = split_outputs(inducing_variable)
     for part in parts:
         if not isinstance(part, InducingPoints):
-            raise ValueError(
-                f"{what}: got inducing variables of type {type(part).__name__}, expected inducing"
-                " points: only their covariance with those of a later model is known for every"
-                " kernel. Use gpflow.inducing_variables.InducingPoints."
+            raise checks.refusal(
+                name,
+                f"inducing variables of type {type(part).__name__}",
+                "inducing points: only their covariance with those of a later model is known for"
+                " every kernel",
+                "Use gpflow.inducing_variables.InducingPoints.",
             )
     return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
 
 
 def take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:
-    """
-    Take what belongs to a latent function, of one for all or one for each.
-
-    :param values: [1 or L, ...].
-    :param latent: Its number.
-    """
+    """Take what belongs to one latent function, of values [1 or L, ...] for all or for each."""
     return values[latent if values.shape[0] > 1 else 0]
 
 
 @check_shapes(
     "W: [broadcast K, M, M]",
     "Z: [broadcast K, R, D]",
-    "kept: [broadcast K, M, R]",
+    "same_point: [broadcast K, M, R]",
     "return.A: [K, M, R]",
     "return.D: [K, R, R]",
 )
@@ -53,7 +51,7 @@ def project_points(
     inducing_variable: InducingVariables,
     kernel: Kernel,
     Z: TensorType,
-    kept: TensorType,
+    same_point: TensorType,
 ) -> Projection:
     r"""
     Project inducing points of another model on the whitened inducing variables of this one.
@@ -68,19 +66,19 @@ def project_points(
     :param inducing_variable: The inducing variables of this model.
     :param kernel: Its kernel, of one output, or of several that are independent.
     :param Z: The points of the other one.
-    :param kept: 1 where an inducing variable of this model continues a point of the other one; no
-        more than one 1 in a row or column.
+    :param same_point: 1 where an inducing variable of this model continues a point of the other
+        one; no more than one 1 in a row or column.
     :return: D in full for each latent function, [K, R, R].
     """
     kernels = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
     jitter = tf.constant(default_jitter(), W.dtype)
     A, D = [], []
-    for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, kept)))):
-        own_Z = take_latent(Z, latent)
-        Kuf = take_latent(with_latent_axis(kuf(inducing_variable, kernel, own_Z), 3), latent)
-        Kuf += jitter * take_latent(kept, latent)
+    for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))):
+        Z_latent = take_latent(Z, latent)
+        Kuf = take_latent(with_latent_axis(kuf(inducing_variable, kernel, Z_latent), 3), latent)
+        Kuf += jitter * take_latent(same_point, latent)
         A.append(lower_matmul(take_latent(W, latent)[None], Kuf[None])[0])
-        K = covariance(kernels[min(latent, len(kernels) - 1)], own_Z)
-        K += jitter * tf.eye(tf.shape(own_Z)[0], dtype=K.dtype)
+        K = covariance(kernels[min(latent, len(kernels) - 1)], Z_latent)
+        K += jitter * tf.eye(tf.shape(Z_latent)[0], dtype=K.dtype)
         D.append(K - tf.matmul(A[-1], A[-1], transpose_a=True))
     return Projection(tf.stack(A), tf.stack(D))

@@ -36,52 +36,50 @@ def check_inducing_variable(
     if not isinstance(inducing_variable, InducingVariables):
         _check_points(inducing_variable)
     inducing_variable = inducingpoint_wrapper(inducing_variable)
-    numbers = {int(one.num_inducing) for one in split_outputs(inducing_variable)}
+    numbers = {int(part.num_inducing) for part in split_outputs(inducing_variable)}
     if len(numbers) > 1:
-        raise ValueError(
-            f"inducing_variable: got {', '.join(map(str, sorted(numbers)))} inducing variables for"
-            " different latent functions, expected as many for each: GPflow stacks them in one"
-            " tensor. Give each as many as the others."
-        )
+        got = f"{', '.join(map(str, sorted(numbers)))} inducing variables for different latent"
+        expected = "as many for each: GPflow stacks them in one tensor"
+        remedy = "Give each as many as the others."
+        raise checks.refusal("inducing_variable", f"{got} functions", expected, remedy)
     if numbers == {0}:
-        raise ValueError(
-            "inducing_variable: got 0 inducing variables, expected at least 1. Give more rows."
+        raise checks.refusal(
+            "inducing_variable", "0 inducing variables", "at least 1", "Give more rows."
         )
     if X is not None:
         check_columns(inducing_variable, X)
     types = type(inducing_variable), type(kernel)
     if Kuu.dispatch(*types) is None or Kuf.dispatch(*types, tf.Tensor) is None:
-        raise ValueError(
-            f"inducing_variable and kernel: got {types[0].__name__} with {types[1].__name__}, for"
-            " which no covariance is registered with gpflow.covariances.Kuu and Kuf. Expected a"
-            " pair that GPflow knows. Use inducing points: they know every kernel."
+        raise checks.refusal(
+            "inducing_variable and kernel",
+            f"{types[0].__name__} with {types[1].__name__}, for which no covariance is registered"
+            " with gpflow.covariances.Kuu and Kuf",
+            "a pair that GPflow knows",
+            "Use inducing points: they know every kernel.",
         )
     parts = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
-    for one, part in itertools.product(split_outputs(inducing_variable), parts):
-        if isinstance(one, NoisyInducingVariables):
-            check_inducing_variable(one.inducing_variable, part, X)
-        if isinstance(one, BlurredInducingPoints):
+    for variables, part in itertools.product(split_outputs(inducing_variable), parts):
+        if isinstance(variables, NoisyInducingVariables):
+            check_inducing_variable(variables.inducing_variable, part, X)
+        if isinstance(variables, BlurredInducingPoints):
             sum_of_products(part)  # refuses a kernel that has no closed form
     return inducing_variable
 
 
 def _check_points(Z: Any) -> None:
     """Refuse what is no matrix of finite numbers."""
+    remedy = "Give a matrix with one row for each inducing input."
     try:
         points = np.asarray(Z)
         if points.dtype.kind not in "fiub":
             raise ValueError(f"numbers of type {points.dtype}")
     except ValueError as error:
-        raise ValueError(
-            f"inducing_variable: got {type(Z).__name__} that is no matrix of real numbers"
-            f" ({error}), expected [M, D], or gpflow.inducing_variables. Give a matrix with one row"
-            " for each inducing input."
-        ) from error
+        got = f"{type(Z).__name__} that is no matrix of real numbers ({error})"
+        expected = "[M, D], or gpflow.inducing_variables"
+        raise checks.refusal("inducing_variable", got, expected, remedy) from error
     if points.ndim != 2:
-        raise ValueError(
-            f"inducing_variable: got shape {points.shape}, expected two axes [M, D]. Give a matrix"
-            " with one row for each inducing input."
-        )
+        got, expected = f"shape {points.shape}", "two axes [M, D]"
+        raise checks.refusal("inducing_variable", got, expected, remedy)
     if points.size:
         checks.check_finite("inducing_variable", points)
 
@@ -109,10 +107,9 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     """
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
-        raise ValueError(
-            f"inducing_variable: got {num_columns} column(s), expected {X.shape[1]}, as in X."
-            " Give inducing inputs in the space of X."
-        )
+        got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
+        remedy = "Give inducing inputs in the space of X."
+        raise checks.refusal("inducing_variable", got, expected, remedy)
 
 
 def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
@@ -143,25 +140,24 @@ def check_independent(
     """
     several = isinstance(kernel, MultioutputKernel)
     if several and not isinstance(kernel, (SharedIndependent, SeparateIndependent)):
-        raise ValueError(
-            f"kernel: got {type(kernel).__name__}, which mixes latent functions; expected latent"
-            " functions that are independent a priori. Use gpflow.kernels.SharedIndependent or"
-            " SeparateIndependent."
-        )
+        got = f"{type(kernel).__name__}, which mixes latent functions"
+        expected = "latent functions that are independent a priori"
+        remedy = "Use gpflow.kernels.SharedIndependent or SeparateIndependent."
+        raise checks.refusal("kernel", got, expected, remedy)
     if several != isinstance(inducing_variable, MultioutputInducingVariables):
-        raise ValueError(
-            f"kernel and inducing_variable: got {type(kernel).__name__} with"
-            f" {type(inducing_variable).__name__}, expected both of one output or both of several."
-            " Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
-            " gpflow.inducing_variables.SharedIndependentInducingVariables."
+        raise checks.refusal(
+            "kernel and inducing_variable",
+            f"{type(kernel).__name__} with {type(inducing_variable).__name__}",
+            "both of one output or both of several",
+            "Wrap the kernel in gpflow.kernels.SharedIndependent, or the inducing variables in"
+            " gpflow.inducing_variables.SharedIndependentInducingVariables.",
         )
     separate = isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables)
     if shared and separate:
-        raise ValueError(
-            f"inducing_variable: got {type(inducing_variable).__name__}, expected those that all"
-            " latent functions share. Use gpflow.inducing_variables."
-            "SharedIndependentInducingVariables, or one model for each output."
-        )
+        remedy = "Use gpflow.inducing_variables.SharedIndependentInducingVariables, or one model"
+        remedy += " for each output."
+        got, expected = type(inducing_variable).__name__, "those that all latent functions share"
+        raise checks.refusal("inducing_variable", got, expected, remedy)
     numbers = {}
     if several:
         numbers["kernel"] = int(kernel.num_latent_gps)
@@ -169,7 +165,5 @@ def check_independent(
         numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
     for name, number in numbers.items():
         if number != num_latent:
-            raise ValueError(
-                f"{name}: got {number} of one output each, expected {num_latent}, one for each"
-                " latent function. Give as many."
-            )
+            got, expected = f"{number} of one output each", f"{num_latent}, one for each latent"
+            raise checks.refusal(name, got, f"{expected} function", "Give as many.")

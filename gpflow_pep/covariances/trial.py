@@ -10,7 +10,7 @@ from gpflow.base import TensorType
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.mean_functions import MeanFunction
 
-from ..checks import reason
+from ..checks import reason, refusal
 from .evaluate import covariance, mean
 
 #: What code of users and TensorFlow raise for inputs of other columns.
@@ -31,7 +31,7 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
         return
     row = tf.convert_to_tensor(X[:1])
     for part in kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]:
-        _tried("kernel", part, partial(covariance, part, row, row), row)
+        _evaluate("kernel", part, partial(covariance, part, row, row), row)
 
 
 def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
@@ -49,23 +49,25 @@ def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: in
     if not tf.executing_eagerly():
         return
     row = tf.convert_to_tensor(X[:1])
-    value = _tried("mean_function", mean_function, partial(mean, mean_function, row), row)
+    value = _evaluate("mean_function", mean_function, partial(mean, mean_function, row), row)
     expected = sorted({1, num_latent or 1})
     if value.shape.rank != 2 or value.shape[1] not in expected:
-        raise ValueError(
-            f"mean_function: got {type(mean_function).__name__} with values of shape"
-            f" {tuple(value.shape)} at one row, expected {' or '.join(map(str, expected))}"
-            f" column(s), as there are {num_latent} latent function(s). Use a mean of as many"
-            " outputs."
+        raise refusal(
+            "mean_function",
+            f"{type(mean_function).__name__} with values of shape {tuple(value.shape)} at one row",
+            f"{' or '.join(map(str, expected))} column(s), as there are {num_latent} latent"
+            " function(s)",
+            "Use a mean of as many outputs.",
         )
 
 
-def _tried(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor) -> tf.Tensor:
+def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor) -> tf.Tensor:
     try:
         return call()
     except _FAILURES as error:
-        raise ValueError(
-            f"{name}: got {type(part).__name__}, which fails at a row of X with"
-            f" {row.shape[1]} column(s), expected one for such rows. Check its parameters' shapes"
-            f" and active_dims. It says: {reason(error)[:300]}"
+        raise refusal(
+            name,
+            f"{type(part).__name__}, which fails at a row of X with {row.shape[1]} column(s)",
+            "one for such rows",
+            f"Check its parameters' shapes and active_dims. It raises: {reason(error)[:300]}",
         ) from error

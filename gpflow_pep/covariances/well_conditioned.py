@@ -51,7 +51,6 @@ def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> In
 
     :param inducing_variable: Of one output, or of several that are independent. Those of one output
         under a kernel of several, which GPflow correlates, stay as they are.
-    :param kernel: The kernel.
     """
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return SeparateIndependentInducingVariables(
@@ -68,12 +67,7 @@ def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> In
 
 @convert_user_code
 def covariance_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
-    """
-    Compute the prior covariance of u, [1, M, M] or [L, M, M].
-
-    :param inducing_variable: The inducing variables.
-    :param kernel: The kernel.
-    """
+    """Compute the prior covariance of u, [1, M, M] or [L, M, M]."""
     variables = well_conditioned(inducing_variable, kernel)
     K = Kuu(variables, kernel, jitter=default_jitter())
     size = tf.shape(K)[-1] * (tf.shape(K)[0] if K.shape.rank == 4 else 1)

@@ -29,7 +29,7 @@ from gpflow.inducing_variables.inducing_variables import InducingPointsBase
 from gpflow.kernels import Constant, Kernel, Product, SquaredExponential, Sum
 from gpflow.utilities import triangular
 
-from ..checks import check_finite
+from ..checks import check_finite, refusal
 
 Closed = SquaredExponential | Constant
 
@@ -54,10 +54,8 @@ class BlurredInducingPoints(InducingPointsBase):
 
     def __init__(self, Z: TensorData, covariance: TensorData, name: str | None = None) -> None:
         if np.ndim(Z) != 2:
-            raise ValueError(
-                f"Z: got shape {np.shape(Z)}, expected two axes [M, D]. Give a matrix with one row"
-                " for each centre."
-            )
+            remedy = "Give a matrix with one row for each centre."
+            raise refusal("Z", f"shape {np.shape(Z)}", "two axes [M, D]", remedy)
         check_finite("Z", np.asarray(Z, dtype=default_float()))
         super().__init__(Z, name=name)
         roots = _square_roots(covariance, *np.shape(Z))
@@ -89,23 +87,23 @@ def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> A
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
     if value.shape not in shapes:
-        raise ValueError(
-            f"covariance: got shape {value.shape}, expected {shapes[0]} (spherical), {shapes[1]}"
-            f" (diagonal) or {shapes[2]} (full), for Z of shape {shapes[1]}. Give one covariance"
-            " for each point."
-        )
+        expected = f"{shapes[0]} (spherical), {shapes[1]} (diagonal) or {shapes[2]} (full), for Z"
+        expected += f" of shape {shapes[1]}"
+        remedy = "Give one covariance for each point."
+        raise refusal("covariance", f"shape {value.shape}", expected, remedy)
     if not np.all(np.isfinite(value)):
-        raise ValueError("covariance: got NaN or infinity, expected finite numbers. Check them.")
+        raise refusal("covariance", "NaN or infinity", "finite numbers", "Check them.")
     if value.ndim < 3:
         _refuse_negative(value)
         return np.sqrt(value)
     size = np.abs(value).max(axis=(1, 2), initial=0.0)
     rounding = 10.0 * num_inputs * np.finfo(value.dtype).eps * size
     if np.any(np.abs(value - value.transpose(0, 2, 1)) > rounding[:, None, None]):
-        raise ValueError(
-            "covariance: got a matrix that is not symmetric, expected covariance matrices."
-            " Pass (C + C.T) / 2 if it is so by rounding."
+        got, remedy = (
+            "a matrix that is not symmetric",
+            "Pass (C + C.T) / 2 if it is so by rounding.",
         )
+        raise refusal("covariance", got, "covariance matrices", remedy)
     eigenvalues, vectors = np.linalg.eigh(value)
     _refuse_negative(eigenvalues + rounding[:, None])
     # C = B Bᵀ with B = V λ^½; Bᵀ = Q R makes C = Rᵀ R. A Cholesky factor needs C > 0.
@@ -118,11 +116,10 @@ def _square_roots(covariance: TensorData, num_points: int, num_inputs: int) -> A
 def _refuse_negative(variances: AnyNDArray) -> None:
     wrong = np.argwhere(variances < 0.0)
     if wrong.size:
-        raise ValueError(
-            f"covariance: got a negative variance or eigenvalue, {variances[tuple(wrong[0])]:g}, at"
-            f" point {wrong[0][0]}, expected a positive semi-definite covariance for each point."
-            " Pass covariances, not their roots."
-        )
+        value = f"{variances[tuple(wrong[0])]:g}"
+        got = f"a negative variance or eigenvalue, {value}, at point {wrong[0][0]}"
+        expected = "a positive semi-definite covariance for each point"
+        raise refusal("covariance", got, expected, "Pass covariances, not their roots.")
 
 
 def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
@@ -141,10 +138,12 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
         for part in kernel.kernels:
             products = [a + b for a in products for b in sum_of_products(part)]
         return products
-    raise ValueError(
-        f"kernel: got {type(kernel).__name__} with BlurredInducingPoints, whose covariances have a"
-        " closed form for SquaredExponential and Constant, and for Sum and Product of these."
-        " Use one of them, or ordinary inducing points."
+    raise refusal(
+        "kernel",
+        f"{type(kernel).__name__} with BlurredInducingPoints",
+        "one whose covariances with them have a closed form: SquaredExponential, Constant, or a"
+        " Sum or Product of these",
+        "Use one of them, or ordinary inducing points.",
     )
 
 
@@ -178,11 +177,10 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
         active = np.array([], dtype=int)
     precision = 1.0 / tf.square(kernel.lengthscales)
     if active.size == 0 or precision.shape not in ([], [active.size]):
-        raise ValueError(
-            f"kernel: got active_dims {kernel.active_dims} and lengthscales of shape"
-            f" {tuple(precision.shape)} for {num_inputs} input(s), expected active inputs among"
-            " these, and one lengthscale for all or one for each. Change the kernel."
-        )
+        shape = tuple(precision.shape)
+        got = f"active_dims {kernel.active_dims} and lengthscales of shape {shape} for {num_inputs}"
+        expected = "active inputs among these, and one lengthscale for all or one for each"
+        raise refusal("kernel", f"{got} input(s)", expected, "Change the kernel.")
     return tf.scatter_nd(active[:, None], tf.broadcast_to(precision, [active.size]), [num_inputs])
 
 

@@ -16,6 +16,7 @@ from gpflow.covariances import Kuu
 from gpflow.kernels import Kernel
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 
+from ..checks import refusal
 from .wrapper import InducingVariablesWrapper
 
 
@@ -47,10 +48,9 @@ class NoisyInducingVariables(InducingVariablesWrapper):
     ) -> None:
         v: Any = np.asarray(variance)
         if v.shape != () or not np.isfinite(v) or v < 0.0:
-            raise ValueError(
-                f"variance: got {variance!r}, expected a number of at least 0, the variance of the"
-                " noise. Pass one for all inducing variables."
-            )
+            expected = "a number of at least 0, the variance of the noise"
+            remedy = "Pass one for all inducing variables."
+            raise refusal("variance", repr(variance), expected, remedy)
         super().__init__(inducingpoint_wrapper(inducing_variable), name)
         self.deviation = Parameter(np.sqrt(v), dtype=default_float())
 

@@ -287,9 +287,9 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:
         self._rows_version = tf.Variable(0, trainable=False)
         self.data, self.num_data = data, data[0].shape[0]
-        if chunk_size is not None:
-            checks.check_positive("chunk_size", chunk_size)
-        self.chunk_size = chunk_size
+        self.chunk_size = (
+            None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
+        )
         self._cut = cut
 
     @property

@@ -30,7 +30,7 @@ class PEPClassification(PEP):
     :param likelihood: A likelihood of classes, or None: the one for the labels.
     :param inducing_variable: See :class:`~gpflow_pep.models.PEP`.
     :param options: All other arguments of :class:`~gpflow_pep.models.PEP`.
-    :raises ValueError: If an argument is not as said here.
+    :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none of classes.
     """
 
     def __init__(

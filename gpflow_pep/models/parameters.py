@@ -85,42 +85,6 @@ def _check_power(value: TensorData) -> None:
         raise checks.refusal("alpha", wrong.flat[0], "values in [0, 1]", remedy)
 
 
-class _Mirrored:
-    """A number and a variable of it, where ``tf.Module`` looks for neither."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.variable = tf.Variable(number, trainable=False, dtype=tf.int64)
-
-
-class NumData:
-    """
-    An attribute of a model: N, the number of rows of the whole data set, which compiled functions
-    see when it is assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
-    """
-
-    def __get__(self, model: Any, _: type | None = None) -> int:
-        mirrored: _Mirrored | None = vars(model).get("_num_data")
-        if mirrored is None:  # what is assigned is compared with what is there
-            raise AttributeError("num_data")
-        return mirrored.number
-
-    def __set__(self, model: Any, value: Any) -> None:
-        remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
-        number = checks.check_positive("num_data", value, remedy)
-        if "_num_data" in vars(model):
-            mirrored = vars(model)["_num_data"]
-            mirrored.number = number
-            mirrored.variable.assign(number)
-        else:
-            vars(model)["_num_data"] = _Mirrored(number)
-
-    @staticmethod
-    def read(model: Any) -> tf.Tensor:
-        """Read it in a function that may be compiled, []."""
-        return tf.convert_to_tensor(vars(model)["_num_data"].variable)
-
-
 def set_unchecked(model: tf.Module, **attributes: Any) -> None:
     """Set attributes of a model past the checks that the model makes of assigned ones."""
     for name, value in attributes.items():

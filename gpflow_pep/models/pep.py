@@ -81,6 +81,7 @@ class PEP(InternalDataModel, PowerEPModel):
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
         changed later.
+    :raises ValueError: If data, powers or parts of the model do not fit together.
     """
 
     # What the model did and how exactly, neither parameters nor to be trained.
@@ -292,6 +293,7 @@ class PEP(InternalDataModel, PowerEPModel):
         :param new_data: X [N, D] and Y [N, P], as many columns as before.
         :param alpha: Where there is a power for each row: the power of the rows that are new, a
             number or one for each.
+        :raises ValueError: If rows or powers do not suit the model, which then stays as it was.
         """
         self._replace(new_data, alpha, add=False)
 
@@ -301,6 +303,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
         :param extra_data: X and Y of the rows to add.
         :param alpha: As in :meth:`update_data`.
+        :raises ValueError: As in :meth:`update_data`.
         """
         self._replace(extra_data, alpha, add=True)
 

@@ -84,7 +84,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         allows. None: chosen for speed, and where all rows fit
         ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
         instead of computed twice.
-    :raises ValueError: If an argument is not as said here.
+    :raises ValueError: If data, powers, labels or parts of the model do not fit together.
     """
 
     def __init__(

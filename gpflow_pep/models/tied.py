@@ -30,7 +30,6 @@ from ..covariances import (
 from ..covariances.evaluate import convert_user_code
 from ..energies import tied
 from ..energies.tied import TiedEnergy, converged_scale
-from ..ops import chunks
 from ..predictions.posterior import f_under
 from ..sites.conditional import scale_terms
 from ..sites.derivatives import float_variables, once_differentiable
@@ -46,8 +45,51 @@ from ..tilted import (
 from ..tilted.gaussian import joint_log_power_expectation
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .conditional import check_powers
-from .parameters import NumData, Power
+from .parameters import Power
 from .start import check_q, size_of_u
+
+_LARGE_BATCH = checks.message(
+    "data",
+    "a batch of more rows than num_data",
+    "at most as many",
+    "Pass num_data=len(X), of all rows. Here num_data is:",
+)
+
+
+class _Mirrored:
+    """A number and a variable of it, where ``tf.Module`` looks for neither."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.variable = tf.Variable(number, trainable=False, dtype=tf.int64)
+
+
+class NumData:
+    """
+    An attribute of a model: N, the number of rows of the whole data set, which compiled functions
+    see when it is assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
+    """
+
+    def __get__(self, model: Any, _: type | None = None) -> int:
+        mirrored: _Mirrored | None = vars(model).get("_num_data")
+        if mirrored is None:  # what is assigned is compared with what is there
+            raise AttributeError("num_data")
+        return mirrored.number
+
+    def __set__(self, model: Any, value: Any) -> None:
+        remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
+        number = checks.check_positive("num_data", value, remedy)
+        if "_num_data" in vars(model):
+            mirrored = vars(model)["_num_data"]
+            mirrored.number = number
+            mirrored.variable.assign(number)
+        else:
+            vars(model)["_num_data"] = _Mirrored(number)
+
+    @staticmethod
+    def read(model: Any) -> tf.Tensor:
+        """Read it in a function that may be compiled, []."""
+        return tf.convert_to_tensor(vars(model)["_num_data"].variable)
 
 
 class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
@@ -87,7 +129,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         probit and logit wherever it was tried. Poisson's does not, and the value is that of a bound
         up to a small error (0.02 nats on small problems). At :math:`\alpha = 1` any scale drops
         out; powers between are refused. It is a little slower.
-    :raises ValueError: If an argument is not as said here.
+    :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree, GPflow knows no
+        covariance of the inducing variables under the kernel, or ``q_sqrt`` is no square root.
     """
 
     likelihood: Likelihood
@@ -132,10 +175,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data":
-            raise ValueError(
-                f"data: got an assignment to {type(self).__name__}, which holds none, expected them"
-                " where they are used. Pass them to training_loss or elbo."
-            )
+            got = f"an assignment to {type(self).__name__}, which holds none"
+            remedy = "Pass them to training_loss or elbo."
+            raise checks.refusal("data", got, "them where they are used", remedy)
         else:
             super().__setattr__(name, value)
 
@@ -166,10 +208,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
         """Refuse a batch of more rows than the whole data set has."""
-        num_rows, num_data = tf.cast(chunks.num_rows(X), tf.int64), NumData.read(self)
-        message = "data: got a batch of more rows than num_data, expected at most as many."
-        message += " Pass num_data=len(X), of all rows. Here num_data is:"
-        return checks.require(num_rows <= num_data, message, num_data)
+        num_data = NumData.read(self)
+        return checks.require(tf.shape(X, tf.int64)[0] <= num_data, _LARGE_BATCH, num_data)
 
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
@@ -189,12 +229,15 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             return self._resolved(X, mean, variance, Y, alpha)
         without_power = checks.require(
             tf.equal(alpha, 0.0),
-            f"alpha: got a power above 0 with {type(self.kernel).__name__}, under which q"
-            f" correlates the latent functions of a row, and {type(self.likelihood).__name__};"
-            " expected a likelihood whose integral over all of them is known. Use alpha=0, a"
-            " Gaussian likelihood, or independent latent functions"
-            " (gpflow.kernels.SharedIndependent or SeparateIndependent with"
-            " gpflow.inducing_variables.SharedIndependentInducingVariables).",
+            checks.message(
+                "alpha",
+                f"a power above 0 with {type(self.kernel).__name__}, under which q correlates the"
+                f" latent functions of a row, and {type(self.likelihood).__name__}",
+                "a likelihood whose integral over all of them is known",
+                "Use alpha=0, a Gaussian likelihood, or independent latent functions"
+                " (gpflow.kernels.SharedIndependent or SeparateIndependent with"
+                " gpflow.inducing_variables.SharedIndependentInducingVariables).",
+            ),
         )
         with tf.control_dependencies(without_power):
             return self._resolved(X, mean, variance, Y, alpha)
@@ -228,11 +271,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         "return[1]: [L, M, M]",
     )
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Compute mean and covariance of q(u) of each latent function, less the mean function.
-
-        :return: mean, covariance
-        """
+        """Compute mean and covariance of q(u), less the mean function, of each latent function."""
         return unwhitened(self._prior_root(), self._posterior_of_v())
 
     def _prior_root(self) -> tf.Tensor:
@@ -242,10 +281,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _check_powers(self, alpha: Power) -> tf.Tensor:
         power = checks.read_powers(alpha)
         if power.shape.rank != 0:
-            raise ValueError(
-                f"alpha: got shape {tuple(power.shape)}, expected one number: the sites are"
-                " tied. Pass a number, or use gpflow_pep.models.PEP for a power for each row."
-            )
+            remedy = "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
+            got, expected = f"shape {tuple(power.shape)}", "one number: the sites are tied"
+            raise checks.refusal("alpha", got, expected, remedy)
         return check_powers(power) if self.conditional == "scaled" else power
 
     def _posterior_of_v(self) -> WhitenedGaussian:
