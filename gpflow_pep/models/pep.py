@@ -138,7 +138,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
     @tf.autograph.experimental.do_not_convert
     def pep_log_marginal_likelihood(self) -> tf.Tensor:
-        """See :meth:`~gpflow_pep.models.base.InternalDataModel.pep_log_marginal_likelihood`."""
+        """See :meth:`~gpflow_pep.models.base.PowerEPModel.pep_log_marginal_likelihood`."""
         return self._energy(gap=0.0)
 
     def _energy(self, gap: tf.Tensor | float) -> tf.Tensor:
@@ -180,7 +180,7 @@ class PEP(InternalDataModel, PowerEPModel):
         :raises ValueError: If an argument is outside its range.
         """
         if damping is not None and not (checks.is_number(damping) and 0.0 < damping <= 1.0):
-            raise ValueError(f"damping: got {damping!r}, expected a step in (0, 1]. 1 is undamped.")
+            raise checks.refusal("damping", repr(damping), "a step in (0, 1]", "1 is undamped.")
         sweeps, tolerance = checks.check_loop(
             self.max_sweeps if max_sweeps is None else max_sweeps,
             self.tolerance if tolerance is None else tolerance,
