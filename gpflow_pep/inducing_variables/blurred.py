@@ -141,8 +141,8 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
     raise refusal(
         "kernel",
         f"{type(kernel).__name__} with BlurredInducingPoints",
-        "one whose covariances with them have a closed form: SquaredExponential, Constant, or a"
-        " Sum or Product of these",
+        "one with a closed form of their covariances, which is known for SquaredExponential and"
+        " Constant, and for Sum and Product of these",
         "Use one of them, or ordinary inducing points.",
     )
 
