@@ -38,12 +38,7 @@ class MinibatchLoss:
     """
     The training loss of the next batch, each time it is called.
 
-    :param model: The :class:`~gpflow_pep.models.PEP`, whose sites it updates.
-    :param batch_size: Rows in a batch.
-    :param seed: Of the order of rows, which changes from epoch to epoch.
-    :param refresh_every: Steps between sums over all rows.
-    :param compile: Whether calls are compiled.
-    :raises ValueError: If an argument is outside its range.
+    For the arguments see :meth:`gpflow_pep.models.PEP.minibatch_training_loss_closure`.
     """
 
     def __init__(

@@ -75,12 +75,9 @@ class SingleRows(Cut):
 
     def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
         if alpha.shape.rank and num_rows != num_before:
-            raise checks.refusal(
-                "data",
-                f"{num_rows} rows for a model with {num_before} powers",
-                "as many",
-                "Set one for all first, model.alpha = 0.5.",
-            )
+            got = f"{num_rows} rows for a model with {num_before} powers"
+            remedy = "Set one for all first, model.alpha = 0.5."
+            raise checks.refusal("data", got, "as many", remedy)
 
 
 class Rows(NamedTuple):
