@@ -86,7 +86,7 @@ def make_inducing_variable(
     """
     if isinstance(rule, InducingVariables):
         return copy_of(rule)
-    if not isinstance(rule, str):
+    if rule is not None and not isinstance(rule, str):
         points = as_numbers("inducing", rule, gpflow.default_float())
         if points.ndim != 2:
             raise _unknown_name("inducing", rule, RULES, _POINTS)
