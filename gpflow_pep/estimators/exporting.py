@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import refusal
 from ..files import atomic_folder
 from ..ops.graphs import OneUseGraphs
-from ..tilted import class_probabilities
+from ..tilted import class_probabilities, predict_mean_and_var
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .regressor import PEPRegressor
@@ -114,6 +114,6 @@ def _predict_targets(
         number = len(estimator.classes_)
         return ClassProbabilities(class_probabilities(likelihood, X, Fmu, Fvar, number))
     assert isinstance(estimator, PEPRegressor)
-    mean, variance = likelihood.predict_mean_and_var(X, Fmu, Fvar)
+    mean, variance = predict_mean_and_var(likelihood, X, Fmu, Fvar)
     scale, offset = estimator._units()
     return Prediction(mean * scale + offset, variance * scale**2)

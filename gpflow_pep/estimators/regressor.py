@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import as_numbers, check_positive, refusal
 from ..models import PEP, PEPRegression
-from ..tilted import log_power_expectation, support, traits
+from ..tilted import log_power_expectation, predict_mean_and_var, support, traits
 from .base import PEPEstimator, refuse_weights
 from .parts import NUMBERS, make_likelihood
 
@@ -142,7 +142,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         if return_cov:
             mean, covariance = self._joint(X)
             return scale * mean + offset, scale**2 * covariance
-        parts = [self.likelihood_.predict_mean_and_var(*latents) for latents in self._latents(X)]
+        parts = [predict_mean_and_var(self.likelihood_, *latents) for latents in self._latents(X)]
         mean, variance = (
             np.concatenate([np.asarray(p) for p in part])[:, 0] for part in zip(*parts)
         )

@@ -33,7 +33,7 @@ from ..sites.memory import Memory, MemoryTerms
 from ..sites.posterior import Natural
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..sites.whitened import WhitenedGaussian, unwhitened, whitened_posterior
-from ..tilted import check_support
+from ..tilted import check_support, predict_mean_and_var
 from .conditional import require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
@@ -221,7 +221,9 @@ class PowerEPModel(GPModel, abc.ABC):
         :raises ValueError: If the result is not finite, as where hyperparameters ran off so far
             that variances of f are lost in rounding.
         """
-        return finite(super().predict_y(Xnew, full_cov, full_output_cov))
+        if full_cov or full_output_cov:
+            return super().predict_y(Xnew, full_cov, full_output_cov)  # which refuses it
+        return finite(predict_mean_and_var(self.likelihood, Xnew, *self.predict_f(Xnew)))
 
     @inherit_check_shapes
     def predict_log_density(

@@ -20,7 +20,7 @@ from .moments import (
 )
 from .numeric import AccuracyWarning
 from .support import Layout, Support, check_num_latent, check_support, layout, support
-from .traits import Traits, num_classes, traits
+from .traits import Traits, num_classes, predict_mean_and_var, traits
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -41,6 +41,7 @@ __all__ = [
     "layout",
     "log_power_expectation",
     "num_classes",
+    "predict_mean_and_var",
     "require_resolved",
     "scalar_factor",
     "support",

@@ -1,14 +1,16 @@
 """Ordinal regression: a probit bin, with GPflow's floor."""
 
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Ordinal
 
 from ..ops.quadrature import Structure, no_tilt
+from .classes import class_probabilities
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
 from .probit import normal_cdf
 from .support import Support, support, whole_numbers
+from .traits import Traits, traits
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
@@ -73,3 +75,20 @@ def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
 @support.register(Ordinal)
 def _bins(likelihood: Ordinal, Y: AnyNDArray) -> Support:
     return whole_numbers(Y, int(likelihood.num_bins))
+
+
+@traits.register(Ordinal)
+def _traits(likelihood: Ordinal) -> Traits:
+    def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+        # GPflow's own are NaN: they need Phi at infinity, where TensorFlow's erf is NaN.
+        Fmu = tf.convert_to_tensor(Fmu)
+        X, shape = tf.repeat(X, tf.shape(Fmu)[1], axis=0), tf.shape(Fmu)
+        mean, variance = (tf.reshape(part, [-1, 1]) for part in (Fmu, Fvar))
+        p = class_probabilities(likelihood, X, mean, variance, int(likelihood.num_bins))
+        p /= tf.reduce_sum(p, axis=1, keepdims=True)
+        labels = tf.range(likelihood.num_bins, dtype=p.dtype)
+        first = tf.linalg.matvec(p, labels)
+        second = tf.reduce_sum(p * tf.square(labels - first[:, None]), axis=1)
+        return tf.reshape(first, shape), tf.reshape(second, shape)
+
+    return Traits(predict=predict)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import Dispatcher
 
@@ -35,6 +35,18 @@ class Traits(NamedTuple):
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
     [N, S, L]; None where nothing is known that draws."""
+
+    predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
+    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P]; None where GPflow's own are right."""
+
+
+def predict_mean_and_var(
+    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType
+) -> MeanAndVariance:
+    """Compute the mean and variance of y, [N, P], from those of the latent functions, [N, L]."""
+    rule = traits(likelihood).predict or likelihood.predict_mean_and_var
+    mean, variance = rule(X, Fmu, Fvar)
+    return mean, variance
 
 
 @traits.register(object)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import Array, assert_close, regression_problem
+from scipy.special import expit, xlogy
 from scipy.stats import entropy, norm
 
 import gpflow_pep as pep
@@ -77,3 +78,36 @@ def test_likelihoods_without() -> None:
         information_gain(soft, PROBLEM.Xnew)
     with pytest.raises(ValueError, match="Give inducing inputs in the space of X"):
         predictive_entropy(soft, PROBLEM.Xnew[:, :1])
+
+
+def _exact_entropy(prob: Any, m: float, v: float) -> float:
+    """By Gauss-Legendre panels that are small near 0 and cover the Gaussian."""
+    deviation = np.sqrt(v)
+    low, high = m - 12.0 * deviation, m + 12.0 * deviation
+    edges = [np.linspace(low, high, 800), np.clip(np.linspace(-45.0, 45.0, 1500), low, high)]
+    edges = np.unique(np.concatenate(edges))
+    x, w = np.polynomial.legendre.leggauss(12)
+    half = 0.5 * np.diff(edges)[:, None]
+    f = 0.5 * (edges[1:] + edges[:-1])[:, None] + half * x
+    p, q = prob(f), prob(-f)
+    return float(np.sum(half * w * norm.pdf(f, m, deviation) * -(xlogy(p, p) + xlogy(q, q))))
+
+
+@pytest.mark.parametrize(
+    "likelihood, prob",
+    [
+        (gpflow.likelihoods.Bernoulli(), lambda f: 1e-3 + (1.0 - 2e-3) * norm.cdf(f)),
+        (gpflow.likelihoods.Bernoulli(invlink=tf.sigmoid), expit),
+        (pep.likelihoods.NoisyLabelBernoulli(0.05), lambda f: 0.05 + 0.9 * norm.cdf(f)),
+    ],
+)
+def test_entropy_left_by_f_at_every_variance(likelihood: Any, prob: Any) -> None:
+    means, variances = np.meshgrid([0.0, -1.3, 3.0, 30.0], [1e-4, 1.0, 10.0, 100.0, 1e3, 1e6])
+    rule = acquisition.entropy_given_f.dispatch_or_raise(type(likelihood))
+    m, v = (tf.constant(part.reshape(-1, 1)) for part in (means, variances))
+    actual = rule(likelihood, tf.zeros_like(m), m, v)
+    expected = [_exact_entropy(prob, m, v) for m, v in zip(means.ravel(), variances.ravel())]
+    assert_close(actual, np.array(expected), rtol=1e-8)
+    certain = rule(likelihood, tf.zeros([1, 1], tf.float64), m[1:2], tf.zeros_like(m[:1]))
+    p = prob(means.ravel()[1:2])
+    assert_close(certain, entropy([p, 1.0 - p]), rtol=1e-10)
