@@ -26,19 +26,19 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
-    "refusals": 35,
-    "checks": 760,
+    "refusals": 30,
+    "checks": 735,
     "columns": 450,
-    "ops": 1760,
-    "inducing_variables": 430,
-    "covariances": 990,
+    "ops": 1640,
+    "inducing_variables": 415,
+    "covariances": 915,
     "tilted": 2390,
     "likelihoods": 215,
-    "sites": 2090,
-    "energies": 1360,
-    "predictions": 870,
+    "sites": 2040,
+    "energies": 1260,
+    "predictions": 800,
     "models": 2900,
-    "selection": 970,
+    "selection": 910,
     "training": 2270,
     "estimators": 1943,
     "metrics": 310,
@@ -50,15 +50,11 @@ BUDGET = {
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
-FILES = {"PEPRegression": 10, "PEP": 21, "ARPEP": 19}
+FILES = {"PEPRegression": 10, "PEP": 21, "ARPEP": 18}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},
-    r"\.set_enable_check_shapes|disable_check_shapes\(": {
-        "compare/loading.py",
-        "models/tied.py",
-        "training/loop.py",
-    },
+    r"\.set_enable_check_shapes|disable_check_shapes\(": {"compare/loading.py"},
     # loading.py keeps what TensorFlow writes to stderr while it loads: no file that stays.
     r"os\.replace|\btempfile\b": {"compare/loading.py", "files.py"},
     r"_rows_version": {"models/base.py"},
@@ -87,16 +83,14 @@ BARE = {"of", "make", "hold", "one", "own", "kept", "keep", "gap", "fresh", "wha
 BARE |= {"none_of", "or_new", "and_another", "and_memory", "given", "theirs", "mine", "taken"}
 #: How many such identifiers a room still defines; the numbers only fall.
 RIDDLES_LEFT = {
-    "checks": 5,
-    "ops": 13,
-    "inducing_variables": 3,
-    "covariances": 11,
-    "tilted": 18,
-    "sites": 50,
-    "energies": 13,
-    "predictions": 9,
-    "models": 44,
-    "selection": 4,
+    "ops": 11,
+    "inducing_variables": 1,
+    "tilted": 14,
+    "sites": 49,
+    "energies": 10,
+    "predictions": 7,
+    "models": 19,
+    "selection": 2,
     "training": 1,
 }
 #: Public names that still have two meanings; none is to be added.
