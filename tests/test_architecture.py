@@ -38,7 +38,7 @@ BUDGET = {
     "energies": 1260,
     "predictions": 800,
     "models": 2900,
-    "selection": 910,
+    "selection": 950,
     "training": 2270,
     "estimators": 1943,
     "metrics": 310,
