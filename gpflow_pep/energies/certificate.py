@@ -28,7 +28,7 @@ class Certificate(NamedTuple):
     """[N], at least 0, in nats: they are, less this."""
 
 
-def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
+def certify(problem: SiteProblem, fixed_point: FixedPoint) -> Certificate:
     r"""
     Compare the energy at power 0 with what is proved of it.
 
@@ -46,14 +46,14 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
     of 1/16 of :math:`w_n`, or with several latent functions those of :func:`_grid`. A row is proved
     where it is at most the root of the float's epsilon times :math:`1 + |g_n(w_n)|`.
     """
-    zeros = tf.zeros_like(found.marginals.m[:, 0])
+    zeros = tf.zeros_like(fixed_point.marginals.m[:, 0])
     if not problem.scaled:
         return Certificate(zeros == 0.0, zeros)
     dtype = problem.X.dtype
-    grid = tf.constant(_grid(found.marginals.m.shape[1]), dtype)
+    grid = tf.constant(_grid(fixed_point.marginals.m.shape[1]), dtype)
     rounding = float(np.finfo(dtype.as_numpy_dtype).eps) ** 0.5
 
-    def of_chunk(piece: Any) -> Certificate:
+    def chunk_terms(piece: Any) -> Certificate:
         (X, (tau, q, Y, alpha)), kept = piece
         d = tf.transpose(problem.project(problem.W, X, kept).D)
         m = q.m + evaluate.mean(problem.mean_function, X)
@@ -72,8 +72,8 @@ def certify(problem: SiteProblem, found: FixedPoint) -> Certificate:
         shortfall = tf.nn.relu(end - best)
         return Certificate(shortfall <= rounding * (1.0 + tf.abs(end)), shortfall)
 
-    rows = found.sites.tau, found.marginals, problem.Y, problem.alpha
-    proved, shortfall = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    rows = fixed_point.sites.tau, fixed_point.marginals, problem.Y, problem.alpha
+    proved, shortfall = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
     return Certificate(proved, refuse_derivatives(shortfall, problem.variables, "certified_bound"))
 
 

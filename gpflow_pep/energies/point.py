@@ -64,25 +64,25 @@ from ..tilted import log_power_expectation
 KEPT_MATRICES = 4
 
 
-def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Tensor:
+def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) -> tf.Tensor:
     """
     Compute the energy of some rows, see this module.
 
-    :param found: Their sites with what belongs to them, constant for differentiation. Where other
-        rows have sites in q too, these stand for a part of all.
+    :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
+        other rows have sites in q too, these stand for a part of all.
     :param scale: How many rows each of these stands for.
     """
-    q, (ell, delta1, delta2) = found.extra.q, found.extra.tilted
+    q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
     w = q.w
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
     power = problem.alpha[:, None]
     by_variance = 0.5 * (delta2 + power * tf.square(delta1))
-    left = cavity(found.marginals, found.sites, power)
-    slope = found.sites.nu - found.sites.tau * found.marginals.m
+    left = cavity(fixed_point.marginals, fixed_point.sites, power)
+    slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
     # A likelihood without parameters to train need not be asked again.
     trained = bool(getattr(problem.likelihood, "trainable_variables", ()))
 
-    def of_chunk(piece: Any, W: tf.Tensor, *kept: tf.Tensor) -> tf.Tensor:
+    def chunk_terms(piece: Any, W: tf.Tensor, *kept: tf.Tensor) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
         X, (slope, tau, delta1, by_variance, m, s, Y, alpha) = piece
         A, D = Projection(*kept) if kept else problem.project(W, X)
@@ -93,7 +93,7 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
             v = conditional_scale(d, tau, alpha[:, None])
             d, by_d = v * d, v * by_d
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
-        change += _by_projection(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
+        change += projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
         if trained:
             moments = (tf.stop_gradient(m + mean), s + d)
             change += tf.reduce_sum(
@@ -101,11 +101,20 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
             )
         return change
 
-    rows = (slope, found.sites.tau, delta1, by_variance, left.m, left.s, problem.Y, problem.alpha)
+    rows = (
+        slope,
+        fixed_point.sites.tau,
+        delta1,
+        by_variance,
+        left.m,
+        left.s,
+        problem.Y,
+        problem.alpha,
+    )
     read = [problem.kernel, problem.inducing_variable, problem.mean_function]
     chunk_size, keep = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
-        of_chunk,
+        chunk_terms,
         chunks.row_chunks((problem.X, rows), chunks.ALL_ROWS if problem.kept else chunk_size),
         (problem.W, *(problem.kept or ())),
         keep=keep,
@@ -113,19 +122,19 @@ def energy(problem: SiteProblem, found: FixedPoint, scale: float = 1.0) -> tf.Te
         reduction=problem.reduction,
     )
     terms = tf.reduce_sum(ell) + site_terms(
-        found.marginals.s, slope, found.sites.tau, left.e, power
+        fixed_point.marginals.s, slope, fixed_point.sites.tau, left.e, power
     )
     (terms,) = problem.reduction.total([tf.stop_gradient(terms)])
     known = [] if problem.memory is None else [problem.memory.natural]
-    value = scale * (terms + _zero(change)) + terms_of_mean(w, known) - log_root(q)
+    value = scale * (terms + gradient_only(change)) + terms_of_mean(w, known) - log_root(q)
     if problem.memory is not None:
         of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
         value += problem.memory.log_scale
-        value -= 0.5 * _zero(tf.reduce_sum(of_all * problem.memory.natural.G))
+        value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return once_differentiable(value, problem.variables, "log Z")
 
 
-def _by_projection(
+def projection_gradient_only(
     A: tf.Tensor,
     covariance: tf.Tensor,
     w: tf.Tensor,
@@ -138,7 +147,7 @@ def _by_projection(
     """
 
     @tf.custom_gradient
-    def nothing(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
+    def zero(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             first, second, third = (upstream * part[:, None, :] for part in (slope, tau, by_d))
             by_A = first * w - second * tf.matmul(covariance, A) - (2.0 * third) * A
@@ -146,10 +155,10 @@ def _by_projection(
 
         return tf.zeros([], A.dtype), gradient
 
-    return nothing(A)
+    return zero(A)
 
 
-def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
+def leave_one_out(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
     r"""
     Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
 
@@ -157,7 +166,7 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
         for.
     """
     one = tf.ones([1, 1], problem.X.dtype)
-    without = cavity(found.marginals, found.sites, one)
+    without = cavity(fixed_point.marginals, fixed_point.sites, one)
     checks.require_finite(
         tf.where(without.e > 0.0, one, one / 0.0),
         "leave-one-out cavity variance",
@@ -175,8 +184,8 @@ def leave_one_out(problem: SiteProblem, found: FixedPoint) -> tf.Tensor:
     return refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
-def _zero(value: tf.Tensor) -> tf.Tensor:
-    """0 with the derivatives of the value."""
+def gradient_only(value: tf.Tensor) -> tf.Tensor:
+    """Make 0 with the derivatives of the value."""
     return value - tf.stop_gradient(value)
 
 

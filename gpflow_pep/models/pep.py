@@ -119,8 +119,8 @@ class PEP(InternalDataModel, PowerEPModel):
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
-        gap = _TRAINING_GAP if tolerance is None else 0.0
-        self.training_gap = tf.Variable(gap, dtype=X.dtype, trainable=False)
+        training_gap = _TRAINING_GAP if tolerance is None else 0.0
+        self.training_gap = tf.Variable(training_gap, dtype=X.dtype, trainable=False)
         self.max_sweeps, self.tolerance = checks.check_loop(
             max_sweeps, _TOLERANCE if tolerance is None else tolerance, X.dtype
         )
@@ -173,7 +173,7 @@ class PEP(InternalDataModel, PowerEPModel):
         :param tolerance: See the model; the model's by default.
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Start from no sites instead of those that are there. Where there are several
-            fixed points, the one that is found then depends on the parameters alone.
+            fixed points, the one that is reached then depends on the parameters alone.
         :param sequential: Update one row after another, as the papers do
             (:mod:`gpflow_pep.sites.sequential`); each sweep is one pass, and one pass from no
             sites is assumed-density filtering. Slow, and in memory for M x N numbers.
@@ -278,10 +278,10 @@ class PEP(InternalDataModel, PowerEPModel):
     def _certify(self, name: str) -> tuple[tf.Tensor, certificate.Certificate]:
         with tf.control_dependencies(self._require_bound(name)):
             problem = self.site_problem()
-            found = self._infer(problem)
+            fixed_point = self._infer(problem)
             # Hundreds of small steps, which take seconds outside a graph.
-            proved = tf.function(lambda: certificate.certify(problem, found), autograph=False)
-            return point.energy(problem, found), proved()
+            proved = tf.function(lambda: certificate.certify(problem, fixed_point), autograph=False)
+            return point.energy(problem, fixed_point), proved()
 
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
         """
@@ -354,11 +354,15 @@ class PEP(InternalDataModel, PowerEPModel):
     def _infer(self, problem: SiteProblem, gap: tf.Tensor | float = 0.0) -> FixedPoint:
         goal = Goal(self.tolerance, gap)
         options = {"max_sweeps": self.max_sweeps, "goal": goal}
-        found = self._run(problem, self.fresh_sites, infer, **options)
-        ell = found.extra.tilted.ell
-        with tf.control_dependencies(require_resolved(self.likelihood, ell, *found.marginals)):
-            sites, extra = tf.nest.map_structure(tf.identity, (found.sites, found.extra))
-        return found._replace(sites=sites, extra=extra)
+        fixed_point = self._run(problem, self.fresh_sites, infer, **options)
+        ell = fixed_point.extra.tilted.ell
+        with tf.control_dependencies(
+            require_resolved(self.likelihood, ell, *fixed_point.marginals)
+        ):
+            sites, extra = tf.nest.map_structure(
+                tf.identity, (fixed_point.sites, fixed_point.extra)
+            )
+        return fixed_point._replace(sites=sites, extra=extra)
 
     def _run(self, problem: SiteProblem, fresh: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
@@ -370,13 +374,13 @@ class PEP(InternalDataModel, PowerEPModel):
                 initial = Sites(*map(tf.zeros_like, initial))
             return loop(problem, initial, **options)
 
-        found: FixedPoint = chunks.without_gradient(run)
-        self.write_sites(found.sites)
-        dtype = found.sites.nu.dtype
-        self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in found.info]))
-        info = self.last_inference if tf.executing_eagerly() else found.info
+        fixed_point: FixedPoint = chunks.without_gradient(run)
+        self.write_sites(fixed_point.sites)
+        dtype = fixed_point.sites.nu.dtype
+        self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in fixed_point.info]))
+        info = self.last_inference if tf.executing_eagerly() else fixed_point.info
         warn_unless_converged(info, self.tolerance, ADVICE)
-        return found
+        return fixed_point
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
         given = tuple(map(tf.convert_to_tensor, self._check_data(data)))

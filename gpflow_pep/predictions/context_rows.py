@@ -192,7 +192,7 @@ def predict_from_neighbours(
     q, group = known.q, (index.shape[1] or 0) + 1
     size = max((chunk_size or CHUNK_ELEMENTS // max(q.mean.shape[0] or 1, group)) // group, 1)
 
-    def of_chunk(rows: Any) -> tuple[tf.Tensor, ...]:
+    def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
         of = _condition_groups(known, X[:, None], index)
         mean, root = tf.matmul(of.E, q.mean) + of.mean, tf.matmul(of.E[:, 0], q.root)
@@ -201,7 +201,7 @@ def predict_from_neighbours(
             return mean[:, 0], root, variance
         return mean[:, 0], variance + tf.reduce_sum(tf.square(root), axis=1)
 
-    parts = map_over_chunks(of_chunk, row_chunks((Xnew, index), size))
+    parts = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
     if not full_cov:
         return Prediction(*parts)
     mean, root, variance = parts

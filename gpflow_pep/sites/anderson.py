@@ -26,7 +26,7 @@ class Differences(NamedTuple):
     """[depth, 2, N, L], of F(x)."""
 
     @classmethod
-    def none_of(cls, x: tf.Tensor, reduction: Reduction) -> "Differences":
+    def empty(cls, x: tf.Tensor, reduction: Reduction) -> "Differences":
         """Remember nothing, but have room for differences of sites [2, N, L]."""
         size = reduction.known_total(x.shape.num_elements())
         depth = _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
@@ -38,7 +38,7 @@ class Differences(NamedTuple):
         """Remember nothing."""
         return self._replace(count=tf.zeros_like(self.count))
 
-    def and_another(self, dx: tf.Tensor, dF: tf.Tensor) -> "Differences":
+    def appended(self, dx: tf.Tensor, dF: tf.Tensor) -> "Differences":
         """Remember one more, in the place of the oldest."""
         place = tf.reshape(self.count % self.dx.shape[0], [1, 1])
         latest = zip((self.dx, self.dF), (dx, dF))
@@ -62,7 +62,7 @@ def accelerated_step(
     """
     scaled = in_deviations(F, marginals, coupled)
 
-    def of_first(depth: int) -> tf.Tensor:
+    def step_from(depth: int) -> tf.Tensor:
         dx, dF = differences.dx[:depth], differences.dF[:depth]
         rows = tf.reshape(in_deviations(dF, marginals, coupled), [depth, -1])
         parts = (
@@ -85,6 +85,6 @@ def accelerated_step(
     # Most runs end before there are many.
     return tf.cond(
         differences.count <= _SMALL_DEPTH,
-        lambda: of_first(_SMALL_DEPTH),
-        lambda: of_first(differences.dx.shape[0]),
+        lambda: step_from(_SMALL_DEPTH),
+        lambda: step_from(differences.dx.shape[0]),
     )

@@ -62,7 +62,7 @@ class Curvature(NamedTuple):
     """[N, L]"""
 
     @classmethod
-    def of(cls, tau: tf.Tensor) -> "Curvature":
+    def from_precision(cls, tau: tf.Tensor) -> "Curvature":
         """Take that of the precisions that the sites want."""
         return cls(tf.nn.relu(tau) + 1e-12)  # where all are 0, W is next to nothing, and not NaN
 
@@ -87,12 +87,12 @@ class Factor(NamedTuple):
     """[1, M L, M L], of the matrix."""
 
     @classmethod
-    def none_of(cls, problem: SiteProblem, zeros: tf.Tensor) -> "Factor":
+    def empty(cls, problem: SiteProblem, zeros: tf.Tensor) -> "Factor":
         """Make one that is near to no curvature, of a problem whose sites are [N, L]."""
         size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
         return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
 
-    def or_new(self, problem: SiteProblem, curvature: Curvature) -> "Factor":
+    def refactorised(self, problem: SiteProblem, curvature: Curvature) -> "Factor":
         """Take this one as long as its curvature is close: that changes the path, not its end."""
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, problem.reduction.total(parts))
@@ -127,23 +127,23 @@ def mean_step(
 def on_rows(problem: SiteProblem, w: tf.Tensor) -> tf.Tensor:
     """Compute :math:`Aᵀ w` of all rows, [N, L]."""
 
-    def of_chunk(piece: Any) -> tf.Tensor:
+    def chunk_terms(piece: Any) -> tf.Tensor:
         (X, _), kept = piece
         A = problem.project(problem.W, X, kept).A
         return tf.transpose(on_columns(A, w))
 
-    return chunks.map_over_chunks(of_chunk, problem.pieces(()))
+    return chunks.map_over_chunks(chunk_terms, problem.pieces(()))
 
 
 def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -> Any:
     """Sum over all rows what a function makes of A, and of [n, L] of the same rows."""
 
-    def of_chunk(piece: Any) -> Any:
+    def chunk_terms(piece: Any) -> Any:
         (X, rows), kept = piece
         return function(problem.project(problem.W, X, kept).A, *rows)
 
     sums = chunks.sum_over_chunks(
-        of_chunk, problem.pieces(rows), (), keep=True, reduction=problem.reduction
+        chunk_terms, problem.pieces(rows), (), keep=True, reduction=problem.reduction
     )
     return tf.nest.map_structure(tf.stop_gradient, sums)
 

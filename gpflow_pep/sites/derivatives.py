@@ -49,8 +49,10 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
             is_asked = _is_asked_for(sources, inputs)
             if is_asked:
                 raise checks.refusal(f"derivative of {quantity}", _GOT, _EXPECTED, _REMEDY)
-            # It depends on what arrives, for differentiation forwards, which makes use of that.
-            unknown = np.nan * tf.add_n([tf.reduce_sum(part) for part in upstream])
+            # Other results of a compiled function have derivatives, too: zero arrives for those that
+            # nobody asks for. Differentiation forwards makes use of how this depends on upstream.
+            total = tf.add_n([tf.reduce_sum(tf.abs(part)) for part in upstream])
+            unknown = tf.where(tf.equal(total, 0.0), total, np.nan * total)
             return [
                 None if is_asked is False and isinstance(source, tf.Variable) else unknown + 0.0 * x
                 for source, x in zip(sources, inputs, strict=True)

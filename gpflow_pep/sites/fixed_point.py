@@ -48,10 +48,12 @@ _MIN_CAP = 1e-3
 #: the norm of it grows by more than the second.
 _ACCELERATE_BELOW = 0.5
 _LARGEST_JUMP = 2.0
-#: See :class:`Goal`. A run whose gap is _FAR had no sites to begin with, or those of other data.
-_OF_FIRST_GAP, _LARGEST_GAP, _FAR = 1e-2, 10.0, 0.1
-#: Above this gap a coupled step leaves precisions that want to be negative at 0: most do not later.
-_EARLY_GAP = 0.1
+#: See :class:`Goal`. A run that begins with a mean square above _FAR had no sites, or those
+#: of other data.
+_OF_FIRST, _LARGEST_FACTOR, _FAR = 1e-2, 10.0, 0.1
+#: Above this mean square a coupled step leaves precisions that want to be negative at 0: most do
+#: not later.
+_EARLY = 0.1
 #: What a proposal's negative precisions and its step are multiplied by, at first and after each
 #: refusal. The last one stays where it is, except that no precision is negative: at the start of
 #: the loop that is no sites at all, which is always proper; later the cap is made small.
@@ -77,7 +79,7 @@ class _State(NamedTuple):
     """Its place among all of them."""
     phase_sweep: tf.Tensor
     """Evaluations since its start."""
-    fresh: tf.Tensor
+    nothing_accepted: tf.Tensor
     """Nothing was accepted since its start."""
     num_rejected: tf.Tensor
     retry: tf.Tensor
@@ -100,9 +102,9 @@ class _State(NamedTuple):
     """[], the residual, or in the limited phase the largest of these."""
     residual: tf.Tensor
     """[], of the record; infinite until something was evaluated."""
-    gap: tf.Tensor
+    mean_square: tf.Tensor
     """[], see :class:`Goal`."""
-    first_gap: tf.Tensor
+    first_mean_square: tf.Tensor
     """[], of the first evaluation of the run; 0 where that was refused."""
     merit: tf.Tensor
     step: tf.Tensor
@@ -119,25 +121,28 @@ def _total(reduction: Reduction, *parts: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _met(state: _State, goal: Goal) -> tf.Tensor:
-    relative = tf.where(state.first_gap < _FAR, _OF_FIRST_GAP * state.first_gap, 0.0)
-    gap = tf.clip_by_value(relative, goal.gap, _LARGEST_GAP * goal.gap)
-    return (state.residual < goal.tolerance) | (state.gap < gap)
+    relative = tf.where(state.first_mean_square < _FAR, _OF_FIRST * state.first_mean_square, 0.0)
+    least = goal.mean_square_residual
+    mean_square = tf.clip_by_value(relative, least, _LARGEST_FACTOR * least)
+    return (state.residual < goal.tolerance) | (state.mean_square < mean_square)
 
 
 def _settled(state: _State, phase: Phase, goal: Goal) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
-    found = _met(state, goal)
-    found |= (phase.fallback == LIMITED) & (state.largest < goal.tolerance)
-    return ~state.fresh & tf.where(phase.is_rung, state.gap < phase.gap, found)
+    met = _met(state, goal)
+    met |= (phase.fallback == LIMITED) & (state.largest < goal.tolerance)
+    return ~state.nothing_accepted & tf.where(
+        phase.is_warm_up, state.mean_square < phase.mean_square, met
+    )
 
 
 def _spent(state: _State, phase: Phase) -> tf.Tensor:
     """Whether the phase may not go on, or has tried all there is and nothing was accepted."""
-    return state.phase_sweep >= tf.where(state.fresh, len(_FACTORS), phase.sweeps)
+    return state.phase_sweep >= tf.where(state.nothing_accepted, len(_FACTORS), phase.sweeps)
 
 
 def _close(state: _State) -> tf.Tensor:
-    return ~state.fresh & (state.largest < _CLOSE)
+    return ~state.nothing_accepted & (state.largest < _CLOSE)
 
 
 def _accelerates(state: _State) -> tf.Tensor:
@@ -178,8 +183,8 @@ def _accept(
         tf.reduce_sum(tf.square(evaluation.error)),
         tf.cast(tf.shape(x)[1], x.dtype),
     )
-    gap, limited = 0.5 * error / num_rows, phase.fallback == LIMITED
-    early = settings.coupled & (gap > _EARLY_GAP)
+    mean_square, limited = 0.5 * error / num_rows, phase.fallback == LIMITED
+    early = settings.coupled & (mean_square > _EARLY)
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, settings.coupled)
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
@@ -195,30 +200,30 @@ def _accept(
         tf.reduce_sum(tf.square(scaled)),
     )
     norm = tf.sqrt(squared_norm)
-    plain = ~state.fresh & ~_accelerates(state)
+    plain = ~state.nothing_accepted & ~_accelerates(state)
     turned = along < -0.5 * squares
     if settings.coupled:
         turned &= tf.constant([[[False]], [[True]]])
     step = state.step * _number(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
     cap = state.cap * _number((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
-    restarted = (state.retry == len(_FACTORS) - 1) & ~state.fresh
+    restarted = (state.retry == len(_FACTORS) - 1) & ~state.nothing_accepted
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > _LARGEST_JUMP * state.norm
     if settings.coupled:  # where acceleration overshoots, so do the plain steps that follow it
         cap = tf.where(jumped & _accelerates(state), _REFUSED_CAP * cap, cap)
-    remember = ~(jumped | state.fresh | restarted) & (largest < _ACCELERATE_BELOW)
+    remember = ~(jumped | state.nothing_accepted | restarted) & (largest < _ACCELERATE_BELOW)
     differences = tf.cond(
         remember,
-        lambda: state.differences.and_another(x - state.x, F - state.F),
+        lambda: state.differences.appended(x - state.x, F - state.F),
         state.differences.forgotten,
     )
-    first_gap = tf.where(state.sweep == 1, gap, state.first_gap)
+    first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
     damped, from_far = (min(settings.damping, cap) for cap in (_DAMPED_CAP, _CAP_FROM_FAR))
     largest_step = _number(phase.fallback == DAMPED, damped, settings.damping, x)
     if settings.coupled:
-        largest_step = tf.minimum(largest_step, _number(first_gap > _FAR, from_far, 1.0, x))
+        largest_step = tf.minimum(largest_step, _number(first_mean_square > _FAR, from_far, 1.0, x))
     return state._replace(
-        fresh=tf.zeros_like(state.fresh),
+        nothing_accepted=tf.zeros_like(state.nothing_accepted),
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
         x=x,
@@ -229,8 +234,8 @@ def _accept(
         norm=norm,
         largest=largest,
         residual=residual,
-        gap=gap,
-        first_gap=first_gap,
+        mean_square=mean_square,
+        first_mean_square=first_mean_square,
         merit=evaluation.merit,
         step=tf.clip_by_value(step, _MIN_STEP, largest_step),
         cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
@@ -251,23 +256,27 @@ def _refuse(state: _State, evaluation: Evaluation) -> _State:
     )
 
 
-def _next_phase(state: _State, phase: Phase, phases: Phases, below: tf.Tensor) -> _State:
-    """Start the next phase: from no sites, unless this one is a rung or close."""
-    on_rung, close = phase.is_rung, _close(state)
-    start = tf.cast(close | on_rung, state.x.dtype)
-    restart, infinity = ~close | on_rung, tf.constant(np.inf, state.x.dtype)
+def _next_phase(
+    state: _State, phase: Phase, phases: Phases, has_smaller_powers: tf.Tensor
+) -> _State:
+    """Start the next phase: from no sites, unless this one is a warm-up or close."""
+    warm_up, close = phase.is_warm_up, _close(state)
+    start = tf.cast(close | warm_up, state.x.dtype)
+    restart, infinity = ~close | warm_up, tf.constant(np.inf, state.x.dtype)
     # Other powers are of no use where the run is close, or where not even no sites are proper.
-    passed_over = (state.phase == phases.main) & (close | state.fresh | ~below)
+    passed_over = (state.phase == phases.main) & (
+        close | state.nothing_accepted | ~has_smaller_powers
+    )
     return state._replace(
         phase=tf.where(passed_over, len(phases) - 2, state.phase + 1),
         phase_sweep=tf.zeros_like(state.phase_sweep),
-        fresh=restart,
+        nothing_accepted=restart,
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
         x=start * state.x,
         F=start * state.F,
         residual=tf.where(restart, infinity, state.residual),
-        gap=tf.where(restart, infinity, state.gap),
+        mean_square=tf.where(restart, infinity, state.mean_square),
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         differences=state.differences.forgotten(),
@@ -283,8 +292,8 @@ def run_to_fixed_point(
     damping: float = 1.0,
     fall_back: bool = True,
     coupled: bool = False,
-    climb: tf.Tensor | None = None,
-    below: tf.Tensor | None = None,
+    warm_up: tf.Tensor | None = None,
+    has_smaller_powers: tf.Tensor | None = None,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -300,24 +309,24 @@ def run_to_fixed_point(
         one is ``extra`` of the last evaluation that was accepted.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
-        that on the way "from below".
+        that on the continuation from power 0.
     :param coupled: What the numbers of a site are, see :class:`Evaluation`.
-    :param climb: Whether to begin with the easier problems of
-        :data:`~gpflow_pep.sites.phases.RUNGS`; None: never.
-    :param below: Whether there are smaller powers to try; None: there are.
+    :param warm_up: Whether to begin with the easier problems of
+        :data:`~gpflow_pep.sites.phases.WARM_UP_POWERS`; None: never.
+    :param has_smaller_powers: Whether there are smaller powers to try; None: there are.
     :param extra: What an evaluation has of that name, before the first.
     """
-    phases = phases_of(climb is not None, fall_back, max_sweeps)
+    phases = phases_of(warm_up is not None, fall_back, max_sweeps)
     settings = _Settings(damping, coupled, reduction)
     x = tf.stack(initial)
     zero, no = tf.constant(0), tf.constant(False)
-    below = ~no if below is None else below
+    has_smaller_powers = ~no if has_smaller_powers is None else has_smaller_powers
     own_steps = 1 + coupled
     start = _State(
         sweep=zero,
-        phase=zero if climb is None else tf.where(climb, 0, phases.main),
+        phase=zero if warm_up is None else tf.where(warm_up, 0, phases.main),
         phase_sweep=zero,
-        fresh=~no,
+        nothing_accepted=~no,
         num_rejected=zero,
         retry=zero,
         improper=no,
@@ -330,31 +339,33 @@ def run_to_fixed_point(
         norm=tf.zeros([], x.dtype),
         largest=tf.zeros([], x.dtype),
         residual=tf.constant(np.inf, x.dtype),
-        gap=tf.constant(np.inf, x.dtype),
-        first_gap=tf.zeros([], x.dtype),
+        mean_square=tf.constant(np.inf, x.dtype),
+        first_mean_square=tf.zeros([], x.dtype),
         merit=tf.zeros([], x.dtype),
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
-        differences=Differences.none_of(x, reduction),
+        differences=Differences.empty(x, reduction),
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def body(state: _State, _: tf.Tensor) -> tuple[_State, tf.Tensor]:
         phase, proposal = phases.at(state.phase, x.dtype), _propose(state, settings)
-        evaluation = evaluate(Sites(proposal[0], proposal[1]), phase.ease, state.extra)
+        evaluation = evaluate(Sites(proposal[0], proposal[1]), phase.power_shift, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         state = tf.cond(
-            evaluation.proper & (state.fresh | no_worse),
+            evaluation.proper & (state.nothing_accepted | no_worse),
             lambda: _accept(state, phase, proposal, evaluation, settings),
             lambda: _refuse(state, evaluation),
         )
         last = state.phase == len(phases) - 1
         spent, settled = _spent(state, phase), _settled(state, phase, goal)
         over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & _close(state))
-        over |= phase.is_rung & (spent | settled)
+        over |= phase.is_warm_up & (spent | settled)
         goes_on = over | ~(spent | settled)
-        state = tf.cond(over, lambda: _next_phase(state, phase, phases, below), lambda: state)
+        state = tf.cond(
+            over, lambda: _next_phase(state, phase, phases, has_smaller_powers), lambda: state
+        )
         return state, goes_on
 
     end, _ = tf.while_loop(

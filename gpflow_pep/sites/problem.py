@@ -95,12 +95,12 @@ def sites_of_rows(A: tf.Tensor, sites: Sites) -> Natural:
 def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
     """Sum the sites of all rows; not for differentiation."""
 
-    def of_chunk(piece: Any) -> Natural:
+    def chunk_terms(piece: Any) -> Natural:
         (X, sites), kept = piece
         return sites_of_rows(problem.project(problem.W, X, kept).A, sites)
 
     sums = chunks.sum_over_chunks(
-        of_chunk, problem.pieces(sites), (), keep=True, reduction=problem.reduction
+        chunk_terms, problem.pieces(sites), (), keep=True, reduction=problem.reduction
     )
     return Natural(*map(tf.stop_gradient, sums))
 

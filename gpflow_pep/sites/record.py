@@ -44,11 +44,11 @@ class Goal(NamedTuple):
     tolerance: float
     """The residual is below it: all sites are where they want to be."""
 
-    gap: tf.Tensor | float = 0.0
-    """The gap is below it: half the sum of squares of a row's errors, on average over rows, in
-    nats. The energy's error was seen to be up to some thirty times as much, so that this is enough
-    to optimise it. After a long step of an optimiser, across which the energy changes by far more,
-    ten times this is, where it is a hundredth of what the run began with."""
+    mean_square_residual: tf.Tensor | float = 0.0
+    """The mean square residual is below it: half the sum of squares of a row's errors, on average
+    over rows, in nats. The energy's error was seen to be up to some thirty times as much, so that
+    this is enough to optimise it. After a long step of an optimiser, across which the energy
+    changes by far more, ten times this is, where it is a hundredth of what the run began with."""
 
 
 class SiteUpdateInfo(NamedTuple):

@@ -62,7 +62,7 @@ def sequential_pass(
         proper = matched.proper[0] & tf.reduce_all(shrink > 0.0)
         d_nu, d_tau = (tf.where(proper, part, tf.zeros_like(part)) for part in (d_nu, d_tau))
         shrink = tf.where(proper, shrink, tf.ones_like(shrink))
-        of_V, of_w = (
+        V_scale, w_scale = (
             tf.transpose(part / shrink)[..., None] for part in (d_tau, d_nu - d_tau * moments.m)
         )
         return (
@@ -72,8 +72,8 @@ def sequential_pass(
                 tf.tensor_scatter_nd_add(sites.tau, [[n]], d_tau),
             ),
             refused + tf.cast(~proper, tf.int32),
-            V - of_V * tf.matmul(Va, Va, transpose_b=True),
-            w + of_w * Va,
+            V - V_scale * tf.matmul(Va, Va, transpose_b=True),
+            w + w_scale * Va,
         )
 
     num_rows = tf.shape(sites.nu)[0]

@@ -136,7 +136,7 @@ def sweep(
         natural = tf.nest.map_structure(tf.add, natural, one)
     q = posterior_factor(natural)
 
-    def of_chunk(piece: Any) -> tuple[Sites, Marginals, _Matched]:
+    def chunk_terms(piece: Any) -> tuple[Sites, Marginals, _Matched]:
         (X, (prior, Y, alpha, sites)), kept = piece
         projection = problem.project(problem.W, X, kept)
         moments = marginals(projection.A, q)
@@ -147,13 +147,13 @@ def sweep(
         return sites, moments, matched
 
     rows = prior, problem.Y, problem.alpha, sites
-    own, moments, matched = chunks.map_over_chunks(of_chunk, problem.pieces(rows))
+    own, moments, matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
     target, limited = matched.sites, matched.limited
     if coupled:
-        curvature = Curvature.of(matched.sites.tau)
+        curvature = Curvature.from_precision(matched.sites.tau)
         if isinstance(factor, Factor):
-            factor = factor.or_new(problem, curvature)
+            factor = factor.refactorised(problem, curvature)
             curvature = Curvature(factor.t)
         step = partial(mean_step, problem, curvature, q=q, factor=factor)
         first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
@@ -221,7 +221,7 @@ def infer(
     Bring the sites of all rows to their fixed point; see :mod:`gpflow_pep.sites.fixed_point`.
 
     :param max_sweeps: The most sweeps, and as many again for each fallback, and twice that on the
-        way "from below".
+        continuation from power 0.
     :param others: What other rows add to q, whose sites stay as they are.
     """
     problem = problem.keep_projections()
@@ -231,34 +231,34 @@ def infer(
     special = traits(problem.likelihood)
     coupled = alone and special.ignores_level
     coupled &= problem.kept is not None or size <= coupling.MOST_FACTORISED
-    climb = None
+    warm_up = None
     # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
     if fall_back and (coupled or special.starts_at_high_powers):
-        climb = _from_nothing(problem, initial)
+        warm_up = _from_nothing(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
-    def of_sites(sites: Sites, ease: tf.Tensor, before: AtFixedPoint) -> Evaluation:
-        alpha = tf.maximum(problem.alpha * tf.minimum(1.0 + ease, 1.0), ease)
-        easier = problem._replace(alpha=alpha)
-        return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
+    def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> Evaluation:
+        alpha = tf.maximum(problem.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
+        eased = problem._replace(alpha=alpha)
+        return sweep(eased, prior, sites, others, coupled=coupled, factor=before.factor)
 
     found = run_to_fixed_point(
-        of_sites,
+        evaluate,
         initial,
         max_sweeps=max_sweeps,
         goal=goal,
         damping=damping,
         fall_back=fall_back,
         coupled=coupled,
-        climb=climb,
-        below=_has_smaller_powers(problem),
+        warm_up=warm_up,
+        has_smaller_powers=_has_smaller_powers(problem),
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),
             TiltedDerivatives(zeros[:, 0], zeros, zeros),
-            Factor.none_of(problem, zeros) if direct else (),
+            Factor.empty(problem, zeros) if direct else (),
         ),
     )
     if not coupled:

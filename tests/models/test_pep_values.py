@@ -405,7 +405,7 @@ def test_an_unfinished_inner_loop_says_so_and_stays_usable() -> None:
     assert np.isfinite(loss)
     record = model.last_inference
     assert not record.converged
-    assert record.num_sweeps == 6  # two, and two of each fallback, too few for "from below"
+    assert record.num_sweeps == 6  # two, and two of each fallback, too few for "continuation"
     assert record.residual > TIGHT
     mended = model.update_sites(max_sweeps=100)
     assert mended.converged
@@ -492,7 +492,7 @@ def test_a_fixed_point_that_is_found_from_smaller_powers() -> None:
     model = pep.models.PEP((X, Y), kernel, likelihood, Z, alpha=1.0)
     tf.function(model.pep_log_marginal_likelihood, autograph=False)()
     record = model.last_inference
-    assert record.converged and record.fallback == "from below"
+    assert record.converged and record.fallback == "continuation"
     # One more sweep finds the sites where they want to be, and q proper.
     looked = model.update_sites(max_sweeps=1)
     assert looked.residual < 10.0 * model.tolerance

@@ -135,9 +135,9 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     tau, g = np.exp(rng.standard_normal((N, C))), rng.standard_normal((N, C))
     sums = natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
     q = posterior_factor(Natural(*sums))
-    curvature = Curvature.of(tf.constant(tau))
-    nothing = Factor.none_of(problem, tf.zeros([N, C], tf.float64))
-    factor = nothing.or_new(problem, curvature)
+    curvature = Curvature.from_precision(tf.constant(tau))
+    nothing = Factor.empty(problem, tf.zeros([N, C], tf.float64))
+    factor = nothing.refactorised(problem, curvature)
     direct = mean_step(problem, curvature, tf.constant(g), q, factor)
     iterated = mean_step(problem, curvature, tf.constant(g), q)
     np.testing.assert_allclose(iterated, direct, atol=1e-4 * np.max(np.abs(direct)))
@@ -152,9 +152,9 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     assert_close(direct, expected, rtol=1e-8)
 
     # A curvature that is close takes the same factor, one that is not gets its own.
-    near, far = (Curvature.of(tf.constant(part * tau)) for part in (1.05, 1.2))
-    assert_close(factor.or_new(problem, near).t, tau, rtol=1e-11)
-    assert_close(factor.or_new(problem, far).t, 1.2 * tau, rtol=1e-11)
+    near, far = (Curvature.from_precision(tf.constant(part * tau)) for part in (1.05, 1.2))
+    assert_close(factor.refactorised(problem, near).t, tau, rtol=1e-11)
+    assert_close(factor.refactorised(problem, far).t, 1.2 * tau, rtol=1e-11)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import tensorflow as tf
 from helpers import Array, assert_close
 
 from gpflow_pep.sites.fixed_point import run_to_fixed_point
-from gpflow_pep.sites.phases import BELOW, FALLBACKS, RUNGS
+from gpflow_pep.sites.phases import FALLBACKS, POWER_SHIFTS, WARM_UP_POWERS
 from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
 from gpflow_pep.sites.record import Evaluation, Goal, SiteUpdateInfo
 
@@ -49,12 +49,12 @@ class Map:
     ) -> None:
         self.target, self.proper, self.merit = target, proper, merit
         self.asked: list[Array] = []
-        self.eases: list[float] = []
+        self.shifts: list[float] = []
 
-    def __call__(self, sites: Sites, ease: tf.Tensor, _: Any = ()) -> Evaluation:
+    def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> Evaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
-            self.eases.append(float(ease))
+            self.shifts.append(float(power_shift))
         nu, tau = self.target(*sites)
         target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
         marginals = Marginals(tf.constant(MEAN), tf.constant(VARIANCE))
@@ -88,7 +88,7 @@ def _run(
     **options: Any,
 ) -> Run:
     function.asked.clear()
-    function.eases.clear()
+    function.shifts.clear()
     sites, marginals, _, info = run_to_fixed_point(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
@@ -300,7 +300,7 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
     function = Map(
         lambda nu, tau: (NU + 0.0 * nu, -1.0 + 0.0 * tau), lambda nu, tau: tf.reduce_all(tau > -0.5)
     )
-    run = _run(function, max_sweeps=80, fall_back=True, below=tf.constant(False))
+    run = _run(function, max_sweeps=80, fall_back=True, has_smaller_powers=tf.constant(False))
     assert FALLBACKS[run.info.fallback] == "limited"
     assert not run.info.converged
     assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
@@ -310,7 +310,7 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
 
 
 def test_the_damped_fallback_takes_small_steps_from_no_sites() -> None:
-    options = {"max_sweeps": 10, "fall_back": True, "below": tf.constant(False)}
+    options = {"max_sweeps": 10, "fall_back": True, "has_smaller_powers": tf.constant(False)}
     run = _run(UNREACHABLE["drift"], Sites(NU, TAU), **options)
     np.testing.assert_array_equal(run.asked[10], 0.0)
     steps = np.diff(run.asked[10:20], axis=0)
@@ -328,35 +328,35 @@ def test_no_fallback_is_tried_where_none_is_needed() -> None:
 
 def test_each_fallback_has_as_many_sweeps() -> None:
     options = {"max_sweeps": 30, "fall_back": True}
-    run = _run(UNREACHABLE["drift"], **options, below=tf.constant(False))
+    run = _run(UNREACHABLE["drift"], **options, has_smaller_powers=tf.constant(False))
     assert run.info.num_sweeps == len(run.asked) == 3 * 30
     run = _run(UNREACHABLE["drift"], **options)
-    assert run.info.num_sweeps == len(run.asked) == 4 * 30 + len(BELOW) * 3
+    assert run.info.num_sweeps == len(run.asked) == 4 * 30 + len(POWER_SHIFTS) * 3
 
 
 def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
     """It attracts nearby sites only, such as those of the problem just below."""
 
-    def part(x: tf.Tensor, end: Array, ease: tf.Tensor) -> tf.Tensor:
-        goal = (1.0 + ease) * end
+    def part(x: tf.Tensor, end: Array, power_shift: tf.Tensor) -> tf.Tensor:
+        goal = (1.0 + power_shift) * end
         return tf.where(tf.abs(x - goal) < 0.3, goal, x + 1.0)
 
     class Narrow(Map):
-        def __call__(self, sites: Sites, ease: tf.Tensor, _: Any = ()) -> Evaluation:
-            self.target = lambda nu, tau: (part(nu, NU, ease), part(tau, TAU, ease))
-            return super().__call__(sites, ease)
+        def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> Evaluation:
+            self.target = lambda nu, tau: (part(nu, NU, power_shift), part(tau, TAU, power_shift))
+            return super().__call__(sites, power_shift)
 
     function = Narrow(_contraction)
     start, options = Sites(NU + 5.0, TAU + 5.0), {"max_sweeps": 40, "fall_back": True}
     run = _run(function, start, **options)
     assert run.info.converged
-    assert FALLBACKS[run.info.fallback] == "from below"
+    assert FALLBACKS[run.info.fallback] == "continuation"
     assert_close(run.sites.nu, NU, rtol=1e-6)
     assert_close(run.sites.tau, TAU, rtol=1e-6)
-    eases = list(dict.fromkeys(function.eases))
-    assert eases == [0.0, *BELOW]
-    run = _run(function, start, **options, below=tf.constant(False))
-    assert set(function.eases) == {0.0}
+    shifts = list(dict.fromkeys(function.shifts))
+    assert shifts == [0.0, *POWER_SHIFTS]
+    run = _run(function, start, **options, has_smaller_powers=tf.constant(False))
+    assert set(function.shifts) == {0.0}
     assert not run.info.converged
     assert not run.info.converged
 
@@ -446,26 +446,26 @@ def test_the_merit_never_falls() -> None:
 
 def test_easier_problems_come_first_if_wanted() -> None:
     function = Map(_contraction)
-    run = _run(function, climb=tf.constant(True))
-    first = list(dict.fromkeys(function.eases))
-    assert first == [*RUNGS, 0.0]
-    assert np.all(np.diff(function.eases) <= 0.0)
+    run = _run(function, warm_up=tf.constant(True))
+    first = list(dict.fromkeys(function.shifts))
+    assert first == [*WARM_UP_POWERS, 0.0]
+    assert np.all(np.diff(function.shifts) <= 0.0)
     assert run.info.converged
     assert FALLBACKS[run.info.fallback] == ""
     assert_close(run.sites.nu, NU, rtol=1e-6)
-    _run(function, climb=tf.constant(False))
-    assert set(function.eases) == {0.0}
+    _run(function, warm_up=tf.constant(False))
+    assert set(function.shifts) == {0.0}
 
 
-def test_a_rung_that_has_no_fixed_point_is_left() -> None:
+def test_a_warm_up_that_has_no_fixed_point_is_left() -> None:
     function = Map(_contraction)
 
-    def evaluate(sites: Sites, ease: tf.Tensor, _: Any) -> Evaluation:
-        return (function if float(ease) == 0.0 else UNREACHABLE["drift"])(sites, ease)
+    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any) -> Evaluation:
+        return (function if float(power_shift) == 0.0 else UNREACHABLE["drift"])(sites, power_shift)
 
     zeros = Sites(*map(tf.constant, ZEROS))
     run = run_to_fixed_point(
-        evaluate, zeros, max_sweeps=200, goal=Goal(TOLERANCE), climb=tf.constant(True)
+        evaluate, zeros, max_sweeps=200, goal=Goal(TOLERANCE), warm_up=tf.constant(True)
     )
     assert bool(run.info.converged)
     assert 60 < int(run.info.num_sweeps) < 100
@@ -475,7 +475,7 @@ def test_a_rung_that_has_no_fixed_point_is_left() -> None:
 def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
 
-    def evaluate(sites: Sites, ease: Any, _: Any) -> Evaluation:
+    def evaluate(sites: Sites, power_shift: Any, _: Any) -> Evaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
         marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
         error = scaled_error(sites, target, marginals)
