@@ -49,8 +49,8 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
             is_asked = _is_asked_for(sources, inputs)
             if is_asked:
                 raise checks.refusal(f"derivative of {quantity}", _GOT, _EXPECTED, _REMEDY)
-            # Other results of a compiled function have derivatives, too: zero arrives for those that
-            # nobody asks for. Differentiation forwards makes use of how this depends on upstream.
+            # A compiled function may have other results: zero arrives for those that nobody asks
+            # for. Differentiation forwards makes use of how this depends on upstream.
             total = tf.add_n([tf.reduce_sum(tf.abs(part)) for part in upstream])
             unknown = tf.where(tf.equal(total, 0.0), total, np.nan * total)
             return [
