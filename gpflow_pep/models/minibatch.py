@@ -120,22 +120,18 @@ class MinibatchLoss:
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
-        fixed_point, totals = chunks.without_gradient(lambda: self._update(problem, batch, index))
-        ell = fixed_point.extra.tilted.ell
-        resolved = require_resolved(model.likelihood, ell, *fixed_point.marginals, rows=index)
+        end, totals = chunks.without_gradient(lambda: self._update(problem, batch, index))
+        ell = end.extra.tilted.ell
+        resolved = require_resolved(model.likelihood, ell, *end.marginals, rows=index)
         with tf.control_dependencies(resolved):
-            fixed_point = fixed_point._replace(
-                extra=tf.nest.map_structure(tf.identity, fixed_point.extra)
-            )
-        for parameter, value in zip(
-            (model.sites.nu, model.sites.tau), fixed_point.sites, strict=True
-        ):
+            end = end._replace(extra=tf.nest.map_structure(tf.identity, end.extra))
+        for parameter, value in zip((model.sites.nu, model.sites.tau), end.sites, strict=True):
             parameter.unconstrained_variable.scatter_nd_update(index[:, None], value)
         for variable, value in zip(self._totals, totals, strict=True):
             variable.assign(value)
         self._version.assign(model.sites.version.assign_add(1, read_value=True))
         self._steps.assign_add(1)
-        value = point.energy(batch, fixed_point, self._scale)
+        value = point.energy(batch, end, self._scale)
         return -value - model.log_prior_density()
 
     def _update(
@@ -165,7 +161,7 @@ class MinibatchLoss:
         # Totals lag behind the parameters, so that a difference of them may be improper, as may
         # negative precisions under other parameters: then start again from what never is.
         others, before = tf.cond(_is_proper(others.G), lambda: (others, before), without_negative)
-        fixed_point = infer(
+        end = infer(
             batch,
             before,
             max_sweeps=_SWEEPS,
@@ -173,8 +169,8 @@ class MinibatchLoss:
             fall_back=False,
             others=others,
         )
-        own = natural_sums(batch, fixed_point.sites)
-        return fixed_point, tf.nest.map_structure(tf.add, others, own)
+        own = natural_sums(batch, end.sites)
+        return end, tf.nest.map_structure(tf.add, others, own)
 
 
 def _is_proper(G: tf.Tensor) -> tf.Tensor:
