@@ -221,8 +221,8 @@ def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tenso
         squares = tf.matmul(tf.reshape(Q, [-1, num_pairs]), pairs, transpose_b=True)
         logdet = _logdet(L)
     products = tf.matmul(Qz, X, transpose_b=True)
-    own = tf.reduce_sum(Qz * Z, axis=-1, keepdims=True)
-    return squares - 2.0 * products + own + logdet[:, None]
+    centres = tf.reduce_sum(Qz * Z, axis=-1, keepdims=True)
+    return squares - 2.0 * products + centres + logdet[:, None]
 
 
 def _factor(root: tf.Tensor, C: tf.Tensor) -> tf.Tensor:

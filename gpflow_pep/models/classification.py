@@ -70,9 +70,11 @@ def _likelihood_for(data: Any) -> Likelihood:
     labels = np.unique(np.asarray(data[1]))
     classes = np.arange(len(labels))
     if len(labels) < 2 or not np.array_equal(labels, classes):
-        raise ValueError(
-            f"Y: got the labels {', '.join(f'{label:g}' for label in labels[:10])}, expected 0 to"
-            " C - 1, each in some row, for two or more classes. Recode them, for instance with"
-            " numpy.unique(Y, return_inverse=True), or pass the likelihood."
+        raise checks.refusal(
+            "Y",
+            f"the labels {', '.join(f'{label:g}' for label in labels[:10])}",
+            "0 to C - 1, each in some row, for two or more classes",
+            "Recode them, for instance with numpy.unique(Y, return_inverse=True), or pass the"
+            " likelihood.",
         )
     return Bernoulli() if len(labels) == 2 else MultiClass(len(labels))

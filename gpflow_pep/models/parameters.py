@@ -131,9 +131,9 @@ class SiteParameters(Module):
         :param num_rows: N, of the model's data.
         """
         cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
-        fresh = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
-        if cached.nu.shape[0] is not None and cached.nu.shape[0] == fresh.nu.shape[0]:
+        empty = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
+        if cached.nu.shape[0] is not None and cached.nu.shape[0] == empty.nu.shape[0]:
             return cached
         same = tf.equal(tf.shape(cached.nu)[0], num_rows)
-        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, fresh)]
-        return Sites(*(tf.ensure_shape(part, fresh.nu.shape) for part in parts))
+        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, empty)]
+        return Sites(*(tf.ensure_shape(part, empty.nu.shape) for part in parts))

@@ -247,20 +247,13 @@ def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -
     """
     for name, new, old in zip("XY", other, data, strict=True):
         if new.shape[1] != old.shape[1]:
-            raise checks.refusal(
-                name,
-                f"{new.shape[1]} column(s)",
-                f"{old.shape[1]}, as before",
-                "Give the same columns, or make a new model.",
-            )
+            got, expected = f"{new.shape[1]} column(s)", f"{old.shape[1]}, as before"
+            remedy = "Give the same columns, or make a new model."
+            raise checks.refusal(name, got, expected, remedy)
         fixed = isinstance(old, tf.Variable) and not of_any_length
         if fixed and not old.shape.is_compatible_with(new.shape):
-            raise checks.refusal(
-                name,
-                f"{new.shape[0]} rows for a tf.Variable of {old.shape[0]}",
-                "as many",
-                "Create it with shape=[None, D].",
-            )
+            got = f"{new.shape[0]} rows for a tf.Variable of {old.shape[0]}"
+            raise checks.refusal(name, got, "as many", "Create it with shape=[None, D].")
 
 
 def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power | None:
