@@ -39,7 +39,7 @@ BUDGET = {
     "predictions": 800,
     "models": 2900,
     "selection": 950,
-    "training": 2270,
+    "training": 2800,
     "estimators": 1943,
     "metrics": 310,
     "plotting": 1475,

@@ -7,6 +7,8 @@ from .distributed import sharded, sharded_training_loss
 from .full_batch import MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
+from .mixed_model import MixedModel, MixtureRecord
+from .mixtures import mix_alphas, mix_models, mixture_weights
 
 __all__ = [
     "AlphaScore",
@@ -16,10 +18,15 @@ __all__ = [
     "Evaluation",
     "FitRecord",
     "MaximiseRecord",
+    "MixedModel",
+    "MixtureRecord",
     "Step",
     "best_evaluation",
     "fit",
     "maximise",
+    "mix_alphas",
+    "mix_models",
+    "mixture_weights",
     "select_alpha",
     "sharded",
     "sharded_training_loss",

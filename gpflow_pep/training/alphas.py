@@ -98,32 +98,19 @@ def select_alpha(
     """
     alphas = check_alphas(alphas)
     density = _left_out(model) if validation is None else _held_out(model, validation)
-    train = _trainer(model, refit)
     state = state_of(model)
-    start = best_values = [variable.numpy() for variable in state]
+    best_values = [variable.numpy() for variable in state]
     densities: dict[float, AnyNDArray] = {}
-    failures: dict[float, str] = {}
     best = alphas[0]
+
+    def score(alpha: float) -> None:
+        nonlocal best, best_values
+        densities[alpha] = density()
+        if len(densities) == 1 or np.mean(densities[alpha]) > np.mean(densities[best]):
+            best, best_values = alpha, [variable.numpy() for variable in state]
+
     with assigned_at_exit(state, lambda: best_values):
-        for alpha in alphas:
-            assign(state, start)
-            try:
-                model.alpha.assign(alpha)
-                train(model)
-                densities[alpha] = density()
-            except FAILURES as error:
-                failures[alpha] = checks.reason(error)
-                continue
-            first = len(densities) == 1
-            if first or np.mean(densities[alpha]) > np.mean(densities[best]):
-                best, best_values = alpha, [variable.numpy() for variable in state]
-    if not densities:
-        raise checks.refusal(
-            "alphas",
-            ", ".join(f"{alpha:g}" for alpha in alphas),
-            "one at which the model trains and predicts",
-            f"At {alphas[0]:g}: {failures[alphas[0]]}",
-        )
+        failures = train_at_each(alphas, model, refit, score)
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} has no score: {message}", stacklevel=2)
     scores = tuple(
@@ -168,6 +155,40 @@ def check_alphas(alphas: Any) -> tuple[float, ...]:
     return tuple(dict.fromkeys(powers))
 
 
+def train_at_each(
+    alphas: Sequence[float],
+    model: GPModel,
+    refit: bool | Train,
+    use: Callable[[float], None],
+) -> dict[float, str]:
+    """
+    Train a model at each of some powers, each time from the parameters as they are.
+
+    :param use: Called with each power when the model is trained at it.
+    :return: Why training or the call failed, of the powers where it did.
+    :raises ValueError: If that are all of them.
+    """
+    train, state = _trainer(model, refit), state_of(model)
+    start = [variable.numpy() for variable in state]
+    failures: dict[float, str] = {}
+    for alpha in alphas:
+        assign(state, start)
+        try:
+            model.alpha.assign(alpha)
+            train(model)
+            use(alpha)
+        except FAILURES as error:
+            failures[alpha] = checks.reason(error)
+    if len(failures) == len(alphas):
+        raise checks.refusal(
+            "alphas",
+            ", ".join(f"{alpha:g}" for alpha in alphas),
+            "one at which the model trains and predicts",
+            f"At {alphas[0]:g}: {failures[alphas[0]]}",
+        )
+    return failures
+
+
 def _trainer(model: GPModel, refit: bool | Train) -> Train:
     if callable(refit):
         return refit
@@ -190,7 +211,7 @@ def _trainer(model: GPModel, refit: bool | Train) -> Train:
 
 def _left_out(model: GPModel) -> Callable[[], AnyNDArray]:
     """Make a function that computes the log density of each row without its own site, [N]."""
-    _check_model(model)
+    check_one_power(model)
     if not isinstance(model, InternalDataModel):
         raise checks.refusal(
             "validation",
@@ -209,7 +230,7 @@ def _left_out(model: GPModel) -> Callable[[], AnyNDArray]:
 
 def _held_out(model: GPModel, validation: RegressionData) -> Callable[[], AnyNDArray]:
     """Make a function that computes the log density of each row that was held out, [N]."""
-    _check_model(model)
+    check_one_power(model)
     X, Y = map(tf.convert_to_tensor, checks.check_data(validation))
     check_columns(model.inducing_variable, X)
     check_support(model.likelihood, Y)
@@ -234,7 +255,7 @@ def _held_out(model: GPModel, validation: RegressionData) -> Callable[[], AnyNDA
 _ADVICE = "Look for rows far from those of training, or for parameters that ran off."
 
 
-def _check_model(model: Any) -> None:
+def check_one_power(model: Any) -> None:
     if not isinstance(model, (InternalDataModel, TiedModel)):
         remedy = (
             "An estimator chooses by itself: pass it alpha='auto', or the powers as its alpha."

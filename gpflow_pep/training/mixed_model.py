@@ -1,0 +1,309 @@
+"""Models whose predictive density is a mixture of those of others."""
+
+import abc
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, InputData, MeanAndVariance, Module, RegressionData
+from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
+from gpflow.posteriors import AbstractPosterior
+
+from .. import checks
+from ..tilted import predict_mean_and_var, traits
+
+#: Halvings of an interval: enough for all digits of a double.
+_BISECTIONS = 60
+
+
+class MixtureRecord(NamedTuple):
+    """How a mixture came about."""
+
+    alphas: tuple[float | None, ...]
+    """The power of each component; None where it has none, or several."""
+
+    log_densities: AnyNDArray
+    """[K], the mean log density of the rows that were left out, in nats; NaN where unknown."""
+
+    weights_from: str
+    """``"leave-one-out"``, ``"held-out"``, ``"uniform"`` or ``"given"``."""
+
+
+class Mixture(Module):
+    """
+    Predictions of a mixture of Gaussian processes with one kind of likelihood.
+
+    :param likelihoods: Of the components.
+    :param weights: [K], at least 0, with sum 1.
+    """
+
+    def __init__(self, likelihoods: Sequence[Likelihood], weights: AnyNDArray) -> None:
+        super().__init__()
+        self._likelihoods = list(likelihoods)
+        self.weights = gpflow.Parameter(weights, trainable=False)
+
+    @abc.abstractmethod
+    def _components_of_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Sequence[MeanAndVariance]:
+        """Mean and covariance of f under each component."""
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return[0]: [N, P]",
+        "return[1]: [P, N, N] if full_cov and (not full_output_cov)",
+        "return[1]: [N, P, P] if (not full_cov) and full_output_cov",
+        "return[1]: [N, P] if (not full_cov) and (not full_output_cov)",
+    )
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        """
+        Compute mean and covariance of f under the mixture, which is no Gaussian.
+
+        :param Xnew: Where.
+        :param full_cov: Whether to compute the covariances of rows.
+        :param full_output_cov: Whether to compute those of outputs; not both.
+        :raises ValueError: If both covariances are asked for.
+        """
+        if full_cov and full_output_cov:
+            raise checks.refusal(
+                "full_cov, full_output_cov", "both", "at most one", "Ask for one of them."
+            )
+        moments = self._components_of_f(Xnew, full_cov, full_output_cov)
+        return self._mixed_moments(moments, full_cov, full_output_cov)
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return[0]: [N, P]",
+        "return[1]: [N, P]",
+    )
+    def predict_y(self, Xnew: InputData) -> MeanAndVariance:
+        """
+        Compute mean and variance of new targets, the spread of the components' means included.
+
+        :param Xnew: Where.
+        """
+        moments = [
+            predict_mean_and_var(likelihood, Xnew, *moments_of_f)
+            for likelihood, moments_of_f in self._components(Xnew)
+        ]
+        return self._mixed_moments(moments)
+
+    @check_shapes(
+        "data[0]: [N, D]",
+        "data[1]: [N, P]",
+        "return: [N]",
+    )
+    def predict_log_density(self, data: RegressionData) -> tf.Tensor:
+        r"""
+        Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
+
+        :param data: X and Y of the rows.
+        """
+        X, Y = data
+        densities = tf.stack(
+            [
+                likelihood.predict_log_density(X, *moments_of_f, Y)
+                for likelihood, moments_of_f in self._components(X)
+            ]
+        )
+        return tf.reduce_logsumexp(densities + tf.math.log(self._weights(densities))[:, None], 0)
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "quantiles: [Q]",
+        "return: [N, P, Q]",
+    )
+    def predict_quantiles(self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)) -> tf.Tensor:
+        r"""
+        Compute quantiles of new targets with Gaussian noise, by bisection.
+
+        Each solves :math:`\sum_k w_k F_k(y) = q` between the smallest and the largest of the
+        components' own quantiles.
+
+        :param Xnew: Where.
+        :param quantiles: Probabilities in (0, 1).
+        :raises ValueError: If one is not, or if the noise is not Gaussian.
+        """
+        if not all(traits(likelihood).is_gaussian for likelihood in self._likelihoods):
+            raise checks.refusal(
+                "predict_quantiles",
+                f"the likelihood {type(self._likelihoods[0]).__name__}",
+                "Gaussian noise",
+                "Draw f by predict_f_samples, and targets given f.",
+            )
+        q = np.asarray(quantiles, dtype=np.float64)
+        if not np.all((q > 0.0) & (q < 1.0)):
+            raise checks.refusal(
+                "quantiles", f"{quantiles!r}", "probabilities between 0 and 1", "Leave out 0 and 1."
+            )
+        moments = [
+            predict_mean_and_var(likelihood, Xnew, *moments_of_f)
+            for likelihood, moments_of_f in self._components(Xnew)
+        ]
+        mean, variance = (tf.stack(part)[..., None] for part in zip(*moments, strict=True))
+        normal = tfp.distributions.Normal(mean, tf.sqrt(variance))  # [K, N, P, 1]
+        q = tf.convert_to_tensor(q, mean.dtype)
+        by_component = normal.quantile(q)
+        low, high = tf.reduce_min(by_component, axis=0), tf.reduce_max(by_component, axis=0)
+        w = self._weights(mean)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = tf.tensordot(w, normal.cdf(middle), 1) < q
+            low, high = tf.where(below, middle, low), tf.where(below, high, middle)
+        return 0.5 * (low + high)
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [S, N, P]",
+    )
+    def predict_f_samples(
+        self,
+        Xnew: InputData,
+        num_samples: int = 1,
+        full_cov: bool = True,
+        *,
+        seed: int | None = None,
+    ) -> tf.Tensor:
+        """
+        Draw f: first the component, then f at all rows under it.
+
+        :param Xnew: Where.
+        :param num_samples: S.
+        :param full_cov: Whether rows are drawn jointly.
+        :param seed: The same seed gives the same draws; None: others each time.
+        """
+        checks.check_positive("num_samples", num_samples)
+        random = np.random.default_rng(seed)
+        component = random.choice(len(self._likelihoods), num_samples, p=self.weights.numpy())
+        draws = []
+        for mean, covariance in self._components_of_f(Xnew, full_cov):
+            noise = tf.constant(random.standard_normal((num_samples, *mean.shape)), mean.dtype)
+            if full_cov:
+                # Unlike a Cholesky factor this root never fails: rounding can make values negative.
+                values, vectors = tf.linalg.eigh(covariance)
+                root = vectors * tf.sqrt(tf.maximum(values, 0.0))[:, None, :]
+                draws.append(mean + tf.einsum("pnm,smp->snp", root, noise))
+            else:
+                draws.append(mean + tf.sqrt(covariance) * noise)
+        index = np.stack([component, np.arange(num_samples)], axis=1)
+        return tf.gather_nd(tf.stack(draws), index)
+
+    def _components(self, Xnew: InputData) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
+        return zip(self._likelihoods, self._components_of_f(Xnew), strict=True)
+
+    def _weights(self, like: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.convert_to_tensor(self.weights), like.dtype)
+
+    def _mixed_moments(
+        self,
+        moments: Sequence[MeanAndVariance],
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> MeanAndVariance:
+        """Mix moments; the spread of the components' means adds to their covariances."""
+        means, covariances = (tf.stack(part) for part in zip(*moments, strict=True))
+        w = self._weights(means)
+        mean = tf.tensordot(w, means, 1)
+        apart = means - mean
+        equation = {(True, False): "knp,kmp->kpnm", (False, True): "knp,knq->knpq"}.get(
+            (full_cov, full_output_cov), "knp,knp->knp"
+        )
+        return mean, tf.tensordot(w, covariances + tf.einsum(equation, apart, apart), 1)
+
+
+class MixedModel(Mixture):
+    """
+    A mixture of models of one kind of likelihood.
+
+    Its predictions are those of :class:`Mixture` and follow the parameters of the models;
+    :meth:`posterior` keeps what predictions need.
+
+    :param models: The components: of one number of latent functions and one kind of likelihood.
+    :param weights: [K], at least 0, with sum 1; None: all equal.
+    :param record: How they came about.
+    :raises ValueError: If the models or the weights do not fit together.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[GPModel],
+        weights: AnyNDArray | None = None,
+        record: MixtureRecord | None = None,
+    ) -> None:
+        models = check_models(models)
+        super().__init__(
+            [model.likelihood for model in models], check_weights(weights, len(models))
+        )
+        self.models = models
+        self.record = record
+
+    def posterior(self) -> "MixedPosterior":
+        """Compute the posterior of each component, for fast predictions."""
+        posteriors = [model.posterior() for model in self.models]
+        return MixedPosterior(posteriors, self._likelihoods, self.weights.numpy())
+
+    def _components_of_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Sequence[MeanAndVariance]:
+        return [model.predict_f(Xnew, full_cov, full_output_cov) for model in self.models]
+
+
+class MixedPosterior(Mixture):
+    """
+    The posteriors of a :class:`MixedModel`, which do not follow its parameters.
+
+    :param posteriors: GPflow posteriors.
+    :param likelihoods: Of the components.
+    :param weights: [K].
+    """
+
+    def __init__(
+        self,
+        posteriors: Sequence[AbstractPosterior],
+        likelihoods: Sequence[Likelihood],
+        weights: AnyNDArray,
+    ) -> None:
+        super().__init__(likelihoods, weights)
+        self.posteriors = list(posteriors)
+
+    def _components_of_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> Sequence[MeanAndVariance]:
+        return [
+            posterior.predict_f(Xnew, full_cov, full_output_cov) for posterior in self.posteriors
+        ]
+
+
+def check_models(models: Sequence[GPModel]) -> list[GPModel]:
+    models = list(models)
+    kinds = {(type(model.likelihood), model.num_latent_gps) for model in models}
+    if len(kinds) != 1:
+        raise checks.refusal(
+            "models",
+            f"{len(models)} models with {len(kinds)} kinds of likelihood or numbers of latent"
+            " functions",
+            "at least one model, and one kind of likelihood",
+            "Mix models of the same targets.",
+        )
+    return models
+
+
+def check_weights(weights: Any, num_components: int) -> AnyNDArray:
+    if weights is None:
+        return np.full(num_components, 1.0 / num_components)
+    values: AnyNDArray = np.asarray(weights, dtype=np.float64)
+    if values.shape != (num_components,) or not np.all(values >= 0.0) or not values.sum() > 0.0:
+        raise checks.refusal(
+            "weights",
+            f"{weights!r}",
+            f"{num_components} numbers of at least 0, not all 0",
+            "Give one for each component.",
+        )
+    return values / values.sum()

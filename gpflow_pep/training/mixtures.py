@@ -1,0 +1,199 @@
+r"""
+Mixtures of predictive densities, in the place of one chosen model.
+
+Which power predicts best is hard to tell from the rows that a model was trained on. The mixture of
+the predictive densities of models that were trained at several powers,
+
+.. math::
+
+    p(y_* | x_*) = \sum_k w_k \, p_k(y_* | x_*),
+
+needs no choice and loses little where it does not gain: on each row its negative log density is at
+most that of component k less :math:`\log w_k`. The weights maximise the leave-one-out density of
+the rows, with a Dirichlet prior whose weight is :math:`c` times that of the data,
+
+.. math::
+
+    \sum_n \log \sum_k w_k \, p_k(y_n | y_{-n}) + \frac{c N}{K} \sum_k \log w_k .
+
+Without the prior this is stacking (Yao, Vehtari, Simpson & Gelman 2018). Leave-one-out densities
+are optimistic where inducing inputs were trained, and more so at larger powers: the prior keeps
+each weight at :math:`c / (K (1 + c))` at least.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.models import GPModel
+
+from .. import checks
+from .alphas import ALPHAS, Train, check_alphas, check_one_power, train_at_each
+from .ascent import FAILURES
+from .mixed_model import MixedModel, MixtureRecord, check_models, check_weights
+from .model_state import assigned_at_exit, copy_of, state_of
+
+#: c of the prior on weights, relative to the data.
+PRIOR_WEIGHT = 0.25
+#: A leave-one-out log density is taken to be this much below the row's best component at least:
+#: what is lower, or an improper cavity, says no more about the weights.
+_FLOOR = 700.0
+_MAX_PASSES, _SETTLED = 10_000, 1e-12
+
+
+@check_shapes(
+    "log_densities: [K, N]",
+    "return: [K]",
+)
+def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT) -> AnyNDArray:
+    r"""
+    Compute the weights of a mixture from log densities of rows that were left out.
+
+    Expectation maximisation of the objective of :mod:`gpflow_pep.training.mixtures`, which is
+    concave: :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then :math:`w_k =
+    (\sum_n r_{kn} + c N / K) / (N + c N)`, until no weight moves.
+
+    :param log_densities: :math:`\ell_{kn}`, of each row under each component, in nats. Minus
+        infinity or NaN where a component has none counts as a density of about 0.
+    :param prior_weight: c, at least 0; 0 is stacking without a prior.
+    :return: Weights, at least :math:`c / (K (1 + c))`, whose sum is 1.
+    :raises ValueError: If a row has no density under any component, or c is negative.
+    """
+    log_densities = np.asarray(log_densities, dtype=np.float64)
+    if not checks.is_number(prior_weight) or not 0.0 <= prior_weight < np.inf:
+        raise checks.refusal(
+            "prior_weight", f"{prior_weight!r}", "a finite number of at least 0", "0.25 is usual."
+        )
+    best = np.max(np.where(np.isnan(log_densities), -np.inf, log_densities), axis=0)
+    if not np.isfinite(best).all():
+        raise checks.refusal(
+            "log_densities",
+            f"no finite density in {np.sum(~np.isfinite(best))} row(s)",
+            "one under at least one component",
+            "Remove the rows, or the components that failed.",
+        )
+    density = np.exp(np.nan_to_num(np.maximum(log_densities - best, -_FLOOR), nan=-_FLOOR))
+    num_components, num_rows = density.shape
+    weights = np.full(num_components, 1.0 / num_components)
+    pseudo_rows = prior_weight * num_rows / num_components
+    for _ in range(_MAX_PASSES):
+        joint = weights[:, None] * density
+        responsible = np.sum(joint / np.sum(joint, axis=0), axis=1)
+        updated = (responsible + pseudo_rows) / (num_rows * (1.0 + prior_weight))
+        if np.max(np.abs(updated - weights)) < _SETTLED:
+            return updated
+        weights = updated
+    return weights
+
+
+def mix_models(
+    models: Sequence[GPModel],
+    weights: str | AnyNDArray = "loo",
+    *,
+    validation: RegressionData | None = None,
+    prior_weight: float = PRIOR_WEIGHT,
+) -> MixedModel:
+    """
+    Mix models that are trained already: of several powers, kernels, starts or hyperparameters.
+
+    :param models: The components, of the same data and one kind of likelihood.
+    :param weights: ``"loo"``: by :func:`mixture_weights` from their leave-one-out densities; equal
+        weights where these are unknown, as with blocks, neighbours and models that hold no data.
+        ``"uniform"``: equal weights. Or K numbers, at least 0, which are divided by their sum.
+    :param validation: Rows that no component was trained on, whose densities take the place of
+        leave-one-out's.
+    :param prior_weight: See :func:`mixture_weights`.
+    :raises ValueError: If the models or the weights do not fit together.
+    """
+    models = check_models(models)
+    if isinstance(weights, str):
+        if weights not in ("loo", "uniform"):
+            expected = "'loo', 'uniform' or numbers"
+            raise checks.refusal("weights", repr(weights), expected, "Leave it out if in doubt.")
+        densities = None
+        if weights == "loo" and len(models) > 1:
+            densities = _densities(models, validation)
+        if densities is None:
+            weights_from, chosen = "uniform", check_weights(None, len(models))
+        else:
+            weights_from = "leave-one-out" if validation is None else "held-out"
+            chosen = mixture_weights(densities, prior_weight=prior_weight)
+    else:
+        densities, weights_from, chosen = None, "given", check_weights(weights, len(models))
+    means = np.full(len(models), np.nan) if densities is None else np.mean(densities, axis=1)
+    return MixedModel(
+        models, chosen, MixtureRecord(tuple(map(_power, models)), means, weights_from)
+    )
+
+
+def mix_alphas(
+    model: GPModel,
+    alphas: Sequence[float] = ALPHAS,
+    *,
+    weights: str | AnyNDArray = "loo",
+    validation: RegressionData | None = None,
+    refit: bool | Train = True,
+    prior_weight: float = PRIOR_WEIGHT,
+) -> MixedModel:
+    r"""
+    Train a model at several powers and mix the results.
+
+    Each power starts from the parameters as they are, and the loss is compiled once for all. The
+    model itself ends as it was. Three powers are enough: what differs between powers is what they
+    learn, and 0 and 1 err on opposite sides.
+
+    :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
+    :param alphas: The powers, in [0, 1].
+    :param weights: See :func:`mix_models`; numbers are those of the powers in their order.
+    :param validation: See :func:`mix_models`.
+    :param refit: Whether to train at each power, by
+        :func:`~gpflow_pep.training.full_batch.maximise` with its defaults; or a function of the
+        model that does. False: parameters stay as they are, and the mixture gains little.
+    :param prior_weight: See :func:`mixture_weights`.
+    :return: The mixture, of copies of the model. A power at which training fails is left out, with
+        a warning.
+    :raises ValueError: If an argument does not suit the model, or every power fails.
+    """
+    alphas = check_alphas(alphas)
+    check_one_power(model)
+    state = state_of(model)
+    start = [variable.numpy() for variable in state]
+    trained: dict[float, GPModel] = {}
+
+    def keep_copy(alpha: float) -> None:
+        trained[alpha] = copy_of(model)
+
+    with assigned_at_exit(state, lambda: start):
+        failures = train_at_each(alphas, model, refit, keep_copy)
+    for alpha, message in failures.items():
+        warnings.warn(f"alpha = {alpha:g} is left out of the mixture: {message}", stacklevel=2)
+    if not isinstance(weights, str):
+        weights = check_weights(weights, len(alphas))[[alpha in trained for alpha in alphas]]
+    return mix_models(
+        list(trained.values()), weights, validation=validation, prior_weight=prior_weight
+    )
+
+
+def _densities(models: Sequence[GPModel], validation: RegressionData | None) -> AnyNDArray | None:
+    """Log densities [K, N] of rows that were left out; None where a model has none."""
+    if validation is not None:
+        return np.stack([np.asarray(model.predict_log_density(validation)) for model in models])
+    rows: list[AnyNDArray | None] = []
+    for model in models:
+        try:
+            rows.append(np.asarray(model.loo_log_density()))
+        except AttributeError:
+            return None
+        except FAILURES:
+            rows.append(None)
+    known = [row for row in rows if row is not None]
+    if not known or len({len(row) for row in known}) > 1:
+        return None
+    return np.stack([np.full(len(known[0]), -np.inf) if row is None else row for row in rows])
+
+
+def _power(model: GPModel) -> float | None:
+    alpha = getattr(model, "alpha", None)
+    return float(alpha.numpy()) if alpha is not None and alpha.shape.rank == 0 else None
