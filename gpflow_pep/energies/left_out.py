@@ -12,12 +12,21 @@ which at :math:`\alpha = 1` is exact for FITC's model. It is what
 :func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
+from ..sites.posterior import (
+    Marginals,
+    Natural,
+    PosteriorFactor,
+    Sites,
+    cavity,
+    marginals,
+    posterior_factor,
+)
 from .collapsed import Precision, RegressionPrior, project_single_rows
 
 
@@ -33,3 +42,26 @@ def log_density(
     variance = without.s + d + noise
     terms = tf.square(r - without.m) / variance + tf.math.log(variance) + np.log(2.0 * np.pi)
     return -0.5 * tf.reduce_sum(terms, axis=1)
+
+
+def total(
+    sum_over_rows: Callable[..., tf.Tensor],
+    prior: RegressionPrior,
+    W: tf.Tensor,
+    natural: Natural,
+    precision: Precision,
+) -> tf.Tensor:
+    """
+    Sum the leave-one-out log densities of all rows, [], in a second pass over them.
+
+    :param sum_over_rows: ``(terms, shared, parts) -> sum`` of ``terms(rows, *shared)``, through
+        which gradients reach the shared tensors and the variables of the parts.
+    :param natural: What all rows add to the prior of v: it is why one pass is not enough.
+    """
+    factor = posterior_factor(natural)
+
+    def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+        q = PosteriorFactor(root, c, factor.half_logdet)
+        return tf.reduce_sum(log_density(prior, rows, W, q, precision))
+
+    return sum_over_rows(terms, (W, factor.W, factor.c), prior)

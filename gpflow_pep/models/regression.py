@@ -21,13 +21,13 @@ from ..ops import chunks
 from ..predictions.context_posterior import check_neighbours
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
-from ..tilted import traits
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .blocks import Blocks
 from .context_rows import context_posterior
 from .memory import attach_memory
 from .near_rows import NearRows, check_num_neighbours
 from .rows import Cut, SingleRows
+from .start import gaussian_likelihood
 
 
 class PEPRegression(InternalDataModel, PowerEPModel):
@@ -109,7 +109,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
             checks.check_single_output(kernel)
         super().__init__(
             kernel,
-            _check_likelihood(likelihood, noise_variance),
+            gaussian_likelihood(likelihood, noise_variance),
             inducing_variable,
             mean_function,
             checks.check_num_outputs(num_latent_gps, Y),
@@ -343,12 +343,30 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
         q = posterior_factor(self.natural_of_v())
         precision = CONDITIONALS[self.conditional].row_precision
-        chunk_size, _ = self.rows.plan()
+        pieces = self.rows.pieces(self.rows.plan().chunk_size)
         value = chunks.map_over_chunks(
-            lambda rows: left_out.log_density(prior, rows, W, q, precision),
-            self.rows.pieces(chunk_size),
+            lambda rows: left_out.log_density(prior, rows, W, q, precision), pieces
         )
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
+
+    @tf.autograph.experimental.do_not_convert
+    @check_shapes(
+        "return[0]: []",
+        "return[1]: []",
+    )
+    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Compute log Z, and the sum over rows of :meth:`loo_log_density`, in memory for one chunk.
+
+        :raises ValueError: As there; if a result is not finite.
+        """
+        self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
+        prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
+        sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
+        total = left_out.total(self.rows.sum, prior, W, sums.natural, precision)
+        log_z = collapsed.log_marginal_likelihood(sums, self.rows.total_number())
+        quantity = "log Z, leave-one-out log density"
+        return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks or self.neighbours:
@@ -370,31 +388,13 @@ class PEPRegression(InternalDataModel, PowerEPModel):
     def _prior(self) -> RegressionPrior:
         return RegressionPrior(*self._split_outputs(), self.mean_function, self.likelihood)
 
-    def _sums(self) -> RowSums:
-        prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
+    def _sums(self, W: tf.Tensor | None = None) -> RowSums:
+        prior = self._prior()
+        W = whiten(self.inducing_variable, self.kernel).W if W is None else W
         bound = self._cut.bound(CONDITIONALS[self._conditional])
-        sums = self.rows.sum(lambda rows, W: bound(prior, rows, W), W, prior)
+        sums = self.rows.sum(lambda rows, W: bound(prior, rows, W), (W,), prior)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
 
     def _assign_data(self, data: RegressionData) -> None:
         super()._assign_data(data)
         self._cut.refresh(self.data[0], self._split_outputs()[0])
-
-
-def _check_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
-    if likelihood is None:
-        if noise_variance is None:
-            return Gaussian(1.0)
-        checks.check_noise_variance(noise_variance)
-        return Gaussian(noise_variance)
-    if noise_variance is not None:
-        remedy = "Set the variance where the likelihood is created."
-        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
-    if not traits(likelihood).is_gaussian:
-        raise checks.refusal(
-            "likelihood",
-            type(likelihood).__name__,
-            "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian noise only",
-            "Use gpflow_pep.models.PEP.",
-        )
-    return likelihood

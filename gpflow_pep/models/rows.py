@@ -1,7 +1,7 @@
 """The rows of a model, how they are cut into factors, and other rows that take their place."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,17 +127,17 @@ class Rows(NamedTuple):
         """Cut them, as a bound takes them."""
         return self.cut.pieces(self.read(), self.powers(), chunk_size)
 
-    def sum(self, terms: Callable[..., Any], W: tf.Tensor, parts: Any) -> Any:
+    def sum(self, terms: Callable[..., Any], shared: Sequence[tf.Tensor], parts: Any) -> Any:
         """
         Sum over all rows of all processes, chunk by chunk.
 
-        :param terms: ``(piece, W)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
-        :param W: Inverse Cholesky factor of Kuu, which gradients reach.
+        :param terms: ``(piece, *shared)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
+        :param shared: Tensors that each piece needs, and that gradients reach.
         :param parts: Those whose variables gradients reach.
         """
         chunk_size, keep = self.plan()
         options = {"keep": keep, "parts": parts, "reduction": self.reduction}
-        return chunks.sum_over_chunks(terms, self.pieces(chunk_size), (W,), **options)
+        return chunks.sum_over_chunks(terms, self.pieces(chunk_size), shared, **options)
 
     def with_powers(self, alpha: Power) -> "Rows":
         """Take checked powers of another shape; graphs that were traced with others stop."""

@@ -1,14 +1,16 @@
-"""The Gaussian q that models with tied sites start from."""
+"""What models start from where arguments leave it open: q of tied sites, Gaussian noise."""
 
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables, MultioutputInducingVariables
 from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Gaussian
 
 from .. import checks
+from ..tilted import traits
 
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
@@ -77,3 +79,23 @@ def _check_roots(q_sqrt: AnyNDArray, q_diag: bool) -> None:
             "lower triangular square roots of covariances",
             "Use numpy.linalg.cholesky of them.",
         )
+
+
+def gaussian_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
+    """Make the likelihood of regression of what was given, one of the two or nothing."""
+    if likelihood is None:
+        if noise_variance is None:
+            return Gaussian(1.0)
+        checks.check_noise_variance(noise_variance)
+        return Gaussian(noise_variance)
+    if noise_variance is not None:
+        remedy = "Set the variance where the likelihood is created."
+        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
+    if not traits(likelihood).is_gaussian:
+        raise checks.refusal(
+            "likelihood",
+            type(likelihood).__name__,
+            "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian noise only",
+            "Use gpflow_pep.models.PEP.",
+        )
+    return likelihood

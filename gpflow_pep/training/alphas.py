@@ -110,7 +110,7 @@ def select_alpha(
             best, best_values = alpha, [variable.numpy() for variable in state]
 
     with assigned_at_exit(state, lambda: best_values):
-        failures = train_at_each(alphas, model, refit, score)
+        failures = train_at_each(alphas, model, refit, "evidence", score)
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} has no score: {message}", stacklevel=2)
     scores = tuple(
@@ -159,6 +159,7 @@ def train_at_each(
     alphas: Sequence[float],
     model: GPModel,
     refit: bool | Train,
+    objective: str,
     use: Callable[[float], None],
 ) -> dict[float, str]:
     """
@@ -168,7 +169,7 @@ def train_at_each(
     :return: Why training or the call failed, of the powers where it did.
     :raises ValueError: If that are all of them.
     """
-    train, state = _trainer(model, refit), state_of(model)
+    train, state = _trainer(model, refit, objective), state_of(model)
     start = [variable.numpy() for variable in state]
     failures: dict[float, str] = {}
     for alpha in alphas:
@@ -189,7 +190,7 @@ def train_at_each(
     return failures
 
 
-def _trainer(model: GPModel, refit: bool | Train) -> Train:
+def _trainer(model: GPModel, refit: bool | Train, objective: str) -> Train:
     if callable(refit):
         return refit
     if refit not in (True, False):
@@ -205,7 +206,7 @@ def _trainer(model: GPModel, refit: bool | Train) -> Train:
             "Pass refit=lambda model: gpflow_pep.training.fit(model, batches, num_steps=1000), for"
             " example.",
         )
-    loss = WholeLoss(model)
+    loss = WholeLoss(model, objective=objective)
     return lambda _: maximise(loss, progress=False)
 
 

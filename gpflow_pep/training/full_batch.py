@@ -47,7 +47,7 @@ class MaximiseRecord(NamedTuple):
     """What :func:`maximise` did: the fields of the start that ended best, and all of them."""
 
     objective: float
-    """log Z of the model as it is now, plus the log density of priors on its parameters. Where
+    """That of the model as it is now, plus the log density of priors on its parameters. Where
     training is less exact than predictions (``training_gap`` of
     :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly as those."""
 
@@ -67,6 +67,7 @@ class MaximiseRecord(NamedTuple):
 def maximise(
     model: GPModel | WholeLoss,
     *,
+    objective: str = "evidence",
     tolerance: float = 1e-6,
     window: int = 1,
     max_iterations: int = 1000,
@@ -95,6 +96,11 @@ def maximise(
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the
         :class:`~gpflow_pep.training.whole_loss.WholeLoss` of one, which further runs do not compile
         again.
+    :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEPRegression`` without
+        blocks and neighbours: log Z plus the sum over rows of the leave-one-out log density. At
+        powers above 0 log Z alone can make the noise too small, which left-out rows punish; and
+        their density alone does not keep inducing inputs from fitting single rows. It takes a
+        second pass over the rows. Not for a ``WholeLoss``, which has one.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
         nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
         that, or :data:`FLAT`.
@@ -119,7 +125,10 @@ def maximise(
     if isinstance(model, WholeLoss) and optimizer is not None:
         got = f"{optimizer!r} with a WholeLoss, which is compiled already"
         raise refusal("optimizer", got, "None", "Leave it out, or pass the model.")
-    loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer)
+    if isinstance(model, WholeLoss) and objective not in ("evidence", model.objective):
+        got = f"{objective!r} with a WholeLoss of {model.objective!r}"
+        raise refusal("objective", got, "that of the loss", "Leave it out, or pass the model.")
+    loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     checks.check_limits(tolerance, window, max_iterations, seconds)
     check_seed(seed)
@@ -142,8 +151,8 @@ def maximise(
                 report = partial(_report, show, callback, number)
                 ascents.append(_ascend(loss, num_rows, limits, deadline, report, runs))
     best = max(ascents, key=lambda ascent: ascent.objective)
-    objective = _settled_objective(loss, best.objective)
-    return MaximiseRecord(objective, *best[1:], compiled - began, tuple(ascents))
+    final = _settled_objective(loss, best.objective)
+    return MaximiseRecord(final, *best[1:], compiled - began, tuple(ascents))
 
 
 def _moves(

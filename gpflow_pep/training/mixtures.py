@@ -135,6 +135,7 @@ def mix_alphas(
     weights: str | AnyNDArray = "loo",
     validation: RegressionData | None = None,
     refit: bool | Train = True,
+    objective: str = "evidence",
     prior_weight: float = PRIOR_WEIGHT,
 ) -> MixedModel:
     r"""
@@ -151,6 +152,7 @@ def mix_alphas(
     :param refit: Whether to train at each power, by
         :func:`~gpflow_pep.training.full_batch.maximise` with its defaults; or a function of the
         model that does. False: parameters stay as they are, and the mixture gains little.
+    :param objective: What ``maximise`` maximises, see there.
     :param prior_weight: See :func:`mixture_weights`.
     :return: The mixture, of copies of the model. A power at which training fails is left out, with
         a warning.
@@ -166,7 +168,7 @@ def mix_alphas(
         trained[alpha] = copy_of(model)
 
     with assigned_at_exit(state, lambda: start):
-        failures = train_at_each(alphas, model, refit, keep_copy)
+        failures = train_at_each(alphas, model, refit, objective, keep_copy)
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} is left out of the mixture: {message}", stacklevel=2)
     if not isinstance(weights, str):

@@ -39,7 +39,12 @@ class SharedLosses:
         self._losses: dict[Any, WholeLoss] = {}
 
     def maximise(
-        self, model: GPModel, *, cache_key: Hashable = (), **options: Any
+        self,
+        model: GPModel,
+        *,
+        cache_key: Hashable = (),
+        objective: str = "evidence",
+        **options: Any,
     ) -> MaximiseRecord:
         """
         Train a model: see :func:`~gpflow_pep.training.full_batch.maximise`.
@@ -47,16 +52,17 @@ class SharedLosses:
         :param model: One that holds its data.
         :param cache_key: The caller promises that models with the same key differ in rows and
             values of parameters only.
+        :param objective: Of that function.
         :param options: Of that function; a callback sees the model as it was before.
         :raises ValueError: As there.
         """
         if not fits_one_chunk(model):
-            return maximise(model, **options)
+            return maximise(model, objective=objective, **options)
         state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
-        key = (cache_key, *columns, *(tuple(variable.shape) for variable in state))
+        key = (cache_key, objective, *columns, *(tuple(variable.shape) for variable in state))
         # It is not in the cache while it is used: a callback may train another such model.
-        loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data)
+        loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
         assign(loss.model.data, data)
         assign(loss.state, state)
         if isinstance(model, PEP):
@@ -84,14 +90,14 @@ def thread_cache() -> SharedLosses:
     return _thread_cache.losses
 
 
-def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...]) -> WholeLoss:
+def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...], objective: str) -> WholeLoss:
     """Make the loss of a copy that stands for models with any number of rows."""
     template = copy_of(model)
     rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]
     set_unchecked(template, data=tuple(rows))
     if isinstance(template, InternalDataModel):
         template.chunk_size = chunks.ALL_ROWS
-    return WholeLoss(template)
+    return WholeLoss(template, objective=objective)
 
 
 def fits_one_chunk(model: GPModel) -> bool:

@@ -1,16 +1,22 @@
 """The loss of a model on all its rows as SciPy's optimisers take it, compiled once."""
 
+from collections.abc import Callable
+
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
+from ..checks import refusal
 from ..covariances.evaluate import is_plain
-from ..models import PEP
+from ..models import PEP, PEPRegression
 from ..ops.graphs import OneUseGraphs
 from . import checks
 from .model_state import state_of
+
+#: What a model can be trained by: log Z, or log Z and the leave-one-out log density of all rows.
+OBJECTIVES = "evidence", "evidence+loo"
 
 
 class WholeLoss:
@@ -21,15 +27,23 @@ class WholeLoss:
 
     :param model: One that holds its data.
     :param optimizer: GPflow's, which keeps the compiled loss; None: it is let go of with this.
-    :raises ValueError: If the model does not hold its data, or has nothing to train.
+    :param objective: See :func:`~gpflow_pep.training.full_batch.maximise`.
+    :raises ValueError: If the model does not hold its data, has nothing to train, or does not have
+        the objective.
     """
 
-    def __init__(self, model: GPModel, optimizer: gpflow.optimizers.Scipy | None = None) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: GPModel,
+        optimizer: gpflow.optimizers.Scipy | None = None,
+        objective: str = "evidence",
+    ) -> None:
+        self.model, self.objective = model, objective
+        loss = _training_loss(model, objective)
         self.variables = checks.check_holds_data(model)
         self.state = state_of(model)
         graphs = OneUseGraphs()
-        closure = model.training_loss if optimizer else graphs.tracked(model.training_loss)
+        closure = loss if optimizer else graphs.tracked(loss)
         optimizer = optimizer or gpflow.optimizers.Scipy()
         options = {"autograph": not is_plain(model)}
         self._evaluate = optimizer.eval_func(closure, self.variables, options)
@@ -68,3 +82,23 @@ class WholeLoss:
             return -float(self(self.parameters())[0])
         finally:
             self.model.training_gap.assign(gap)
+
+
+def _training_loss(model: GPModel, objective: str) -> Callable[[], tf.Tensor]:
+    if objective not in OBJECTIVES:
+        expected = " or ".join(map(repr, OBJECTIVES))
+        raise refusal("objective", repr(objective), expected, "Leave it out if in doubt.")
+    if objective == "evidence":
+        loss: Callable[[], tf.Tensor] = model.training_loss
+        return loss
+    if not isinstance(model, PEPRegression) or model.has_blocks or model.neighbours:
+        got = f"{objective!r} with {type(model).__name__}"
+        expected = "PEPRegression without blocks and neighbours"
+        raise refusal("objective", got, expected, "Train by the evidence.")
+
+    @tf.autograph.experimental.do_not_convert
+    def evidence_and_left_out() -> tf.Tensor:
+        log_z, left_out = model.evidence_and_left_out()
+        return -(log_z + left_out + model.log_prior_density())
+
+    return evidence_and_left_out
