@@ -39,8 +39,8 @@ class WholeLoss:
         objective: str = "evidence",
     ) -> None:
         self.model, self.objective = model, objective
-        loss = _training_loss(model, objective)
         self.variables = checks.check_holds_data(model)
+        loss = _training_loss(model, objective)
         self.state = state_of(model)
         graphs = OneUseGraphs()
         closure = loss if optimizer else graphs.tracked(loss)
