@@ -126,7 +126,7 @@ def integrate(
 ) -> tf.Tensor:
     r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P]."""
     scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
-    rows = find_narrow(variance, tf.reduce_min(scales, axis=0))
+    rows = find_narrow(variance, tf.reduce_min(scales, axis=0) if scales else 1.0)
     integral = _by_rule(factor, mean, rows.wider, alpha)
     return rows.between(factor.log_prob(mean[None])[0], integral)
 

@@ -30,9 +30,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     made: list[Any] = []
     make = whole_loss.WholeLoss.__init__
 
-    def tracked(loss: Any, model: Any, *arguments: Any) -> None:
+    def tracked(loss: Any, model: Any, *arguments: Any, **options: Any) -> None:
         made.append(model)
-        make(loss, model, *arguments)
+        make(loss, model, *arguments, **options)
 
     monkeypatch.setattr(whole_loss.WholeLoss, "__init__", tracked)
     yield made

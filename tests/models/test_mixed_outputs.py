@@ -97,7 +97,7 @@ def test_others_are_refused_above_alpha_0() -> None:
         likelihood=gpflow.likelihoods.Poisson(), num_data=N, alpha=0.5, **_coregionalised()
     )
     counts = X, np.round(np.exp(Y))
-    with pytest.raises(ValueError, match=r"alpha: got .*Coregionalization.*Poisson; expected"):
+    with pytest.raises(ValueError, match=r"alpha: got .*Coregionalization.*Poisson, expected"):
         model.training_loss(counts)
     with pytest.raises(tf.errors.InvalidArgumentError, match="correlates the latent functions"):
         tf.function(model.training_loss)(counts)
