@@ -11,7 +11,7 @@ Bui, Yan & Turner (2017), sections 3.6 and 3.7, with the last term of 3.7 correc
 
 Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2}
 D_b \Sigma_b^{-1/2}|`, the last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times
-:math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_ratio`, holds
+:math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
 everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`. What some
 rows add to these is a :data:`Bound`, and another bound is another such function.
 """
@@ -30,7 +30,7 @@ from gpflow.mean_functions import MeanFunction
 from ..covariances import evaluate, project, project_blocks
 from ..covariances.evaluate import convert_user_code
 from ..ops.linalg import gram
-from ..ops.power import log1p_ratio
+from ..ops.power import log1p_over_power
 from ..sites.memory import MemoryTerms, add_memory
 from ..sites.posterior import Natural, posterior_factor
 
@@ -170,7 +170,7 @@ def single_row_sums(
     A: tf.Tensor, d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
     """Sum over rows that are each a factor of their own."""
-    logdet = tf.math.log(noise) + log1p_ratio(d / noise, alpha)
+    logdet = tf.math.log(noise) + log1p_over_power(d / noise, alpha)
     return sums_by_precision(A, row_precision(d, noise, alpha), r, logdet)
 
 
@@ -227,7 +227,7 @@ def block_sums(
     return sums_of_whitened(
         tf.linalg.triangular_solve(C, as_blocks(A, noise)),
         tf.linalg.triangular_solve(C, r),
-        tf.math.log(noise) + log1p_ratio(eigenvalues, alpha),
+        tf.math.log(noise) + log1p_over_power(eigenvalues, alpha),
     )
 
 

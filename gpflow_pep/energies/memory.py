@@ -26,7 +26,7 @@ from check_shapes import check_shapes
 
 from ..covariances import Projection
 from ..ops.linalg import gram
-from ..ops.power import log1p_ratio
+from ..ops.power import log1p_over_power
 from ..sites.memory import Memory, MemoryTerms
 from ..sites.posterior import Natural, PosteriorFactor, log_root, posterior_factor
 from ..sites.surrogate import informed_directions
@@ -93,7 +93,7 @@ def memory_terms(
     first = tf.matmul(A, g - alpha * tf.matmul(whitened, e, transpose_a=True))
     seen = tf.matmul(A, whitened, transpose_b=True)
     values = tf.nn.relu(tf.linalg.eigvalsh(D))  # rounding can make them negative
-    logdet = tf.reduce_sum(log1p_ratio(values, alpha), axis=-1)
+    logdet = tf.reduce_sum(log1p_over_power(values, alpha), axis=-1)
     log_scale = (
         memory.log_constant
         + tf.reduce_sum(h * delta + 0.5 * alpha * g * Cg)

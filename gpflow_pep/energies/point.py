@@ -51,7 +51,7 @@ from ..covariances import Projection, evaluate
 from ..covariances.evaluate import with_latent_axis
 from ..ops import chunks
 from ..ops.linalg import sum_like
-from ..ops.power import log1p_ratio
+from ..ops.power import log1p_over_power
 from ..sites.conditional import conditional_scale
 from ..sites.derivatives import once_differentiable, refuse_derivatives
 from ..sites.posterior import cavity, log_root, terms_of_mean
@@ -206,4 +206,4 @@ def site_terms(
 
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean.
     """
-    return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_ratio(-tau * s, alpha))
+    return 0.5 * tf.reduce_sum(alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha))

@@ -25,7 +25,7 @@ from gpflow.base import TensorType
 from gpflow.kullback_leiblers import gauss_kl
 
 from ..ops import chunks
-from ..ops.power import log1p_ratio
+from ..ops.power import log1p_over_power
 from ..ops.tempered import normaliser, tempered
 from ..sites.conditional import conditional_scale
 from ..sites.whitened import WhitenedGaussian
@@ -138,7 +138,7 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
     size = tf.cast(tf.size(q.q_mu), q.q_mu.dtype)
     minus_one = -tf.ones_like(fraction)
     rest = _half_logdet(q) - 0.5 * (
-        size * log1p_ratio(minus_one, fraction)
+        size * log1p_over_power(minus_one, fraction)
         + tf.reduce_sum(logdet) / c
         + tf.reduce_sum(quadratic)
     )

@@ -23,7 +23,7 @@ from .. import checks
 from ..energies import point
 from ..ops import chunks
 from ..ops.batches import shuffled_rows
-from ..ops.graphs import OneUseGraphs
+from ..ops.graphs import compiled
 from ..sites.posterior import Natural, Sites
 from ..sites.problem import SiteProblem, natural_sums
 from ..sites.record import FixedPoint, Goal
@@ -68,9 +68,7 @@ class MinibatchLoss:
         self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self.epoch))
         self._next = self._next_loss
         if compile:
-            graphs = OneUseGraphs()
-            self._next = tf.function(graphs.tracked(self._next_loss), autograph=False)
-            graphs.release_with_owner(self)
+            self._next = compiled(self._next_loss, owner=self)
         L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
         self._totals = Natural(
             *(

@@ -156,10 +156,10 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
             )  # fmt: skip
             return tf.slice(tensor, begin, sizes)
 
-        own = tf.nest.map_structure(lambda row: cut(row, 0), rows)
+        chunk = tf.nest.map_structure(lambda row: cut(row, 0), rows)
         if columns is None:
-            return own
-        return own, tf.nest.map_structure(lambda column: cut(column, -1), columns)
+            return chunk
+        return chunk, tf.nest.map_structure(lambda column: cut(column, -1), columns)
 
     return Chunks(count, take)
 
@@ -251,10 +251,10 @@ def _sum_own_chunks(
 
         def gradient(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             # What was not trainable when the sum was made may be trainable here, and known twice.
-            found = [v for v in variables if not any(v is other for other in fixed)]
-            watched = [*fixed, *found]
+            read = [v for v in variables if not any(v is other for other in fixed)]
+            watched = [*fixed, *read]
 
-            def of_chunk(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
+            def chunk_gradients(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
                 shared, upstream = args[: len(args) - num_sums], args[len(args) - num_sums :]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(shared)
@@ -268,9 +268,9 @@ def _sum_own_chunks(
                 )
                 return list(map(tf.convert_to_tensor, by_all))
 
-            gradients = _sum_own_chunks(of_chunk, chunks, (*shared, *upstream), False, fixed)
-            by_found = {id(v): by for v, by in zip(found, gradients[len(inputs) :], strict=True)}
-            return gradients[: len(inputs)], [by_found.get(id(v)) for v in variables]
+            gradients = _sum_own_chunks(chunk_gradients, chunks, (*shared, *upstream), False, fixed)
+            by_read = {id(v): by for v, by in zip(read, gradients[len(inputs) :], strict=True)}
+            return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
 
         sums = _loop(on_chunk, chunks, shared)
         structure[:] = [sums]

@@ -97,12 +97,27 @@ class OneUseGraphs:
                 return False
             if type(graph) is tf.__internal__.FuncGraph:  # a function's own
                 # That of the gradient of a function takes what it needs from the function's graph.
-                return any(self._knows(one.graph) for one in _symbolic(graph.external_captures))
+                return any(
+                    self._knows(tensor.graph) for tensor in _symbolic(graph.external_captures)
+                )
             graph = graph.outer_graph
         return False
 
     def _knows(self, graph: tf.Graph) -> bool:
         return any(graph is known for known in self._graphs)
+
+
+def compiled(function: Function, owner: object = None, **options: Any) -> Any:
+    """
+    Compile a function without autograph, and release its graphs with their owner.
+
+    :param owner: What has the function and is not part of its closure; None: the result itself.
+    :param options: Of ``tf.function``.
+    """
+    graphs = OneUseGraphs()
+    result = tf.function(graphs.tracked(function), autograph=False, **options)
+    graphs.release_with_owner(result if owner is None else owner)
+    return result
 
 
 def _symbolic(tensors: Any) -> Iterator[tf.Tensor]:
@@ -111,10 +126,10 @@ def _symbolic(tensors: Any) -> Iterator[tf.Tensor]:
 
 def _result(entry: Any) -> Any:
     """Find the result of the function whose gradient an entry of TensorFlow's table is."""
-    found = entry.get("type")
+    result = entry.get("type")
     for name in ("tape_grad_fn", "result"):
-        if not inspect.isfunction(found):
+        if not inspect.isfunction(result):
             return None
-        free = zip(found.__code__.co_freevars, found.__closure__ or ())
-        found = {key: cell.cell_contents for key, cell in free}.get(name)
-    return found
+        free = zip(result.__code__.co_freevars, result.__closure__ or ())
+        result = {key: cell.cell_contents for key, cell in free}.get(name)
+    return result

@@ -365,8 +365,8 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
     @tf.custom_gradient
     def inverse(K: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            own = inverse(K)
-            return back(own, -tf.matmul(upstream, own, transpose_b=True))
+            inverse_factor = inverse(K)
+            return back(inverse_factor, -tf.matmul(upstream, inverse_factor, transpose_b=True))
 
         return tf.identity(constant), gradient
 

@@ -41,7 +41,7 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     "alpha: [broadcast any...]",
     "return: [any...]",
 )
-def log1p_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
+def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`\log(1 + \alpha x) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
 
@@ -62,7 +62,7 @@ def log1p_ratio(x: TensorType, alpha: TensorType) -> tf.Tensor:
     "alpha: [broadcast any...]",
     "return: [any...]",
 )
-def expm1_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
+def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
 
@@ -82,10 +82,10 @@ def expm1_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
     "alpha: [broadcast any...]",
     "return: [any...]",
 )
-def log1p_quotient(x: TensorType, alpha: TensorType) -> tf.Tensor:
+def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
-    Compute what :func:`log1p_ratio` does with fewer operations, the inverse of
-    :func:`expm1_quotient`, and accurate where that is.
+    Compute what :func:`log1p_over_power` does with fewer operations, the inverse of
+    :func:`expm1_over_power`, and accurate where that is.
 
     :param x: Any values with :math:`\alpha x > -1`.
     :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
@@ -139,7 +139,7 @@ def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -
         tf.reduce_sum(weights * distance, axis=0),
         tf.reduce_sum(weights * tf.math.expm1(divisor * distance), axis=0) / divisor,
     )
-    return tf.stop_gradient(origin) + log1p_ratio(excess, alpha)
+    return tf.stop_gradient(origin) + log1p_over_power(excess, alpha)
 
 
 @check_shapes(
@@ -147,7 +147,7 @@ def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -
     "alpha: [broadcast any...]",
     "return: [any...]",
 )
-def per_power(shift: TensorType, alpha: TensorType) -> tf.Tensor:
+def divide_by_power(shift: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`x / \alpha` for an :math:`x` that a factor to the power :math:`\alpha` caused.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from .power import per_power
+from .power import divide_by_power
 
 #: Nodes reach so many standard deviations from the mean: a Gaussian has 6e-18 of its mass outside.
 REACH = 8.6
@@ -292,7 +292,7 @@ def search_mode(
     x, width = 0.5 * (low + high), tf.minimum(width, 1.0)
     x = tf.where(tf.abs(x) > _FAR, x, tf.zeros_like(x))
     return Mode(
-        tf.stop_gradient(per_power(x, alpha * deviation)),
+        tf.stop_gradient(divide_by_power(x, alpha * deviation)),
         tf.stop_gradient(width * deviation),
     )
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
 
-from .power import log1p_ratio, per_power
+from .power import divide_by_power, log1p_over_power
 
 
 class Tempered(NamedTuple):
@@ -120,7 +120,7 @@ def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normalise
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
 
     @tf.custom_gradient
-    def of(
+    def logdet_and_quadratic(
         root: tf.Tensor, mean: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
         reverse, K, logdet = _factor(root, power, 0.0)
@@ -140,7 +140,7 @@ def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normalise
 
         return (logdet, tf.reduce_sum(mean * w, axis=[1, 2])), gradient
 
-    return Normaliser(*of(root, mean))
+    return Normaliser(*logdet_and_quadratic(root, mean))
 
 
 def _factor(
@@ -156,8 +156,8 @@ def _factor(
     K = tf.linalg.cholesky(
         tf.linalg.set_diag(power * gram, (1.0 - power * shift) + power * squares)
     )
-    y = squares - shift - per_power(tf.reduce_sum(tf.square(_without_diagonal(K)), -1), power)
-    return reverse, K, tf.reduce_sum(log1p_ratio(y, power), axis=-1)
+    y = squares - shift - divide_by_power(tf.reduce_sum(tf.square(_without_diagonal(K)), -1), power)
+    return reverse, K, tf.reduce_sum(log1p_over_power(y, power), axis=-1)
 
 
 def _without_diagonal(matrix: tf.Tensor) -> tf.Tensor:

@@ -145,14 +145,14 @@ def _wrong_labels(likelihood: MultiClass, X: tf.Tensor, m: tf.Tensor, v: tf.Tens
 def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     if traits(likelihood).num_classes is None:
         return _unknown(likelihood)
-    one = tf.ones([1, 1], m.dtype)
+    ones = tf.ones([1, 1], m.dtype)
     make_factor = scalar_factor.dispatch(type(likelihood))
 
     def log_prob(label: int) -> Function:
         Y = label * tf.ones_like(m)
         if make_factor is None:
             return lambda f: likelihood._scalar_log_prob(X, f, Y)
-        factor: ScalarFactor = make_factor(likelihood, X, Y, one)
+        factor: ScalarFactor = make_factor(likelihood, X, Y, ones)
         return factor.log_prob
 
     log_probs = [log_prob(label) for label in range(num_classes(likelihood))]
@@ -164,7 +164,7 @@ def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.T
 
     # The expectation of the entropy is a tilted integral of it at power 1.
     bump = Structure(tf.zeros_like(m), 0.6 * tf.ones_like(m), 4.0 * tf.ones_like(m))
-    integral = integrate(ScalarFactor(log_entropy, [bump], num_nodes=_NODES), m, v, one)
+    integral = integrate(ScalarFactor(log_entropy, [bump], num_nodes=_NODES), m, v, ones)
     return tf.reduce_sum(tf.exp(integral), axis=1)
 
 

@@ -45,21 +45,12 @@ def kmeans(
     X = as_inputs(X)
     checks.check_number(M, len(X))
     checks.check_seed(seed)
-    if not isinstance(covariances, (bool, str)) or covariances not in (
-        False,
-        True,
-        "spherical",
-        "diagonal",
-        "full",
-    ):
-        raise ValueError(
-            f"covariances: got {covariances!r}, expected False, True, 'spherical', 'diagonal' or"
-            " 'full'. Choose one of them."
-        )
+    if not isinstance(covariances, bool) and covariances not in ("spherical", "diagonal", "full"):
+        expected = "False, True, 'spherical', 'diagonal' or 'full'"
+        raise checks.refusal("covariances", repr(covariances), expected, "Choose one of them.")
     if minibatches is not None and not isinstance(minibatches, bool):
-        raise ValueError(
-            f"minibatches: got {minibatches!r}, expected None, False or True. Leave it out."
-        )
+        expected = "None, False or True"
+        raise checks.refusal("minibatches", repr(minibatches), expected, "Leave it out.")
     num_distinct = len(np.unique(X, axis=0))
     if num_distinct < M:
         raise too_few_distinct(M, num_distinct)

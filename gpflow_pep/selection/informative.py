@@ -19,7 +19,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from .. import checks
-from ..ops.graphs import OneUseGraphs
+from ..ops.graphs import compiled
 from ..tilted import check_num_latent, check_support, tilted_derivatives
 from .kernels import CompiledKernel
 from .rows import as_data, distinct_rows
@@ -59,10 +59,9 @@ def ivm(
     check_support(likelihood, tf.constant(Y))
     num_latent = check_num_latent(None, likelihood, tf.constant(Y))
     if num_latent != 1:
-        raise ValueError(
-            f"likelihood: got {type(likelihood).__name__} with {num_latent} latent functions,"
-            " expected one. Choose by another rule, such as greedy_variance."
-        )
+        got = f"{type(likelihood).__name__} with {num_latent} latent functions"
+        remedy = "Choose by another rule, such as greedy_variance."
+        raise checks.refusal("likelihood", got, "one", remedy)
     if num_candidates is None:
         num_candidates = min(len(X), max(M, CANDIDATE_ELEMENTS // M))
     checks.check_number(num_candidates, len(X), "num_candidates")
@@ -99,15 +98,11 @@ def _derivatives(likelihood: Likelihood, X: AnyNDArray, Y: AnyNDArray) -> Any:
     """Compile a function of means and variances."""
     inputs, targets, dtype = tf.constant(X), tf.constant(Y), X.dtype
 
-    graphs = OneUseGraphs()
-
-    @tf.function(autograph=False)
-    @graphs.tracked
-    def compiled(mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
+    def derivatives(mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
         m = tf.cast(mean, dtype)[:, None]
         v = tf.maximum(tf.cast(variance, dtype), np.finfo(dtype).tiny)[:, None]
         result = tilted_derivatives(likelihood, inputs, m, v, targets, 1.0)
         return [tf.cast(part[:, 0], tf.float64) for part in (result.delta1, result.delta2)]
 
-    graphs.release_with_owner(compiled)
-    return lambda *moments: [part.numpy() for part in compiled(*map(tf.constant, moments))]
+    compute = compiled(derivatives)
+    return lambda *moments: [part.numpy() for part in compute(*map(tf.constant, moments))]

@@ -7,8 +7,9 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 
+from ..checks import refusal
 from ..covariances import check_kernel_at_row, evaluate
-from ..ops.graphs import OneUseGraphs
+from ..ops.graphs import compiled
 
 #: Numbers in a matrix that is computed at a time (4 MiB in float64).
 CHUNK_ELEMENTS = 2**19
@@ -27,20 +28,14 @@ class CompiledKernel:
         check_kernel_at_row(kernel, like)
         rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
 
-        graphs = OneUseGraphs()
-
-        @tf.function(input_signature=[rows, rows], autograph=False)
-        @graphs.tracked
         def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
             return tf.cast(evaluate.covariance(kernel, X, X2), tf.float64)
 
-        @tf.function(input_signature=[rows], autograph=False)
-        @graphs.tracked
         def variances(X: tf.Tensor) -> tf.Tensor:
             return tf.cast(evaluate.variance(kernel, X), tf.float64)
 
-        self._between, self._variances = between, variances
-        graphs.release_with_owner(self)
+        self._between = compiled(between, owner=self, input_signature=[rows, rows])
+        self._variances = compiled(variances, owner=self, input_signature=[rows])
 
     def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
         """[N, N2], the covariances of two sets of rows."""
@@ -56,10 +51,8 @@ class CompiledKernel:
         parts = [self._variances(X[part]).numpy() for part in chunks(len(X), X.shape[1])]
         values = np.concatenate(parts)
         if not np.all(np.isfinite(values)):
-            raise ValueError(
-                "kernel: got a variance of NaN or infinity at some row, expected finite numbers."
-                " Check the kernel's parameters."
-            )
+            got = "a variance of NaN or infinity at some row"
+            raise refusal("kernel", got, "finite numbers", "Check the kernel's parameters.")
         return values
 
 

@@ -65,19 +65,17 @@ def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int
     :return: Places of rows that differ.
     :raises ValueError: If there are not as many as needed.
     """
-    taken: dict[bytes, int] = {}
+    first_places: dict[bytes, int] = {}
     for place in order:
-        taken.setdefault(key(X[place]), place)
-        if len(taken) == max(at_least, limit):
+        first_places.setdefault(key(X[place]), place)
+        if len(first_places) == max(at_least, limit):
             break
-    if len(taken) < at_least:
-        raise too_few_distinct(at_least, len(taken))
-    return np.fromiter(taken.values(), dtype=np.intp, count=len(taken))
+    if len(first_places) < at_least:
+        raise too_few_distinct(at_least, len(first_places))
+    return np.fromiter(first_places.values(), dtype=np.intp, count=len(first_places))
 
 
-def too_few_distinct(wanted: int, found: int) -> ValueError:
+def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
     """Make the error for fewer rows that differ than are to be chosen."""
-    return ValueError(
-        f"M: got {wanted}, but only {found} rows of X differ, expected at most as many. Choose a"
-        " smaller M."
-    )
+    expected = f"at most {num_distinct}, the number of rows of X that differ"
+    return checks.refusal("M", wanted, expected, "Choose a smaller M.")

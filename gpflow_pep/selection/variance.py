@@ -56,9 +56,11 @@ def greedy_variance(
     if seed is not None:
         checks.check_seed(seed)
     if tolerance is not None and not (checks.is_number(tolerance) and tolerance >= 0.0):
-        raise ValueError(
-            f"tolerance: got {tolerance!r}, expected None or a number from 0. A thousandth of the"
-            " kernel's variance is precise."
+        raise checks.refusal(
+            "tolerance",
+            repr(tolerance),
+            "None or a number from 0",
+            "A thousandth of the kernel's variance is precise.",
         )
     order = np.arange(len(X)) if seed is None else np.random.default_rng(seed).permutation(len(X))
     threshold = -np.inf if tolerance is None else tolerance

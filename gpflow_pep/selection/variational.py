@@ -75,10 +75,7 @@ def greedy_variational(
     if num_candidates is None:
         num_candidates = min(len(X), max(MIN_CANDIDATES, 2 * M))
     checks.check_number(num_candidates, len(X), "num_candidates")
-    if isinstance(training_steps, bool) or not isinstance(training_steps, (int, np.integer)):
-        raise ValueError(
-            f"training_steps: got {training_steps!r}, expected an integer from 0. Pass one."
-        )
+    checks.check_seed(training_steps, "training_steps")
     checks.check_seed(seed)
     checks.check_noise_variance(noise_variance)
     likelihood = gpflow.likelihoods.Gaussian(noise_variance)

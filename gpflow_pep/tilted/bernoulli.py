@@ -5,7 +5,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Bernoulli, Likelihood
 
-from ..ops.power import expm1_quotient, log1p_quotient
+from ..ops.power import expm1_over_power, fast_log1p_over_power
 from ..ops.quadrature import Structure
 from .dispatch import scalar_factor
 from .generic import ScalarFactor
@@ -50,10 +50,10 @@ def two_valued(
     origin = tf.where(high_first, log_high, log_low)
     other = tf.where(
         high_first,
-        prob_low * expm1_quotient(log_low - log_high, alpha),
-        prob_high * expm1_quotient(log_high - log_low, alpha),
+        prob_low * expm1_over_power(log_low - log_high, alpha),
+        prob_high * expm1_over_power(log_high - log_low, alpha),
     )
-    return origin + log1p_quotient(other, alpha)
+    return origin + fast_log1p_over_power(other, alpha)
 
 
 def _stable_log(p: tf.Tensor) -> tf.Tensor:

@@ -32,15 +32,17 @@ def class_probabilities(
     :param num_classes: C.
     """
 
-    def of_chunk(rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    def chunk_probs(rows: Sequence[tf.Tensor]) -> tf.Tensor:
         X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
-        num_rows, one = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
-        labels = tf.repeat(tf.range(num_classes, dtype=one.dtype), num_rows)[:, None]
-        found = log_power_expectation(likelihood, X, Fmu, Fvar, labels, one)
-        return tf.exp(tf.transpose(tf.reshape(found, [num_classes, num_rows])))
+        num_rows, ones = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
+        labels = tf.repeat(tf.range(num_classes, dtype=ones.dtype), num_rows)[:, None]
+        log_probs = log_power_expectation(likelihood, X, Fmu, Fvar, labels, ones)
+        return tf.exp(tf.transpose(tf.reshape(log_probs, [num_classes, num_rows])))
 
     rows = tuple(map(tf.convert_to_tensor, (X, Fmu, Fvar)))
-    return chunks.map_over_chunks(of_chunk, chunks.row_chunks(rows, max(1, _ROWS // num_classes)))
+    return chunks.map_over_chunks(
+        chunk_probs, chunks.row_chunks(rows, max(1, _ROWS // num_classes))
+    )
 
 
 def class_traits(likelihood: Likelihood) -> Traits:

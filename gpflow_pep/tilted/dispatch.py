@@ -30,4 +30,8 @@ def registered_class(dispatcher: Dispatcher, kind: type) -> type:
     """
     Find the class, of a class and those it derives from, that something is registered for.
     """
-    return next(one for one in kind.__mro__ if (one,) in dispatcher.funcs or one is object)
+    return next(
+        ancestor
+        for ancestor in kind.__mro__
+        if (ancestor,) in dispatcher.funcs or ancestor is object
+    )

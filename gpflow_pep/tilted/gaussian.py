@@ -6,7 +6,7 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Gaussian, GaussianMC
 
-from ..ops.power import log1p_ratio
+from ..ops.power import log1p_over_power
 from .dispatch import implementations
 from .support import any_number, support
 from .traits import Traits, traits
@@ -26,7 +26,7 @@ def gaussian_log_power_expectation(
     return -0.5 * (
         np.log(2.0 * np.pi)
         + tf.math.log(noise)
-        + log1p_ratio(variance / noise, alpha)
+        + log1p_over_power(variance / noise, alpha)
         + (y - mean) ** 2 / (noise + alpha * variance)
     )
 
@@ -59,7 +59,7 @@ def joint_log_power_expectation(
     residual = tf.linalg.triangular_solve(root, (Y - mean)[..., None])
     scale = tf.math.rsqrt(noise)
     relative = tf.linalg.eigvalsh(scale[:, :, None] * covariance * scale[:, None, :])
-    logdet = tf.math.log(2.0 * np.pi * noise) + log1p_ratio(tf.nn.relu(relative), alpha)
+    logdet = tf.math.log(2.0 * np.pi * noise) + log1p_over_power(tf.nn.relu(relative), alpha)
     return -0.5 * (tf.reduce_sum(logdet, axis=-1) + tf.reduce_sum(residual**2, axis=[-2, -1]))
 
 

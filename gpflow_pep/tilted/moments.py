@@ -118,12 +118,12 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
 
     One whose class derives from another, but has a density of its own, is not what was registered
     for the other.
-
-    :param likelihood: A likelihood.
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
-        known = [registered_class(one, kind) for one in (implementations, scalar_factor)]
+        known = [
+            registered_class(dispatcher, kind) for dispatcher in (implementations, scalar_factor)
+        ]
         nearest = min(known, key=kind.__mro__.index)
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density
@@ -140,8 +140,7 @@ def require_resolved(
     :param ell: Its tilted integrals [N]: NaN where they are not resolved.
     :param moments: Of what it was integrated under, [N, L] each, which must be finite.
     :param rows: Their numbers, [N]; None: 0 to N - 1.
-    :return: What a graph must run first.
-    :raises ValueError: See :func:`gpflow_pep.checks.require`.
+    :return: What a graph must run first; see :func:`gpflow_pep.checks.require`.
     """
     by_values_only = isinstance(likelihood, MultiLatentLikelihood)
     if not by_values_only and implementation_for(likelihood) is not integrate_density:

@@ -70,14 +70,14 @@ def prob_is_largest(
     """
     # Classes first: sums over them then run along memory.
     m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, _SMALLEST_VARIANCE))
-    own = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
+    is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(tf.where(own, x, tf.zeros_like(x)), axis=0)
+        return tf.reduce_sum(tf.where(is_label, x, tf.zeros_like(x)), axis=0)
 
     def of_others(x: tf.Tensor) -> tf.Tensor:
         # In any order: the first class takes the place of the label.
-        return tf.where(own[1:], x[:1], x[1:])
+        return tf.where(is_label[1:], x[:1], x[1:])
 
     own_variance = of_label(v)
     smallest = _SMALLEST_RATIO * tf.stop_gradient(own_variance)

@@ -12,6 +12,7 @@ from gpflow.likelihoods import (
     MultiLatentTFPConditional,
 )
 
+from ..checks import refusal
 from ..ops.quadrature import Structure
 from .dispatch import implementations
 from .gaussian import gaussian_log_power_expectation
@@ -34,11 +35,10 @@ def _nested_rule(
     alpha: tf.Tensor,
 ) -> tf.Tensor:
     if likelihood.latent_dim not in _NESTED_NODES:
-        raise ValueError(
-            f"likelihood: got {type(likelihood).__name__} with {likelihood.latent_dim} latent"
-            f" functions, expected at most {max(_NESTED_NODES)} for nested quadrature. Register"
-            " your own rule for it with gpflow_pep.tilted.implementations.register."
-        )
+        got = f"{type(likelihood).__name__} with {likelihood.latent_dim} latent functions"
+        expected = f"at most {max(_NESTED_NODES)} for nested quadrature"
+        remedy = "Register your own rule for it with gpflow_pep.tilted.implementations.register."
+        raise refusal("likelihood", got, expected, remedy)
 
     log_prob = bounded(lambda F: likelihood.log_prob(X, F, Y))
     value, by_half = nested_log_power_expectation(
@@ -74,7 +74,7 @@ def nested_log_power_expectation(
     num_rows = tf.shape(mean)[0]
     alpha = tf.broadcast_to(alpha, [num_rows])
 
-    def given(outer: tf.Tensor, dimension: int) -> NestedIntegral:
+    def integrate_inner(outer: tf.Tensor, dimension: int) -> NestedIntegral:
         """Integrate all up to a dimension out, for outer [K, N, J]."""
         if dimension < 0:
             values = log_prob(outer)
@@ -86,9 +86,9 @@ def nested_log_power_expectation(
 
         def factor(f: tf.Tensor) -> NestedIntegral:
             nodes = tf.shape(f)[0]
-            own = tf.reshape(f, [nodes * count, num_rows, 1])
-            F = tf.concat([own, tf.tile(outer, [nodes, 1, 1])], axis=2)
-            inner = given(F, dimension - 1)
+            f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
+            F = tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
+            inner = integrate_inner(F, dimension - 1)
             return NestedIntegral(*(tf.reshape(part, tf.shape(f)) for part in inner))
 
         narrow_rows = find_narrow(rows(variance[:, dimension]))
@@ -103,8 +103,8 @@ def nested_log_power_expectation(
         by_half = tf.stop_gradient(narrow_rows.between(density.by_half[0], by_half))
         return NestedIntegral(*(tf.reshape(part, [count, num_rows]) for part in (value, by_half)))
 
-    nothing = tf.zeros([1, num_rows, 0], mean.dtype)
-    value, by_half = given(nothing, int(mean.shape[1]) - 1)
+    no_values = tf.zeros([1, num_rows, 0], mean.dtype)
+    value, by_half = integrate_inner(no_values, int(mean.shape[1]) - 1)
     return NestedIntegral(value[0], by_half[0])
 
 

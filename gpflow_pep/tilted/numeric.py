@@ -16,7 +16,7 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 
 from ..ops.linalg import report_once
-from ..ops.power import expm1_quotient, per_power
+from ..ops.power import divide_by_power, expm1_over_power
 from ..ops.quadrature import Mode, Structure
 from .generic import Function, Rule, ScalarFactor, find_narrow, place
 
@@ -26,7 +26,7 @@ _NUM_NODES = 200
 #: Nodes also go where the density has its peak under a Gaussian so many times as wide.
 _WIDER = 10.0
 #: The first look for a peak is at the hyperbolic sines of even steps up to this.
-_LADDER, _RUNGS = 6.0, 33
+_LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 33
 _ZOOM_NODES = 9
 _ZOOM_ROUNDS = 40
 #: Below it the exponent is flat on the finest grid.
@@ -84,7 +84,7 @@ def _outermost(rule: Rule, log_prob: tf.Tensor, value: tf.Tensor, alpha: tf.Tens
     """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
-    return tf.reduce_sum(ends * tf.abs(expm1_quotient(excess, alpha)), axis=0)
+    return tf.reduce_sum(ends * tf.abs(expm1_over_power(excess, alpha)), axis=0)
 
 
 def integrate_density(
@@ -148,7 +148,7 @@ def factor_with_peaks(
     shift = (tilted.centre - mean) / deviation
     # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
     shift = tf.where(tf.abs(shift) > _BULK, shift, tf.zeros_like(shift))
-    mode = Mode(per_power(shift, alpha * deviation), None)
+    mode = Mode(divide_by_power(shift, alpha * deviation), None)
     return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
 
 
@@ -174,9 +174,12 @@ def _peak(log_prob: Function, mean: tf.Tensor, deviation: tf.Tensor, alpha: tf.T
         return tf.where(finer, centre, middle), reach, finer, tf.minimum(width, 1.0)
 
     # What a factor gains far away may outweigh the Gaussian's loss: look there first.
-    ladder = tf.constant(np.sinh(np.linspace(-_LADDER, _LADDER, _RUNGS))[:, None, None], mean.dtype)
-    heights = alpha * log_prob(mean + deviation * ladder) - 0.5 * ladder * ladder
-    start = tf.gather(ladder[:, 0, 0], tf.argmax(heights, axis=0))
+    shifts = tf.constant(
+        np.sinh(np.linspace(-_LARGEST_SHIFT, _LARGEST_SHIFT, _NUM_SHIFTS))[:, None, None],
+        mean.dtype,
+    )
+    heights = alpha * log_prob(mean + deviation * shifts) - 0.5 * shifts * shifts
+    start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
     ones = tf.ones_like(mean)
     middle, _, _, width = tf.while_loop(
         lambda middle, reach, finer, width: tf.reduce_any(finer),

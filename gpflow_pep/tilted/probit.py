@@ -25,7 +25,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Bernoulli
 from gpflow.likelihoods.utils import inv_probit
 
-from ..ops.power import expm1_quotient, log1p_quotient, log1p_ratio
+from ..ops.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..ops.quadrature import REACH
 from .dispatch import implementations
 from .generic import find_narrow
@@ -94,13 +94,13 @@ def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf
     """
 
     places, width, logs, cdf, inverse = _gaussians()
-    g = expm1_quotient(tf.constant(logs), tf.cast(alpha, tf.float64))
+    g = expm1_over_power(tf.constant(logs), tf.cast(alpha, tf.float64))
     low, b = g[:1], g[-1:] - g[:1]
     weights = tf.matmul(tf.constant(inverse), g[1:-1] - (low + b * tf.constant(cdf)))
     low, b, weights = (tf.cast(part, mean.dtype) for part in (low, b, weights))
     mixed = _mixed(places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0))
     excess = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + mixed
-    return log1p_quotient(excess, alpha)
+    return fast_log1p_over_power(excess, alpha)
 
 
 @cache
@@ -148,8 +148,8 @@ def _mixed(
             by_both = (tf.reduce_sum(upstream * by, 1, True) for by in (by_mean, by_variance))
             return None, *by_both
 
-        nothing = tf.zeros_like(m * weights[:1])
-        return tf.cond(needed, lambda: tf.matmul(density(), weights), lambda: nothing), gradient
+        zero = tf.zeros_like(m * weights[:1])
+        return tf.cond(needed, lambda: tf.matmul(density(), weights), lambda: zero), gradient
 
     def three(weights: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
         """With the powers 0, 1 and 2 of the places."""
@@ -224,7 +224,7 @@ def squeezed_probit_log_power_expectation(
 
     def g(erfc: tf.Tensor) -> tf.Tensor:
         log_ratio = tf.math.log(epsilon / reference + (half_slope / reference) * erfc)
-        return expm1_quotient(log_ratio, alpha)
+        return expm1_over_power(log_ratio, alpha)
 
     low = g(tf.zeros_like(m))
     b = g(2.0 * tf.ones_like(m)) - low
@@ -238,7 +238,7 @@ def squeezed_probit_log_power_expectation(
     bump = _integrate(g(erfc) - (a + 0.5 * b * erfc), offset, reach, mean, variance)
     excess = a + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + bump
     log_prob = tf.math.log(epsilon + 2.0 * half_slope * normal_cdf(mean))
-    return rows.between(log_prob, tf.math.log(reference) + log1p_ratio(excess, alpha))
+    return rows.between(log_prob, tf.math.log(reference) + log1p_over_power(excess, alpha))
 
 
 def _even_nodes(num_nodes: int, dtype: tf.DType) -> tf.Tensor:

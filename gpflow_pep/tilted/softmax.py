@@ -97,12 +97,12 @@ def gumbel_plus_gaussian(x: tf.Tensor, variance: tf.Tensor) -> _Rise:
 def _rise_and_gradient(x: tf.Tensor, variance: tf.Tensor) -> "tuple[Any, Callable[..., Any]]":
     log_tail, (cdf, density, second, third) = _derivatives(x, variance)
     # Where less than that is left, what the bumps leave may be negative: constants, then.
-    kept = tf.cast((cdf > _SMALLEST) & (density > _SMALLEST), x.dtype)
+    is_normal = tf.cast((cdf > _SMALLEST) & (density > _SMALLEST), x.dtype)
     cdf = tf.maximum(cdf, _SMALLEST)
     rate = tf.maximum(density, _SMALLEST) / cdf
 
     def gradient(by_log: tf.Tensor, by_rate: tf.Tensor) -> "tuple[tf.Tensor, tf.Tensor]":
-        curvature, by_log, by_rate = second / cdf, kept * by_log, kept * by_rate
+        curvature, by_log, by_rate = second / cdf, is_normal * by_log, is_normal * by_rate
         by_x = by_log * rate + by_rate * (curvature - rate * rate)
         by_variance = by_log * curvature + by_rate * (third / cdf - rate * curvature)
         return by_x, 0.5 * tf.reduce_sum(by_variance, axis=1, keepdims=True)
@@ -135,11 +135,7 @@ def _derivatives(x: tf.Tensor, variance: tf.Tensor) -> "tuple[tf.Tensor, list[tf
 
 
 def _scaled_normal_cdf(t: tf.Tensor, log_tail: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else :math:`\Phi(t)`.
-
-    :param log_tail: :math:`-t^2 / 2` where t is negative, else 0.
-    """
+    r"""Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else :math:`\Phi(t)`."""
     near = normal_cdf(t) * tf.exp(-tf.maximum(log_tail, -0.5 * _FAR_LEFT**2))
     # The asymptotic series; the first term left out is below 2e-9.
     u = 1.0 / tf.square(tf.minimum(t, -_FAR_LEFT))
@@ -166,18 +162,18 @@ def softmax_log_power_expectation(
 
     :param mean: Means of independent latent functions [N, L], of double precision.
     """
-    own = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
+    one_hot = tf.one_hot(label, tf.shape(mean)[1], dtype=mean.dtype)
     power = alpha[:, None]
-    nodes = _nodes(own, mean, variance, power)
+    nodes = _nodes(one_hot, mean, variance, power)
     by_class = (
-        tf.transpose(part)[:, None, :] for part in (mean + power * own * variance, variance)
+        tf.transpose(part)[:, None, :] for part in (mean + power * one_hot * variance, variance)
     )
     moved, spread = by_class
     rise = gumbel_plus_gaussian(nodes.w - moved, spread)
     log_rate = tf.math.log(tf.reduce_sum(rise.rate, axis=0))
     log_density = nodes.log_spacing + tf.reduce_sum(rise.log_cdf, axis=0) + log_rate
-    own_variance = tf.reduce_sum(own * variance, axis=1)
-    values = tf.reduce_sum(own * mean, axis=1) + 0.5 * alpha * own_variance - nodes.w
+    own_variance = tf.reduce_sum(one_hot * variance, axis=1)
+    values = tf.reduce_sum(one_hot * mean, axis=1) + 0.5 * alpha * own_variance - nodes.w
     # Moved by several standard deviations the distribution of W is not where the integrand is, so
     # that all of its density there may underflow. Then the power is not small beside the spread,
     # and the logarithm can be divided by it.
@@ -198,12 +194,12 @@ class _Nodes(NamedTuple):
     """The logarithm of the weights of the rule, [Q, N]."""
 
 
-def _nodes(own: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tensor) -> _Nodes:
+def _nodes(one_hot: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tensor) -> _Nodes:
     """Nodes for the integral over W: constants, dense where a distribution function rises."""
     mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
     deviation = tf.sqrt(variance)
     # The power draws the maximum down, against every class but the label's.
-    drawn = (1.0 - own) * power * variance
+    drawn = (1.0 - one_hot) * power * variance
     low = tf.reduce_max(mean - drawn - REACH * deviation, axis=1, keepdims=True) + _LOWEST_GUMBEL
     high = tf.reduce_max(mean + REACH * deviation, axis=1, keepdims=True) + _HIGHEST_GUMBEL
     width = tf.sqrt(variance + _GUMBEL_VARIANCE)

@@ -24,7 +24,8 @@ def _switched(
     which = tf.cast(Y[:, -1], tf.int32)
     parts = [tf.dynamic_partition(rows, which, count) for rows in (X, Fmu, Fvar, Y[:, :-1], alpha)]
     results = [
-        implementation_for(one)(one, *rows) for one, *rows in zip(likelihood.likelihoods, *parts)
+        implementation_for(component)(component, *rows)
+        for component, *rows in zip(likelihood.likelihoods, *parts)
     ]
     rows_of = tf.dynamic_partition(tf.range(tf.shape(Y)[0]), which, count)
     return tf.ensure_shape(tf.dynamic_stitch(rows_of, results), Fmu.shape[:1])

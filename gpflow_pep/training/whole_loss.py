@@ -74,14 +74,14 @@ class WholeLoss:
         there otherwise, outside a graph; None where training has them so: see ``training_gap`` of
         :class:`~gpflow_pep.models.PEP`.
         """
-        gap = self.model.training_gap.numpy() if isinstance(self.model, PEP) else 0.0
-        if not gap:
+        tolerance = self.model.training_gap.numpy() if isinstance(self.model, PEP) else 0.0
+        if not tolerance:
             return None
         self.model.training_gap.assign(0.0)
         try:
             return -float(self(self.parameters())[0])
         finally:
-            self.model.training_gap.assign(gap)
+            self.model.training_gap.assign(tolerance)
 
 
 def _training_loss(model: GPModel, objective: str) -> Callable[[], tf.Tensor]:

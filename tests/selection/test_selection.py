@@ -104,7 +104,9 @@ def test_duplicated_rows(select: Callable[..., Any]) -> None:
     repeated = np.concatenate([X[:3], X[:3], -0.0 * X[:1], X[:3], 0.0 * X[:1]])
     Z = _points(select(repeated, 4, 0))
     assert_close(np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0))
-    with pytest.raises(ValueError, match="got 5, but only 4 rows of X differ"):
+    with pytest.raises(
+        ValueError, match="M: got 5, expected at most 4, the number of rows of X that differ"
+    ):
         select(repeated, 5, 0)
 
 

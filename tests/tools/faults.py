@@ -50,7 +50,7 @@ FAULTS = [
     Fault(
         "tied: a missing term",
         "energies/tied.py",
-        "        size * log1p_ratio(minus_one, fraction)\n        + ",
+        "        size * log1p_over_power(minus_one, fraction)\n        + ",
         "        ",
         TIED,
     ),
