@@ -27,7 +27,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
     "refusals": 30,
-    "checks": 735,
+    "checks": 682,
     "columns": 450,
     "ops": 1632,
     "inducing_variables": 415,

@@ -124,11 +124,7 @@ def check_finite(name: str, value: tf.Tensor) -> None:
 
 
 def check_mean_function(mean_function: Any) -> None:
-    """
-    Refuse what is neither None nor one of GPflow's mean functions.
-
-    :raises ValueError: If it is another thing.
-    """
+    """Refuse what is neither None nor one of GPflow's mean functions."""
     is_function = isinstance(mean_function, Module) and callable(mean_function)
     if mean_function is not None and not is_function:
         raise refusal(
@@ -140,21 +136,13 @@ def check_mean_function(mean_function: Any) -> None:
 
 
 def check_kernel(kernel: Any) -> None:
-    """
-    Refuse what is none of GPflow's kernels.
-
-    :raises ValueError: If it is another thing.
-    """
+    """Refuse what is none of GPflow's kernels."""
     if not isinstance(kernel, Kernel):
         raise refusal("kernel", type(kernel).__name__, "a gpflow.kernels.Kernel", "Pass one.")
 
 
 def check_single_output(kernel: Any) -> None:
-    """
-    Refuse what is no kernel, or a kernel with several outputs.
-
-    :raises ValueError: If it is one.
-    """
+    """Refuse what is no kernel, or a kernel with several outputs."""
     check_kernel(kernel)
     if isinstance(kernel, MultioutputKernel):
         raise refusal(
@@ -168,11 +156,7 @@ def check_single_output(kernel: Any) -> None:
 
 
 def check_likelihood(likelihood: Any) -> None:
-    """
-    Refuse what is none of GPflow's likelihoods.
-
-    :raises ValueError: If it is another thing.
-    """
+    """Refuse what is none of GPflow's likelihoods."""
     if not isinstance(likelihood, Likelihood):
         got = type(likelihood).__name__
         raise refusal("likelihood", got, "one of gpflow.likelihoods", "Pass one.")
@@ -225,11 +209,7 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
 
 
 def check_no_neighbours(neighbours: Any) -> None:
-    """
-    Refuse neighbours for a model with a site for each row.
-
-    :raises ValueError: If their number is not 0.
-    """
+    """Refuse neighbours for a model with a site for each row."""
     if neighbours:
         raise refusal(
             "neighbours",
@@ -241,11 +221,7 @@ def check_no_neighbours(neighbours: Any) -> None:
 
 
 def check_conditional(conditional: Any, names: Iterable[str] = CONDITIONALS) -> str:
-    """
-    Refuse what is no name of a conditional of f given u.
-
-    :raises ValueError: If it is none of the names.
-    """
+    """Refuse what is no name of a conditional of f given u."""
     if not isinstance(conditional, str) or conditional not in names:
         expected = f"one of {', '.join(map(repr, names))}"
         raise refusal("conditional", repr(conditional), expected, "Pass one, or leave it out.")
@@ -253,22 +229,14 @@ def check_conditional(conditional: Any, names: Iterable[str] = CONDITIONALS) -> 
 
 
 def check_not_sharded(num_processes: int, quantity: str, remedy: str) -> None:
-    """
-    Refuse what has no meaning where each process holds a shard of the rows.
-
-    :raises ValueError: If there are several processes.
-    """
+    """Refuse what has no meaning where each process holds a shard of the rows."""
     if num_processes > 1:
         got = f"it where {num_processes} processes hold a shard of the rows each"
         raise refusal(quantity, got, "one process with all of them", remedy)
 
 
 def check_num_outputs(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
-    """
-    Check the number of latent functions of a model with one for each column of Y.
-
-    :raises ValueError: If it is another.
-    """
+    """Check the number of latent functions of a model with one for each column of Y."""
     num_outputs = Y.shape[1]
     if num_latent_gps is None or num_outputs is None or num_latent_gps == num_outputs:
         return num_latent_gps or num_outputs

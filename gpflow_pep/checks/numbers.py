@@ -20,22 +20,14 @@ def is_number(value: Any) -> bool:
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
-    """
-    Refuse what is no whole number of at least 0.
-
-    :raises ValueError: If it is none.
-    """
+    """Refuse what is no whole number of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise refusal(name, repr(seed), "a whole number of at least 0", "Pass 0, for example.")
     return int(seed)
 
 
 def check_callable(name: str, value: Any, remedy: str) -> None:
-    """
-    Refuse what is neither None nor a function.
-
-    :raises ValueError: If it cannot be called.
-    """
+    """Refuse what is neither None nor a function."""
     if value is not None and not callable(value):
         raise refusal(name, repr(value), "a function or None", remedy)
 
@@ -77,11 +69,7 @@ def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, f
 
 
 def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
-    """
-    Refuse what is no whole number of at least 1.
-
-    :raises ValueError: If it is none.
-    """
+    """Refuse what is no whole number of at least 1."""
     if not is_number(value) or value % 1 or value < 1:
         expected = "a positive integer, a whole number of at least 1"
         raise refusal(name, repr(value), expected, remedy)
@@ -100,11 +88,7 @@ def check_number(M: Any, num_rows: int, name: str = "M") -> None:
 
 
 def check_level(level: Any) -> float:
-    """
-    Refuse what is no probability of an interval.
-
-    :raises ValueError: If it is not a number in (0, 1).
-    """
+    """Refuse what is no probability of an interval."""
     if not is_number(level) or not 0.0 < level < 1.0:
         raise refusal("level", repr(level), "a number in (0, 1)", "Pass 0.9 for 90%.")
     return float(level)
