@@ -1,4 +1,8 @@
-"""Fixtures and options shared by all tests."""
+"""
+Fixtures and options shared by all tests.
+
+TensorFlow is loaded by the fixtures that need it, so not by the process that only hands out tests.
+"""
 
 import gc
 import logging
@@ -14,8 +18,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # most of the time of the references.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import check_shapes
-import gpflow
 import numpy as np
 import pytest
 
@@ -46,12 +48,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Collect no garbage while modules are loaded: nearly all objects that this makes stay."""
+    gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """
     Collect garbage less often: tracing makes many objects, and nearly all of them stay.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,6 +120,8 @@ def rng() -> np.random.Generator:
 @pytest.fixture(autouse=True)
 def force_check_shapes() -> Iterator[None]:
     """check_shapes may be switched off in the user's environment, never in a test."""
+    import check_shapes
+
     enabled = check_shapes.get_enable_check_shapes()
     check_shapes.set_enable_check_shapes(True)
     yield
@@ -119,6 +131,8 @@ def force_check_shapes() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def restore_gpflow_config() -> Iterator[None]:
     """Default float, jitter and the like, as they were before the test."""
+    import gpflow
+
     config = gpflow.config.config()
     yield
     gpflow.config.set_config(config)

@@ -100,7 +100,7 @@ def test_what_is_compiled_anew(
     [
         pytest.param({"likelihood": "softmax"}, SEVERAL, marks=pytest.mark.slow),
         ({"likelihood": gpflow.likelihoods.Bernoulli()}, BINARY),
-        ({}, SEVERAL),
+        pytest.param({}, SEVERAL, marks=pytest.mark.slow),
     ],
 )
 def test_which_likelihoods_are_compiled_anew(

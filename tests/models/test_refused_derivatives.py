@@ -13,7 +13,7 @@ from helpers import Array, assert_close, finite_difference_gradient, regression_
 import gpflow_pep as pep
 
 REFUSED = r"derivative of .*: got one in a hyperparameter, expected none: .* finite differences"
-NAMES = ("probit", "Poisson", "Student-t", "RobustMax")
+NAMES = ("probit", pytest.param("Poisson", marks=pytest.mark.slow), "Student-t", "RobustMax")
 XNEW = regression_problem().Xnew[:2]
 
 Function = Callable[[], tf.Tensor]
