@@ -192,6 +192,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.near_copies("Bernoulli", "Student*")
 @pytest.mark.parametrize("name", TARGETS)
 def test_scaled_tied_models_have_first_derivatives_only(name: str) -> None:
     problem = regression_problem(3)
