@@ -72,11 +72,6 @@ class Comparison:
         """The scores of each fit; the first decides which model is the best."""
         return METRICS[self.data.kind]
 
-    @property
-    def parts(self) -> list[int]:
-        """The numbers of folds or splits that were held out."""
-        return sorted({fit.part for fit in self.fits})
-
     def fits_of(self, name: str) -> list[Fit]:
         """Find the fits of a model, by its name."""
         return [fit for fit in self.fits if fit.model == name]
