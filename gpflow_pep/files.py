@@ -91,8 +91,6 @@ def check_no_foreign(
     """
     Check that of the files that would be replaced none is of others.
 
-    :param folder: Where they are, for the message.
-    :param present: Names of the files that are there.
     :param known: Names of those that earlier calls have written, or may have.
     :raises ValueError: If a file is there that is not known.
     """

@@ -22,7 +22,6 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     Check training data and convert them to tensors; variables stay variables.
 
     :param data: A pair of X [N, D] and Y [N, P], finite, of GPflow's default float.
-    :raises ValueError: If they are not.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
@@ -89,7 +88,6 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
     :param Xnew: Inputs, [..., N, D], of the float of the model. Finite, too; inside a graph there
         is no value to check yet, and a row with NaN has NaN for its prediction.
     :param num_columns: D, or None where it is not known.
-    :param dtype: The float of the model.
     :raises ValueError: If their float, shape or values are others.
     """
     Xnew = as_tensor("Xnew", Xnew)
@@ -166,8 +164,6 @@ def check_same_float(dtype: tf.DType, **parts: Module) -> None:
     """
     Refuse a mixture of float32 and float64.
 
-    :param dtype: Of the data.
-    :param parts: The model's parts by name.
     :raises ValueError: If a part has a floating parameter of another type.
     """
     for name, part in parts.items():
@@ -185,7 +181,6 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     """
     Check the block labels of rows.
 
-    :param blocks: An integer for each row.
     :param num_rows: N, or None where it is unknown.
     :raises ValueError: If they are not integers, one for each row.
     """

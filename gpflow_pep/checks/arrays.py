@@ -14,9 +14,6 @@ def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt
     """
     Convert anything like an array to one of floats.
 
-    :param name: What it is.
-    :param values: An array, a table, lists, a tensor.
-    :param dtype: The float.
     :raises ValueError: If there are others than real numbers.
     """
     try:
@@ -44,10 +41,6 @@ def as_matrix(
     """
     Convert to a matrix of finite numbers, [N, D], with at least one row and one column.
 
-    :param name: What it is.
-    :param values: An array, a table, a tensor.
-    :param num_columns: D, where it has to be that.
-    :param dtype: The float.
     :param remedy: What to do about values that are not finite.
     :raises ValueError: If these are no numbers, not finite, or of another shape.
     """
@@ -67,7 +60,6 @@ def as_vector(name: str, values: Any, remedy: str = _ROWS_WITHOUT) -> npt.NDArra
     """
     Convert to a vector of at least one finite number; a matrix of one column is one.
 
-    :param name: What it is.
     :param values: An array, a list, a column of a table, a tensor.
     :param remedy: What to do about values that are not finite.
     :raises ValueError: If these are no numbers, not finite, none, or in several columns.

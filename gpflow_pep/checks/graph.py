@@ -18,9 +18,6 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     """
     Let a value pass if it is finite, else stop with a message that says what to do.
 
-    :param value: Any tensor.
-    :param quantity: What it is.
-    :param advice: Likely cause and what to try.
     :raises ValueError: See :func:`require`.
     """
     finite = tf.reduce_all(tf.math.is_finite(value))
@@ -35,7 +32,6 @@ def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.
     """
     Stop with a message where a condition does not hold.
 
-    :param condition: A truth value.
     :param message: What was got, what was expected, what to do.
     :param numbers: They are printed after the message, the first ten of each.
     :return: What a graph must run first.
@@ -66,7 +62,6 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     """
     Check that there is one power, or one for each factor.
 
-    :param alpha: The power(s).
     :param num_factors: How many factors there are; a tensor where a graph will know.
     :param factor: What a factor is, "row" or "block".
     :return: The power of each factor, or of all [1].

@@ -37,7 +37,6 @@ def check_noise_variance(noise_variance: Any) -> None:
     Refuse what is no variance of Gaussian noise. A parameter has been checked by GPflow.
 
     :param noise_variance: One number above GPflow's smallest, or a parameter.
-    :raises ValueError: If it is none.
     """
     if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
         return
@@ -57,9 +56,7 @@ def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, f
     """
     Check the limits of the inner loop.
 
-    :param max_sweeps: The most sweeps.
     :param tolerance: Of the residual; raised to what the float can reach.
-    :param dtype: Of the sites.
     :raises ValueError: If there is not at least one sweep, or the tolerance is not positive.
     """
     if not is_number(tolerance) or not 0.0 < tolerance < np.inf:

@@ -26,7 +26,6 @@ class Encoding(NamedTuple):
     :param missing: Whether a value was missing, so that a column says where one is.
     :param median: What takes the place of a missing number or date.
     :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine too.
-    :param categories: Of text, the values with a column each.
     :param others: Whether there is a column for all other values.
     """
 
@@ -53,7 +52,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     :param formats: How the cells of each column are read, :class:`~gpflow_pep.columns.Format` by
         name. Other columns are refused.
     :param max_categories: The most values of a text column that have a column of their own.
-    :param min_count: The fewest rows that such a value has.
     """
 
     encodings_: dict[str, Encoding]
@@ -182,7 +180,6 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
     """
     Take a table of pandas or polars as one of pandas, with column names that are text.
 
-    :param name: The name of the argument, for messages.
     :raises ValueError: If it is no table.
     """
     if hasattr(frame, "to_pandas"):

@@ -49,7 +49,6 @@ class Format(NamedTuple):
     :param decimal: The decimal point of numbers that are written as text.
     :param thousands: What separates their thousands, if anything.
     :param pattern: How dates are written, for :meth:`datetime.datetime.strptime`; "ISO8601".
-    :param missing: Words that stand for no value.
     """
 
     kind: str

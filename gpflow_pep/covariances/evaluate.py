@@ -217,9 +217,7 @@ def project(
     Project single rows on the whitened inducing variables.
 
     :param W: Inverse Cholesky factors of ``Kuu``, see :func:`whiten`.
-    :param inducing_variable: The inducing variables u.
     :param kernel: The kernel, of one output, or of several that are independent.
-    :param X: Inputs of the rows.
     """
     A = lower_matmul(W, with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)

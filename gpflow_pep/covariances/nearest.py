@@ -38,7 +38,6 @@ def nearest_predecessors(X: AnyNDArray, kernel: Kernel, m: int) -> NearestPredec
     Distances are between :func:`scaled_inputs`. Groups come of halving again and again across the
     input that is spread most; within a group rows are in order along its first principal direction.
 
-    :param X: Inputs, [N, D].
     :param kernel: The kernel, of one output, with the hyperparameters it has now.
     :param m: The most neighbours of a row, at least 1.
     """

@@ -18,7 +18,6 @@ def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tenso
     Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them.
 
     :param inducing_variable: Inducing points, of one output or of several that are independent.
-    :param name: What needs them.
     :raises ValueError: If they are something else.
     """
     parts = split_outputs(inducing_variable)
@@ -63,9 +62,7 @@ def project_points(
 
     :param W: Inverse Cholesky factors of ``Kuu``, see
         :func:`~gpflow_pep.covariances.evaluate.whiten`.
-    :param inducing_variable: The inducing variables of this model.
     :param kernel: Its kernel, of one output, or of several that are independent.
-    :param Z: The points of the other one.
     :param same_point: 1 where an inducing variable of this model continues a point of the other
         one; no more than one 1 in a row or column.
     :return: D in full for each latent function, [K, R, R].

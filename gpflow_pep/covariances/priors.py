@@ -26,7 +26,6 @@ def check_inducing_variable(
     Check inducing variables against the kernel and the data; wrap an array of points.
 
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
-    :param kernel: The kernel.
     :param X: The training inputs, or None where they come later.
     :raises ValueError: If there are none, if they have other columns than X, if those of several
         latent functions are not as many for each, or if GPflow's dispatchers know no covariance of
@@ -101,8 +100,6 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     """
     Check that inducing inputs are in the space of the data.
 
-    :param inducing_variable: The inducing variables.
-    :param X: Inputs, [N, D].
     :raises ValueError: If they have other columns than X.
     """
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]
@@ -113,12 +110,7 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
 
 
 def mixes_outputs(kernel: Kernel, inducing_variable: InducingVariables) -> bool:
-    """
-    Whether q of these inducing variables correlates the latent functions of a kernel.
-
-    :param kernel: The kernel.
-    :param inducing_variable: Its inducing variables.
-    """
+    """Whether q of these inducing variables correlates the latent functions of a kernel."""
     independent = isinstance(kernel, (SharedIndependent, SeparateIndependent))
     several = isinstance(inducing_variable, MultioutputInducingVariables)
     return isinstance(kernel, MultioutputKernel) and not (independent and several)
@@ -134,7 +126,6 @@ def check_independent(
         ``SeparateIndependent``.
     :param inducing_variable: Inducing variables of one output, shared by all; or wrapped as shared
         or separate independent ones.
-    :param num_latent: How many latent functions there are.
     :param shared: Whether all must have the same inducing variables.
     :raises ValueError: If the kernel mixes latent functions, or the numbers do not agree.
     """

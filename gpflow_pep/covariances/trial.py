@@ -23,8 +23,6 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
 
     Inside a graph nothing is tried.
 
-    :param kernel: The kernel.
-    :param X: Inputs, [N, D].
     :raises ValueError: If it fails at the first row.
     """
     if not tf.executing_eagerly():
@@ -40,9 +38,6 @@ def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: in
 
     Inside a graph nothing is tried.
 
-    :param mean_function: The mean function.
-    :param X: Inputs, [N, D].
-    :param num_latent: How many latent functions there are.
     :raises ValueError: If it fails at the first row, or has other columns than one or one for each
         latent function.
     """

@@ -190,11 +190,7 @@ def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
 def sums_by_precision(
     A: tf.Tensor, precision: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor
 ) -> RowSums:
-    """
-    Sum over rows that are each a factor of their own.
-
-    :param logdet: What each row adds to the log-determinants.
-    """
+    """Sum over rows that are each a factor of their own."""
     weighted = r * precision[:, None]
     return RowSums(
         Natural(gram(A, precision[None]), _by_output(tf.matmul(A, weighted[None]))),
@@ -256,7 +252,6 @@ def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
 
     :param A: :math:`\tilde Aᵀ`, see :class:`RowSums`.
     :param r: :math:`\tilde r`.
-    :param logdet: What adds up to the log-determinants.
     """
     rows = tf.shape(A)[0] * tf.shape(A)[1]
     A, r = (tf.reshape(part, [rows, part.shape[2] or -1]) for part in (A, r))

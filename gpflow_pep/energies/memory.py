@@ -79,7 +79,6 @@ def memory_terms(
 
     :param projection: Of its inducing points, see
         :func:`~gpflow_pep.covariances.points.project_points`.
-    :param alpha: The power of the memory as a factor.
     """
     W, (A, C) = memory.weights, projection
     delta, h = (mean - memory.mean)[..., None], memory.first[..., None]  # [L, R, 1]

@@ -70,7 +70,6 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
 
     :param fixed_point: Their sites with what belongs to them, constant for differentiation. Where
         other rows have sites in q too, these stand for a part of all.
-    :param scale: How many rows each of these stands for.
     """
     q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
     w = q.w

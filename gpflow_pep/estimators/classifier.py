@@ -135,9 +135,6 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     """
     Take the logarithm of the probability of the label of each row, [N].
 
-    :param probability: Of each class, [N, C].
-    :param classes: Their labels, [C], sorted.
-    :param y: Labels, [N], all among them.
     :raises ValueError: If one is not, or their number differs.
     """
     y = column_or_1d(y)

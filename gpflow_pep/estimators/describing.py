@@ -72,7 +72,6 @@ class Describer:
         """
         Describe a value: None, a number, text, an array, a list, a GPflow object.
 
-        :param label: What it is, for messages.
         :raises ValueError: If loading could not give the same value.
         """
         if value is None or isinstance(value, (bool, int, str)):
@@ -174,11 +173,7 @@ class Describer:
 
 
 class Loader:
-    """
-    Construct objects from their descriptions; only of the classes that are named here.
-
-    :param arrays: Those that the describer collected.
-    """
+    """Construct objects from their descriptions; only of the classes that are named here."""
 
     def __init__(self, arrays: dict[str, AnyNDArray]) -> None:
         self._arrays = arrays
@@ -263,7 +258,6 @@ def check_same(loaded: Any, original: Any, label: str) -> None:
     """
     Refuse to save an object that loading would change.
 
-    :param label: What it is, for messages.
     :raises ValueError: If a part differs that matters.
     """
     _check_same(loaded, original, label, set())

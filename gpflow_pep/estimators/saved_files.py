@@ -54,7 +54,6 @@ def write_files(folder: str | PathLike[str], saved: SavedFiles, versions: dict[s
     """
     Write a folder, which appears when all is written; until then an earlier one stays as it is.
 
-    :param versions: Of the libraries that wrote it.
     :raises ValueError: If the folder has other files.
     """
     folder = Path(folder).resolve()

@@ -163,7 +163,6 @@ class PowerEPModel(GPModel, abc.ABC):
         :class:`gpflow.models.SVGP`, of models that hold their data at its best q; with a scaled
         conditional a tighter one.
 
-        :param data: As in :meth:`pep_log_marginal_likelihood`.
         :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
             bound then.
         """
@@ -188,7 +187,6 @@ class PowerEPModel(GPModel, abc.ABC):
         """
         Create the GPflow posterior, for fast predictions.
 
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
         :raises ValueError: If it is none of GPflow's.
         """
         parts = self.kernel, self.inducing_variable, self.mean_function

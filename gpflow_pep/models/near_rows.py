@@ -25,8 +25,6 @@ class NearRows(Module, Cut):
     An order of the rows of a data set and the neighbours of each, as variables of a model.
 
     :param X: Inputs, [N, D]; of unknown length where that may change.
-    :param kernel: The kernel, whose lengthscales say what is near.
-    :param num_neighbours: The most neighbours of a row.
     """
 
     # They are no parameters: summaries and trainable variables leave them out, checkpoints do not.

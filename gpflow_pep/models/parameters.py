@@ -25,7 +25,6 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
     Warn where sites did not converge; a graph prints one line instead.
 
     :param info: Of the run; numbers in eager mode.
-    :param tolerance: What its residual should be below.
     """
     expected = f"expected below {tolerance:g}. {advice}"
     if not tf.executing_eagerly():
@@ -108,11 +107,7 @@ def copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> No
 
 
 class SiteParameters(Module):
-    """
-    The cached sites of a model, never trained.
-
-    :param sites: Where to start.
-    """
+    """The cached sites of a model, never trained."""
 
     _TF_MODULE_IGNORED_PROPERTIES = frozenset({"version", *Module._TF_MODULE_IGNORED_PROPERTIES})
 
@@ -125,11 +120,7 @@ class SiteParameters(Module):
         """How often all of them were replaced at once."""
 
     def read(self, num_rows: tf.Tensor) -> Sites:
-        """
-        Read them; none where there are others than for so many rows.
-
-        :param num_rows: N, of the model's data.
-        """
+        """Read them; none where there are others than for so many rows."""
         cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
         empty = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
         if cached.nu.shape[0] is not None and cached.nu.shape[0] == empty.nu.shape[0]:

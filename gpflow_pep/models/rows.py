@@ -133,7 +133,6 @@ class Rows(NamedTuple):
 
         :param terms: ``(piece, *shared)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
         :param shared: Tensors that each piece needs, and that gradients reach.
-        :param parts: Those whose variables gradients reach.
         """
         chunk_size, keep = self.plan()
         options = {"keep": keep, "parts": parts, "reduction": self.reduction}
@@ -187,9 +186,6 @@ def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
 
     Rows are the same where all their numbers are. Of rows that are there several times, the first
     new one is the first old one, and so on; those that are left over are new.
-
-    :param old: Rows, X and Y side by side.
-    :param new: Rows, likewise.
     """
     rows = pd.DataFrame(np.concatenate([old, new]))
     labels = rows.groupby(list(rows.columns), sort=False).ngroup()
@@ -223,7 +219,6 @@ def replace_rows(
     """
     Match other rows with those of a model, or append them.
 
-    :param other: X and Y of the other rows, checked.
     :param powers: Of rows that are new, where there is one for each.
     :param add: Whether the old rows stay, before the others.
     """

@@ -30,9 +30,6 @@ def check_q(
 
     :param q_sqrt: Lower triangular square roots [L, M, M], or if ``q_diag`` standard deviations
         [M, L], or None.
-    :param size: M.
-    :param num_latent_gps: L where neither is given.
-    :return: q_mu [M, L], q_sqrt
     """
     q_mu, q_sqrt = (
         None if value is None else np.asarray(value, default_float()) for value in (q_mu, q_sqrt)

@@ -104,7 +104,6 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         correlates the latent functions of a row, the tilted integral is over all of them at once:
         it is in closed form for a Gaussian likelihood, and at :math:`\alpha = 0`, where marginals
         are enough, for any.
-    :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
     :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
         for the kernel.
     :param alpha: The power, a number in [0, 1]: 0 is variational inference. An assignable,

@@ -15,10 +15,6 @@ def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
     The order follows from the seed and the number of the epoch alone, so that any epoch can be had
     again, in another process too. Rows that are left over when batches are full wait for another
     epoch.
-
-    :param num_rows: N.
-    :param batch_size: Row numbers in a batch.
-    :param seed: The same seed gives the same batches.
     """
 
     @tf.autograph.experimental.do_not_convert

@@ -47,19 +47,11 @@ class Reduction:
         return tensors
 
     def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """
-        Find the largest over processes of each of some numbers; not for differentiation.
-
-        :param values: Numbers [] of one float, infinity included.
-        """
+        """Find the largest over processes of each of some numbers; not for differentiation."""
         return values
 
     def all(self, condition: tf.Tensor) -> tf.Tensor:
-        """
-        Find out whether a condition [] holds in all processes.
-
-        :param condition: A truth value.
-        """
+        """Find out whether a condition [] holds in all processes."""
         return condition
 
     def known_total(self, size: int | None) -> float:
@@ -122,7 +114,6 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
 
     :param rows: Tensors with the same number of rows N, cut along their first axis. One that is
         known to have a single row belongs to every chunk.
-    :param chunk_size: The most rows in a chunk.
     :param columns: None, or tensors cut along their last axis, of length N: ``take`` then gives
         pairs of rows and columns.
     """
@@ -206,7 +197,6 @@ def sum_over_chunks(
 
     :param function: ``function(rows, *shared)`` gives tensors, in any structure, whose shapes do
         not depend on the chunk. Other tensors that it refers to count as constants.
-    :param chunks: The rows, cut.
     :param shared: Tensors that each chunk needs, and that gradients must reach.
     :param keep: Keep the intermediate values of all chunks for the gradient.
     :param parts: The kernel and whatever else ``function`` reads variables of: gradients reach
@@ -325,8 +315,6 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
     """
     Call a function whose results are constants for differentiation, without any record of how
     they came about: what it computes on the way is freed at once, in eager mode too.
-
-    :param function: Gives tensors, in any structure.
     """
     structure = list[Tensors]()
 

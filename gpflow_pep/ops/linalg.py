@@ -67,12 +67,7 @@ def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
 
 def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
-    """
-    Add up what reaches a matrix that all latent functions may share.
-
-    :param gradient: [L, M, N], for each latent function.
-    :param shared: [broadcast L, M, N], the matrix.
-    """
+    """Add up what reaches a matrix that all latent functions may share."""
     if shared.shape[0] == gradient.shape[0]:
         return gradient
     return tf.reduce_sum(gradient, axis=0, keepdims=True)
@@ -90,7 +85,6 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
 
     :param W: Lower triangular matrices; one, or one for each latent function.
-    :param B: Any matrices, likewise.
     """
 
     @tf.custom_gradient
@@ -118,7 +112,6 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     Compute :math:`Aᵀ w`.
 
     :param A: Any matrices; one, or one for each latent function.
-    :param w: A vector for each.
     """
     # TensorFlow transposes A itself on its way to a product that says so.
     return tf.matmul(w[:, None, :, 0], A)[:, 0, :]
@@ -168,7 +161,6 @@ def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     r"""
     Compute the symmetric product :math:`\sum_k A_kᵀ Q_k A_k` of rows that come in groups.
 
-    :param A: The rows, group after group.
     :param Q: Symmetric, of either sign: what stands between the rows of each group.
     """
 
@@ -198,11 +190,7 @@ def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     "return: [K, S, S]",
 )
 def row_products(A: tf.Tensor) -> tf.Tensor:
-    """
-    Compute the inner products :math:`A_k A_kᵀ` of the rows of each group.
-
-    :param A: The rows, group after group.
-    """
+    """Compute the inner products :math:`A_k A_kᵀ` of the rows of each group."""
 
     @tf.custom_gradient
     def product(A: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
@@ -216,11 +204,7 @@ def row_products(A: tf.Tensor) -> tf.Tensor:
 
 
 def identity_like(K: tf.Tensor) -> tf.Tensor:
-    """
-    Make an identity matrix, a constant of the graph where its size is known.
-
-    :param K: [..., M, M].
-    """
+    """Make an identity matrix, a constant of the graph where its size is known."""
     return tf.eye(K.shape[-1] or tf.shape(K)[-1], dtype=K.dtype)
 
 
@@ -293,10 +277,6 @@ def report_once(condition: tf.Tensor, message: str, numbers: Sequence[tf.Tensor]
     Write a line to stderr from a compiled graph, the first time that a condition holds.
 
     XLA has no way to print; there, it passes.
-
-    :param condition: A truth value.
-    :param message: What happened, and what to do.
-    :param numbers: What is printed at the end.
     """
     if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return
@@ -315,11 +295,7 @@ def report_once(condition: tf.Tensor, message: str, numbers: Sequence[tf.Tensor]
     "return.W: [batch..., M, M]",
 )
 def factorise(K: tf.Tensor) -> Factor:
-    """
-    Compute the Cholesky factor of ``K`` and the factor's inverse.
-
-    :param K: Positive definite matrices.
-    """
+    """Compute the Cholesky factor of ``K`` and the factor's inverse."""
     return _factor_of(K, tf.linalg.cholesky(tf.stop_gradient(K)))
 
 
@@ -346,7 +322,6 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
     back is made of products alone, where automatic differentiation solves for triangles.
 
     :param K: What is factorised; more on its diagonal does not change the derivatives.
-    :param L: The factor, a constant.
     """
 
     def back(W: tf.Tensor, X: tf.Tensor) -> tf.Tensor:

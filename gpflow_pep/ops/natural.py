@@ -61,8 +61,6 @@ def natural_step(
     covariance is always proper, short steps stay short, and a step of length 1 reaches the optimum
     of a quadratic loss however far it is, unless it lets the covariance grow tenfold.
 
-    :param mean: m.
-    :param root: R, lower triangular.
     :param by_mean: :math:`\bar m`, finite.
     :param by_root: :math:`\bar R`, finite; its upper triangle is ignored.
     :param gamma: The length, in [0, 1].

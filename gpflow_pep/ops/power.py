@@ -153,7 +153,6 @@ def divide_by_power(shift: TensorType, alpha: TensorType) -> tf.Tensor:
 
     Without any power there is no effect: the result is 0 where both are 0.
 
-    :param shift: The effect x.
     :param alpha: The power, in :math:`[0, 1]`.
     """
     return tf.math.divide_no_nan(

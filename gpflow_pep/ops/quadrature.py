@@ -157,13 +157,9 @@ def stretched_nodes(
     :math:`N(f; m + \alpha v g, v)`, times :math:`e^{\alpha^2 g^2 v / 2}`: an identity for every g,
     which moves the Gaussian to where the integrand is. The weights are for that Gaussian.
 
-    :param mean: Means m.
     :param variance: Variances v > 0.
-    :param alpha: The power.
     :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few nodes and does
         no harm.
-    :param mode: The integrand's peak.
-    :param num_nodes: Q.
     """
     constant_mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
     moved = tf.stop_gradient(alpha * mode.slope) * deviation
@@ -209,8 +205,6 @@ def _reweigh(
     Give the weights the derivatives of :math:`N(f; m + g v, v)` at f held constant.
 
     That is ``softmax(constant + log N)`` at far less cost, differentiable to any order.
-
-    :param drift: g.
     """
 
     @tf.custom_gradient
@@ -240,9 +234,7 @@ def search_mode(
     Find the peak of :math:`N(f; m, v) p(f)^\alpha` by zooming in on a grid.
 
     :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures.
-    :param mean: Means m [N, L].
     :param variance: Variances v > 0 [N, L].
-    :param alpha: The power.
     :param structures: Where :math:`\log p` has structure: the peak is between them and the mean.
     """
     mean, variance = tf.stop_gradient(mean), tf.stop_gradient(variance)

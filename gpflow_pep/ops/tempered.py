@@ -48,7 +48,6 @@ def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
         \bar R = [\overline{\mathrm{root}} + \mathrm{root} (2 \, \overline{\mathrm{logdet}} \, I
             - b \Phi(H) - b \Phi(H)ᵀ)] \, U^{-1}.
 
-    :param root: R, lower triangular.
     :param power: b, of either sign. NaN comes out where P is not positive definite.
     """
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
@@ -113,8 +112,6 @@ def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normalise
 
     The power is a constant here.
 
-    :param root: R, lower triangular.
-    :param mean: m.
     :param power: b, of either sign. NaN comes out where P is not positive definite.
     """
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))

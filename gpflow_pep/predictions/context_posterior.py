@@ -291,8 +291,6 @@ def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> 
     Find the block of each new row.
 
     :param labels: The label of each new row, or "nearest".
-    :param X: Inputs of the training rows, scaled.
-    :param Xnew: Inputs of the new rows, scaled.
     """
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):

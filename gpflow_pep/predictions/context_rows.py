@@ -274,12 +274,7 @@ def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
 def _concat_pieces(
     function: Any, count: tf.Tensor, shapes: Sequence[Any], dtype: tf.DType
 ) -> list[tf.Tensor]:
-    """
-    Concatenate tensors of pieces that have different numbers of rows, one piece at a time.
-
-    :param function: Gives the tensors of a piece.
-    :param shapes: Of a row of each tensor.
-    """
+    """Concatenate tensors of pieces that have different numbers of rows, one piece at a time."""
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         values = function(k)

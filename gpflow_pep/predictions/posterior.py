@@ -52,7 +52,6 @@ def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.
     """
     Check rows to predict against the space of the inducing variables.
 
-    :param Xnew: Inputs, [..., N, D].
     :raises ValueError: If they are not finite, of another float, or of other columns.
     """
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]

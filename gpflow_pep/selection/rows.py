@@ -59,10 +59,7 @@ def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int
     """
     Take rows in some order, leaving out those that are equal to one taken before.
 
-    :param order: Places of rows.
-    :param at_least: How many are needed.
     :param limit: How many to take at most, if that is more.
-    :return: Places of rows that differ.
     :raises ValueError: If there are not as many as needed.
     """
     first_places: dict[bytes, int] = {}

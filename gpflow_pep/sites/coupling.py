@@ -113,7 +113,6 @@ def mean_step(
     r"""
     Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
-    :param g: [N, L], see this module.
     :param factor: Of the curvature; without one: by conjugate gradients.
     """
     if not isinstance(factor, Factor):

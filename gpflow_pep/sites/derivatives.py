@@ -37,7 +37,6 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
     error is raised where that is a derivative in one of the sources. It is not known yet where
     TensorFlow prepares the gradient of a compiled function: there the derivative in them is NaN.
 
-    :param values: Tensors, in any structure, constant for differentiation.
     :param sources: What they depend on: variables, or tensors, in which the derivative is NaN where
         another one may be asked for.
     :raises ValueError: While a derivative in one of the sources is computed.

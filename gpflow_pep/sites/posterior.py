@@ -174,7 +174,6 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
 
     :param F: The changes of the two numbers of each, see
         :class:`~gpflow_pep.sites.record.Evaluation`.
-    :param coupled: Which numbers they are.
     """
     m, s = marginals[0], marginals[1]
     first, F_tau = F[..., 0, :, :], F[..., 1, :, :]

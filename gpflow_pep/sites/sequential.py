@@ -101,7 +101,6 @@ def infer_sequentially(
 
     :param initial: Where to start; from no sites, where that is not proper.
     :param max_sweeps: The most passes, at least 1.
-    :param goal: Converged when the residual is below its tolerance.
     """
     projection = problem.project(problem.W, problem.X)
     problem = problem._replace(kept=projection)

@@ -47,8 +47,6 @@ def informed_directions(G: tf.Tensor, what: str) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Compute how precisely v is known in which directions, beyond the prior.
 
-    :param G: What all sites add to the prior's precision.
-    :param what: What needs them.
     :return: Eigenvalues, not below 0 but for rounding; eigenvectors.
     :raises ValueError: If G is no sum of observations: no observation with noise leaves a direction
         with less precision than the prior has.

@@ -124,7 +124,6 @@ def sweep(
 
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
-    :param coupled: See :mod:`gpflow_pep.sites.coupling`.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
     """
     natural = natural_sums(problem, sites)

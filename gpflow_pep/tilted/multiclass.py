@@ -198,8 +198,6 @@ def _over_panels(
     A row's first panel begins where the last of its distribution functions begins to rise, as the
     product is 0 left of it. So all that still rise do so about there, over their widths: a panel is
     as short as the steepest of them needs, and those that follow grow as one after another is over.
-
-    :param like: Tensors of the shapes of the sums.
     """
     dtype = margin.dtype
     rate = tf.maximum(rate, _SMALLEST_RATE)

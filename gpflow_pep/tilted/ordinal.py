@@ -26,8 +26,6 @@ def _edge_structure(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Stru
 
     It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the logarithm has
     complex singularities whose distance shrinks slowly with the floor.
-
-    :param width: w, negative where p decreases in f.
     """
     meeting = tf.math.ndtri(floor)
     return Structure(

@@ -89,8 +89,6 @@ def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf
     :math:`R = g - a - b \Phi` does not depend on the row. As a sum of Gaussians,
     :math:`R(f) = \sum_j \gamma_j N(f; x_j, \sigma^2)`, it has the integral
     :math:`\sum_j \gamma_j N(x_j; m, v + \sigma^2)`, for any variance.
-
-    :param mean: m times the sign of the label, [N, L].
     """
 
     places, width, logs, cdf, inverse = _gaussians()
@@ -258,10 +256,6 @@ def _integrate(
 
     Derivatives in m and v are those at nodes held constant, of any order: the integrals of
     :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
-
-    :param values: R at the nodes, [Q, N, L].
-    :param offset: Nodes less m, [Q, N, L], constant.
-    :param reach: Half of the interval that they cover, [N, L].
     """
     v = tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
@@ -273,9 +267,6 @@ def _integrate(
 def _sum(weighted: tf.Tensor, offset: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """
     Sum over nodes, with derivatives in mean and variance as those of a Gaussian at constant nodes.
-
-    :param weighted: Values at the nodes times weights, [Q, N, L].
-    :param offset: Nodes less the mean, [Q, N, L], constant.
     """
     m = tf.stop_gradient(mean)
 

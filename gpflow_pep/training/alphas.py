@@ -142,7 +142,6 @@ def check_alphas(alphas: Any) -> tuple[float, ...]:
     """
     Check powers to try, and leave out those that are there already.
 
-    :param alphas: The powers.
     :raises ValueError: If one is not in [0, 1], or there is none.
     """
     try:

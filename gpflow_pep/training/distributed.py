@@ -38,11 +38,7 @@ def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
 
 
 class Shards(Reduction):
-    """
-    The sums of all processes of a strategy, by its collective operations.
-
-    :param strategy: A strategy with one replica in each process.
-    """
+    """The sums of all processes of a strategy, by its collective operations."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy

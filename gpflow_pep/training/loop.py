@@ -289,7 +289,6 @@ def _stream(epochs: Epochs, epoch: int, num_read: int) -> Iterator[tuple[Any, in
     """
     Batch after batch, epoch after epoch, each with its epoch and its number there (from 1).
 
-    :param epoch: The first one.
     :param num_read: How many of its batches were read before, to leave out.
     """
     while True:

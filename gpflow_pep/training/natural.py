@@ -29,7 +29,6 @@ class VariationalParameters(NamedTuple):
         """
         Take a step, see :func:`gpflow_pep.ops.natural.natural_step`.
 
-        :param gradients: Of the loss in :attr:`variables`, finite.
         :param step: The number of steps before, on which a schedule of the length depends.
         """
         by_mean, by_root = gradients

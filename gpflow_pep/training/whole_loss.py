@@ -25,7 +25,6 @@ class WholeLoss:
 
     The first evaluation compiles it.
 
-    :param model: One that holds its data.
     :param optimizer: GPflow's, which keeps the compiled loss; None: it is let go of with this.
     :param objective: See :func:`~gpflow_pep.training.full_batch.maximise`.
     :raises ValueError: If the model does not hold its data, has nothing to train, or does not have
@@ -60,11 +59,7 @@ class WholeLoss:
         return np.array(packed, dtype=np.float64)
 
     def __call__(self, x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """
-        Assign the trainable parameters and compute loss and gradient.
-
-        :param x: As :meth:`parameters` gives them.
-        """
+        """Assign the trainable parameters and compute loss and gradient."""
         loss, gradient = self._evaluate(x)
         return loss, gradient
 
