@@ -26,31 +26,31 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
-    "refusals": 30,
-    "checks": 682,
-    "columns": 449,
-    "ops": 1632,
-    "inducing_variables": 415,
-    "covariances": 915,
-    "tilted": 2390,
-    "likelihoods": 215,
-    "sites": 2040,
-    "energies": 1290,
-    "predictions": 800,
-    "models": 2925,
-    "selection": 907,
-    "training": 2845,
-    "estimators": 1943,
-    "metrics": 310,
+    "refusals": 21,
+    "checks": 661,
+    "columns": 445,
+    "ops": 1577,
+    "inducing_variables": 409,
+    "covariances": 884,
+    "tilted": 2377,
+    "likelihoods": 208,
+    "sites": 1996,
+    "energies": 1276,
+    "predictions": 756,
+    "models": 2893,
+    "selection": 904,
+    "training": 2833,
+    "estimators": 1933,
+    "metrics": 303,
     "plotting": 1472,
     "compare": 2927,
-    "monitor": 165,
-    "files": 110,
+    "monitor": 163,
+    "files": 107,
 }
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
-FILES = {"PEPRegression": 10, "PEP": 21, "ARPEP": 18}
+FILES = {"PEPRegression": 10, "PEP": 21, "ARPEP": 17}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},
@@ -67,7 +67,6 @@ OWN_WORDS = {
     "training": 1,
     "checks": 1,
     "compare": 3,
-    "predictions": 8,
     "estimators": 6,
 }
 #: Names that say nothing of what they name, alone or as one of the words of an identifier.
@@ -80,13 +79,13 @@ BARE |= {"none_of", "or_new", "and_another", "and_memory", "given", "theirs", "m
 RIDDLES_LEFT = {
     "ops": 3,
     "inducing_variables": 1,
-    "sites": 50,
-    "energies": 10,
+    "sites": 22,
+    "energies": 6,
     "predictions": 7,
-    "models": 20,
+    "models": 11,
 }
 #: Public names that still have two meanings; none is to be added.
-TWO_MEANINGS = {"Evaluation", "Factor", "Prediction"}
+TWO_MEANINGS: set[str] = set()
 
 
 def room_of(path: Path) -> str:

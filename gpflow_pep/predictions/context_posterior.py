@@ -22,7 +22,7 @@ from .context_rows import (
     Context,
     ContextRows,
     InducingBasis,
-    Prediction,
+    NewRowMoments,
     SharedPosterior,
     predict_from_blocks,
     predict_from_neighbours,
@@ -129,10 +129,8 @@ class ContextRowsPosterior(AbstractPosterior):
     ) -> MeanAndVariance:
         """See :meth:`gpflow_pep.models.regression.PEPRegression.predict_f`; from the cache."""
         if self.cache is None:
-            raise ValueError(
-                "cache: got none, expected one that was computed. Call update_cache to set it, or"
-                " use fused_predict_f."
-            )
+            remedy = "Call update_cache to set it, or use fused_predict_f."
+            raise checks.refusal("cache", "none", "one that was computed", remedy)
         choice = RowsToUse(blocks, neighbours)
         return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, choice)
 
@@ -200,12 +198,10 @@ class ContextRowsPosterior(AbstractPosterior):
 
     def _given_blocks(
         self, cached: Cached, Xnew: tf.Tensor, choice: RowsToUse, full_cov: bool
-    ) -> Prediction:
+    ) -> NewRowMoments:
         if self._blocks is None:
-            raise ValueError(
-                "blocks: got them for a model without blocks, expected none. Leave them out and ask"
-                " for neighbours, or give the model blocks."
-            )
+            remedy = "Leave them out and ask for neighbours, or give the model blocks."
+            raise checks.refusal("blocks", "them for a model without blocks", "none", remedy)
         check_neighbours(choice.neighbours or 0, cached.X.shape[0], True)
         X, scales = cached.X, cached.scales
         place = places_of(self._blocks, choice.blocks, X / scales, Xnew / scales)
@@ -214,7 +210,7 @@ class ContextRowsPosterior(AbstractPosterior):
 
     def _given_neighbours(
         self, cached: Cached, Xnew: tf.Tensor, m: int, tree: Any, full_cov: bool
-    ) -> Prediction:
+    ) -> NewRowMoments:
         known, size = self._known(cached), self._chunk_size
         if m == 0 and full_cov:  # as if all were new rows of one block that has no rows
             none = BlockRows(*(tf.zeros([number], tf.int32) for number in (1, 0, 2)))
@@ -257,26 +253,22 @@ def check_neighbours(neighbours: Any, num_data: int | None, has_blocks: bool) ->
     """
     is_number = isinstance(neighbours, (int, np.integer)) and not isinstance(neighbours, bool)
     if not is_number or neighbours < 0 or (num_data is not None and neighbours > num_data):
-        raise ValueError(
-            f"neighbours: got {neighbours!r}, expected an integer from 0 to"
-            f" {'the number of rows' if num_data is None else num_data}, the training rows that"
-            " there are. Choose another number, often 10 to 30."
-        )
+        most = "the number of rows" if num_data is None else num_data
+        expected = f"an integer from 0 to {most}, the training rows that there are"
+        remedy = "Choose another number, often 10 to 30."
+        raise checks.refusal("neighbours", repr(neighbours), expected, remedy)
     if neighbours and has_blocks:
-        raise ValueError(
-            f"neighbours: got {neighbours} for a model with blocks, expected 0. Leave them out"
-            f" and give blocks, such as blocks={NEAREST!r}."
-        )
+        got = f"{neighbours} for a model with blocks"
+        remedy = f"Leave them out and give blocks, such as blocks={NEAREST!r}."
+        raise checks.refusal("neighbours", got, "0", remedy)
 
 
 def _check_new_rows(Xnew: TensorType, X: tf.Tensor) -> tf.Tensor:
     Xnew = tf.convert_to_tensor(Xnew, X.dtype)
     rank, columns = Xnew.shape.rank, X.shape[1]
     if rank != 2 or (None not in (columns, Xnew.shape[1]) and Xnew.shape[1] != columns):
-        raise ValueError(
-            f"Xnew: got shape {tuple(Xnew.shape)}, expected [N, {columns}], two axes and the"
-            " columns of X, where predictions know training rows. Reshape it."
-        )
+        expected = f"[N, {columns}], two axes and the columns of X"
+        raise checks.refusal("Xnew", f"shape {tuple(Xnew.shape)}", expected, "Reshape it.")
     checks.check_finite("Xnew", Xnew)
     return tf.ensure_shape(Xnew, [None, columns])
 
@@ -295,10 +287,9 @@ def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> 
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):
         if labels != NEAREST:
-            raise ValueError(
-                f"blocks: got {labels!r}, expected {NEAREST!r} or an integer for each row. Use"
-                f" {NEAREST!r} for the block with the nearest centre."
-            )
+            expected = f"{NEAREST!r} or an integer for each row"
+            remedy = f"Use {NEAREST!r} for the block with the nearest centre."
+            raise checks.refusal("blocks", repr(labels), expected, remedy)
         member = tf.repeat(tf.range(num_blocks), blocks.start[1:] - blocks.start[:-1])
         centres = tf.math.unsorted_segment_mean(tf.gather(X, blocks.rows), member, num_blocks)
         return nearest_by_products(centres, Xnew, 1)[:, 0]
@@ -323,11 +314,10 @@ def _check_labels(labels: Any, Xnew: tf.Tensor) -> tf.Tensor:
         labels.shape.as_list() == [num_new]
     )
     if not labels.dtype.is_integer or not same:
-        raise ValueError(
-            f"blocks: got {labels.dtype.name} of shape {tuple(labels.shape)}, expected an integer"
-            f" for each of the {'new' if num_new is None else num_new} rows, the label of its"
-            " block. Give as many."
-        )
+        number = "new" if num_new is None else num_new
+        expected = f"an integer for each of the {number} rows, the label of its block"
+        got = f"{labels.dtype.name} of shape {tuple(labels.shape)}"
+        raise checks.refusal("blocks", got, expected, "Give as many.")
     same = tf.equal(tf.shape(labels)[0], tf.shape(Xnew)[0])
     message = "blocks: got another number of labels than new rows, expected as many. Give as many."
     with tf.control_dependencies(checks.require(same, message)):

@@ -91,7 +91,7 @@ class Conditioned(NamedTuple):
     """[G, T, T], :math:`D_{**} - gᵀ D_{h*}`."""
 
 
-class Prediction(NamedTuple):
+class NewRowMoments(NamedTuple):
     """Moments of new rows, without the mean function; the outputs share the covariance."""
 
     mean: tf.Tensor
@@ -177,7 +177,7 @@ def predict_from_neighbours(
     index: tf.Tensor,
     full_cov: bool,
     chunk_size: int | None = None,
-) -> Prediction:
+) -> NewRowMoments:
     r"""
     Predict each new row from u and from training rows of its own, in chunks of new rows.
 
@@ -203,9 +203,9 @@ def predict_from_neighbours(
 
     parts = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
     if not full_cov:
-        return Prediction(*parts)
+        return NewRowMoments(*parts)
     mean, root, variance = parts
-    return Prediction(mean, tf.matmul(root, root, transpose_b=True) + tf.linalg.diag(variance))
+    return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.linalg.diag(variance))
 
 
 @check_shapes(
@@ -224,7 +224,7 @@ def predict_from_blocks(
     block: tf.Tensor,
     full_cov: bool,
     chunk_size: int | None = None,
-) -> Prediction:
+) -> NewRowMoments:
     r"""
     Predict each new row from u and the training rows of its block (Snelson & Ghahramani 2007).
 
@@ -258,9 +258,9 @@ def predict_from_blocks(
     back = tf.argsort(order)
     mean, *spread = (tf.gather(part, back) for part in parts)
     if not full_cov:
-        return Prediction(mean, spread[0])
+        return NewRowMoments(mean, spread[0])
     root, D = spread
-    return Prediction(mean, tf.matmul(root, root, transpose_b=True) + tf.gather(D, back, axis=1))
+    return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.gather(D, back, axis=1))
 
 
 def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:

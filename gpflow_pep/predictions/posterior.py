@@ -112,9 +112,11 @@ def gpflow_posterior(
             except tf.errors.InvalidArgumentError as error:
                 if "Tensor had" not in error.message:  # as GPflow's checks say of NaN and infinity
                     raise
-                raise ValueError(
-                    f"posterior: got {checks.reason(error)}, expected finite numbers. A"
-                    " hyperparameter ran off; start from others, or put priors on them."
+                raise checks.refusal(
+                    "posterior",
+                    checks.reason(error),
+                    "finite numbers",
+                    "A hyperparameter ran off: start from others, or put priors on them.",
                 ) from error
             finally:
                 if not tf.executing_eagerly():  # a symbolic tensor must not outlive its graph

@@ -77,7 +77,7 @@ class Curvature(NamedTuple):
         return tx - self.t * (tf.reduce_sum(tx, axis=1, keepdims=True) / self.total)
 
 
-class Factor(NamedTuple):
+class CurvatureFactor(NamedTuple):
     """What the steps of the means are solved by, for one curvature."""
 
     t: tf.Tensor
@@ -87,19 +87,19 @@ class Factor(NamedTuple):
     """[1, M L, M L], of the matrix."""
 
     @classmethod
-    def empty(cls, problem: SiteProblem, zeros: tf.Tensor) -> "Factor":
+    def empty(cls, problem: SiteProblem, zeros: tf.Tensor) -> "CurvatureFactor":
         """Make one that is near to no curvature, of a problem whose sites are [N, L]."""
         size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
         return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
 
-    def refactorised(self, problem: SiteProblem, curvature: Curvature) -> "Factor":
+    def refactorised(self, problem: SiteProblem, curvature: Curvature) -> "CurvatureFactor":
         """Take this one as long as its curvature is close: that changes the path, not its end."""
         parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, problem.reduction.total(parts))
         return tf.cond(
             change < _CLOSE * size,
             lambda: self,
-            lambda: Factor(curvature.t, tf.linalg.cholesky(_matrix(problem, curvature.t))),
+            lambda: CurvatureFactor(curvature.t, tf.linalg.cholesky(_matrix(problem, curvature.t))),
         )
 
 
@@ -108,14 +108,14 @@ def mean_step(
     curvature: Curvature,
     g: tf.Tensor,
     q: PosteriorFactor,
-    factor: Factor | tuple[()] = (),
+    factor: CurvatureFactor | tuple[()] = (),
 ) -> tf.Tensor:
     r"""
     Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
     :param factor: Of the curvature; without one: by conjugate gradients.
     """
-    if not isinstance(factor, Factor):
+    if not isinstance(factor, CurvatureFactor):
         return on_rows(problem, _iterated(problem, curvature, g, q))
     right = _sum(problem, _project, g)
     flat = tf.reshape(right, [1, -1, 1])

@@ -14,7 +14,7 @@ Where that has not converged, fallbacks follow by themselves, and where several 
 easier problems come first: :mod:`gpflow_pep.sites.phases`.
 
 The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
-may be held in other numbers than their natural parameters, see :class:`Evaluation`. Where each
+may be held in other numbers than their natural parameters, see :class:`SweepEvaluation`. Where each
 process holds a shard of the rows, all of them take the same decisions, by a
 :class:`~gpflow_pep.ops.chunks.Reduction` of sums and maxima.
 """
@@ -29,7 +29,7 @@ from ..ops.chunks import LOCAL, Reduction
 from .anderson import Differences, accelerated_step
 from .phases import DAMPED, LIMITED, Phase, Phases, phases_of
 from .posterior import Marginals, Sites, in_deviations
-from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
+from .record import FixedPoint, Goal, SiteUpdateInfo, SweepEvaluation
 
 _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
@@ -174,7 +174,7 @@ def _number(condition: tf.Tensor, one: float, other: float, like: tf.Tensor) -> 
 
 
 def _accept(
-    state: _State, phase: Phase, x: tf.Tensor, evaluation: Evaluation, settings: _Settings
+    state: _State, phase: Phase, x: tf.Tensor, evaluation: SweepEvaluation, settings: _Settings
 ) -> _State:
     """Make the state after a proposal that was accepted."""
     marginals = tf.stack(evaluation.marginals)
@@ -243,7 +243,7 @@ def _accept(
     )
 
 
-def _refuse(state: _State, evaluation: Evaluation) -> _State:
+def _refuse(state: _State, evaluation: SweepEvaluation) -> _State:
     """Make the state after a proposal that was not accepted."""
     return state._replace(
         num_rejected=state.num_rejected + 1,
@@ -284,7 +284,7 @@ def _next_phase(
 
 
 def run_to_fixed_point(
-    evaluate: Callable[[Sites, tf.Tensor, Any], Evaluation],
+    evaluate: Callable[[Sites, tf.Tensor, Any], SweepEvaluation],
     initial: Sites,
     *,
     max_sweeps: int,
@@ -310,7 +310,7 @@ def run_to_fixed_point(
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
         that on the continuation from power 0.
-    :param coupled: What the numbers of a site are, see :class:`Evaluation`.
+    :param coupled: What the numbers of a site are, see :class:`SweepEvaluation`.
     :param warm_up: Whether to begin with the easier problems of
         :data:`~gpflow_pep.sites.phases.WARM_UP_POWERS`; None: never.
     :param has_smaller_powers: Whether there are smaller powers to try; None: there are.

@@ -173,7 +173,7 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
     Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
 
     :param F: The changes of the two numbers of each, see
-        :class:`~gpflow_pep.sites.record.Evaluation`.
+        :class:`~gpflow_pep.sites.record.SweepEvaluation`.
     """
     m, s = marginals[0], marginals[1]
     first, F_tau = F[..., 0, :, :], F[..., 1, :, :]

@@ -7,7 +7,7 @@ import tensorflow as tf
 from .posterior import Marginals, Sites
 
 
-class Evaluation(NamedTuple):
+class SweepEvaluation(NamedTuple):
     r"""
     What the inner loop needs to know of some sites, which it holds as two numbers each.
 
@@ -81,6 +81,6 @@ class FixedPoint(NamedTuple):
     """Moments of h under the q that has these sites."""
 
     extra: Any
-    """See :class:`Evaluation`."""
+    """See :class:`SweepEvaluation`."""
 
     info: SiteUpdateInfo

@@ -21,7 +21,7 @@ from ..covariances import Projection
 from .memory import add_memory
 from .posterior import Marginals, Natural, Sites, posterior_factor
 from .problem import SiteProblem, row_prior, sites_of_rows
-from .record import Evaluation, FixedPoint, Goal, SiteUpdateInfo
+from .record import FixedPoint, Goal, SiteUpdateInfo, SweepEvaluation
 from .sweep import match_moments, sweep
 
 
@@ -110,8 +110,8 @@ def infer_sequentially(
     infinity = tf.constant(np.inf, start.nu.dtype)
 
     def body(
-        passes: tf.Tensor, refused: tf.Tensor, error: tf.Tensor, sites: Sites, _: Evaluation
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Sites, Evaluation]:
+        passes: tf.Tensor, refused: tf.Tensor, error: tf.Tensor, sites: Sites, _: SweepEvaluation
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Sites, SweepEvaluation]:
         sites, more = sequential_pass(problem, projection, sites, damping)
         evaluation = sweep(problem, prior, sites)
         # Beside an improper cavity there is no target to be near to.

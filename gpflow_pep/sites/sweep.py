@@ -16,7 +16,7 @@ from ..ops import chunks
 from ..tilted import TiltedDerivatives, traits
 from . import coupling
 from .conditional import conditional_scale, scale_terms
-from .coupling import Curvature, Factor, gradually, mean_step, on_rows, within_trust
+from .coupling import Curvature, CurvatureFactor, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .posterior import (
     Cavity,
@@ -32,7 +32,7 @@ from .posterior import (
     terms_of_mean,
 )
 from .problem import RowPrior, SiteProblem, natural_sums, row_prior
-from .record import Evaluation, FixedPoint, Goal
+from .record import FixedPoint, Goal, SweepEvaluation
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 _LARGEST_CAVITY = 10.0
@@ -49,7 +49,7 @@ class AtFixedPoint(NamedTuple):
 
     tilted: TiltedDerivatives
 
-    factor: Factor | tuple[()] = ()
+    factor: CurvatureFactor | tuple[()] = ()
     """By which the means of several classes moved."""
 
 
@@ -114,8 +114,8 @@ def sweep(
     others: Natural | None = None,
     *,
     coupled: bool = False,
-    factor: Factor | tuple[()] = (),
-) -> Evaluation:
+    factor: CurvatureFactor | tuple[()] = (),
+) -> SweepEvaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
 
@@ -151,14 +151,14 @@ def sweep(
     target, limited = matched.sites, matched.limited
     if coupled:
         curvature = Curvature.from_precision(matched.sites.tau)
-        if isinstance(factor, Factor):
+        if isinstance(factor, CurvatureFactor):
             factor = factor.refactorised(problem, curvature)
             curvature = Curvature(factor.t)
         step = partial(mean_step, problem, curvature, q=q, factor=factor)
         first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
         target = Sites(first, gradually(target.tau, sites.tau, moments.s))
         limited = Sites(first, limited.tau)
-    return Evaluation(
+    return SweepEvaluation(
         moments,
         target,
         limited,
@@ -238,7 +238,7 @@ def infer(
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> Evaluation:
+    def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> SweepEvaluation:
         alpha = tf.maximum(problem.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
         eased = problem._replace(alpha=alpha)
         return sweep(eased, prior, sites, others, coupled=coupled, factor=before.factor)
@@ -257,7 +257,7 @@ def infer(
         extra=AtFixedPoint(
             _no_factor(problem, initial),
             TiltedDerivatives(zeros[:, 0], zeros, zeros),
-            Factor.empty(problem, zeros) if direct else (),
+            CurvatureFactor.empty(problem, zeros) if direct else (),
         ),
     )
     if not coupled:

@@ -16,7 +16,7 @@ from helpers import assert_close
 import gpflow_pep as pep
 from gpflow_pep.models.parameters import ConvergenceWarning
 from gpflow_pep.sites import coupling, sweep
-from gpflow_pep.sites.coupling import Curvature, Factor, mean_step
+from gpflow_pep.sites.coupling import Curvature, CurvatureFactor, mean_step
 from gpflow_pep.sites.posterior import Natural, Sites, posterior_factor
 from gpflow_pep.sites.problem import natural_sums
 from gpflow_pep.tilted import Traits
@@ -136,7 +136,7 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     sums = natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
     q = posterior_factor(Natural(*sums))
     curvature = Curvature.from_precision(tf.constant(tau))
-    nothing = Factor.empty(problem, tf.zeros([N, C], tf.float64))
+    nothing = CurvatureFactor.empty(problem, tf.zeros([N, C], tf.float64))
     factor = nothing.refactorised(problem, curvature)
     direct = mean_step(problem, curvature, tf.constant(g), q, factor)
     iterated = mean_step(problem, curvature, tf.constant(g), q)

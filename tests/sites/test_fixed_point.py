@@ -14,7 +14,7 @@ from helpers import Array, assert_close
 from gpflow_pep.sites.fixed_point import run_to_fixed_point
 from gpflow_pep.sites.phases import FALLBACKS, POWER_SHIFTS, WARM_UP_POWERS
 from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.sites.record import Evaluation, Goal, SiteUpdateInfo
+from gpflow_pep.sites.record import Goal, SiteUpdateInfo, SweepEvaluation
 
 N, L = 5, 2
 SHAPE = (N, L)
@@ -51,14 +51,14 @@ class Map:
         self.asked: list[Array] = []
         self.shifts: list[float] = []
 
-    def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> Evaluation:
+    def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> SweepEvaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
             self.shifts.append(float(power_shift))
         nu, tau = self.target(*sites)
         target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
         marginals = Marginals(tf.constant(MEAN), tf.constant(VARIANCE))
-        return Evaluation(
+        return SweepEvaluation(
             marginals,
             target,
             Sites(target.nu, tf.maximum(target.tau, 0.0)),
@@ -342,7 +342,7 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
         return tf.where(tf.abs(x - goal) < 0.3, goal, x + 1.0)
 
     class Narrow(Map):
-        def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> Evaluation:
+        def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> SweepEvaluation:
             self.target = lambda nu, tau: (part(nu, NU, power_shift), part(tau, TAU, power_shift))
             return super().__call__(sites, power_shift)
 
@@ -460,7 +460,7 @@ def test_easier_problems_come_first_if_wanted() -> None:
 def test_a_warm_up_that_has_no_fixed_point_is_left() -> None:
     function = Map(_contraction)
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any) -> Evaluation:
+    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any) -> SweepEvaluation:
         return (function if float(power_shift) == 0.0 else UNREACHABLE["drift"])(sites, power_shift)
 
     zeros = Sites(*map(tf.constant, ZEROS))
@@ -475,11 +475,11 @@ def test_a_warm_up_that_has_no_fixed_point_is_left() -> None:
 def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
 
-    def evaluate(sites: Sites, power_shift: Any, _: Any) -> Evaluation:
+    def evaluate(sites: Sites, power_shift: Any, _: Any) -> SweepEvaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
         marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
         error = scaled_error(sites, target, marginals)
-        return Evaluation(marginals, target, target, error, tf.constant(True), 0.0 * nu[0, 0])
+        return SweepEvaluation(marginals, target, target, error, tf.constant(True), 0.0 * nu[0, 0])
 
     sites, _, _, info = run_to_fixed_point(
         evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, goal=Goal(1e-4)
