@@ -45,7 +45,8 @@ def kmeans(
     X = as_inputs(X)
     checks.check_number(M, len(X))
     checks.check_seed(seed)
-    if not isinstance(covariances, bool) and covariances not in ("spherical", "diagonal", "full"):
+    named = isinstance(covariances, str) and covariances in ("spherical", "diagonal", "full")
+    if not isinstance(covariances, bool) and not named:
         expected = "False, True, 'spherical', 'diagonal' or 'full'"
         raise checks.refusal("covariances", repr(covariances), expected, "Choose one of them.")
     if minibatches is not None and not isinstance(minibatches, bool):

@@ -1,6 +1,7 @@
 """Ctrl-C on a terminal: the command ends at once, and leaves the terminal as it was."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,36 +15,41 @@ import gpflow_pep
 
 pty = pytest.importorskip("pty", reason="terminals of POSIX")
 
-# A process that begins a session takes the first terminal that it opens for its own.
-PROCESS = """
-import os, sys, time
+# In the place of a shell: a process that begins a session takes the first terminal that it opens
+# for its own. What is still to be read from a terminal is lost when that process ends: it waits.
+SHELL = """
+import os, signal, subprocess, sys, time
 os.open(os.ttyname(0), os.O_RDWR)
+signal.signal(signal.SIGINT, lambda *_: None)
+code = subprocess.Popen([sys.executable, "-c", sys.argv[1]]).wait()
+time.sleep(0.3)
+sys.exit(code)
+"""
+COMMAND = """
+import os, sys, time
 from rich.console import Console
 from gpflow_pep.compare import cli, interrupt
 with interrupt.exit_on_sigint("Interrupted: so it is."), cli._progress(Console(stderr=True)):
-    print("under way", file=sys.stderr, flush=True)
+    print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
     time.sleep(60)
 """
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 
 
-Process = subprocess.Popen[bytes]
-
-
-def press_ctrl_c(process: Process, terminal: int) -> None:
+def press_ctrl_c(process: int, terminal: int) -> None:
     """As a user does: the terminal sends the signal to all processes of the command."""
     os.write(terminal, b"\x03")
 
 
-def signal_process(process: Process, terminal: int) -> None:
-    process.send_signal(signal.SIGINT)
+def signal_process(process: int, terminal: int) -> None:
+    os.kill(process, signal.SIGINT)
 
 
 @pytest.mark.parametrize("interrupt", [press_ctrl_c, signal_process])
-def test_ctrl_c_on_a_terminal(interrupt: Callable[[Process, int], None]) -> None:
+def test_ctrl_c_on_a_terminal(interrupt: Callable[[int, int], None]) -> None:
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", PROCESS],
+        [sys.executable, "-c", SHELL, COMMAND],
         stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True,
         cwd=Path(gpflow_pep.__file__).parents[1], env={**os.environ, "TERM": "xterm"},
     )  # fmt: skip
@@ -51,9 +57,9 @@ def test_ctrl_c_on_a_terminal(interrupt: Callable[[Process, int], None]) -> None
     written, began = b"", 0.0
     while text := read(terminal):
         written += text
-        if b"under way" in written and not began:
+        if not began and (started := re.search(rb"under way: (\d+)\.", written)):
             began = time.perf_counter()
-            interrupt(process, terminal)
+            interrupt(int(started[1]), terminal)
     os.close(terminal)
     assert process.wait(timeout=60.0) == 130, written
     assert time.perf_counter() - began < 2.0
