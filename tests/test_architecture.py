@@ -38,7 +38,7 @@ BUDGET = {
     "energies": 1276,
     "predictions": 756,
     "models": 2893,
-    "selection": 904,
+    "selection": 905,
     "training": 2833,
     "estimators": 1933,
     "metrics": 303,
