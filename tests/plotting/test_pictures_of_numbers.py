@@ -140,9 +140,13 @@ def test_new_axes_are_pyplots() -> None:
 
 
 def test_other_figures_are_left_alone(ax: Any) -> None:
+    def numbers() -> list[int]:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        return [] if pyplot is None else pyplot.get_fignums()
+
+    before = numbers()  # other tests of this process may have left some
     plotting.residuals([1.0, 2.0], [1.0, 1.5], ax=ax)
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    assert pyplot is None or pyplot.get_fignums() == []
+    assert numbers() == before
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
