@@ -29,12 +29,16 @@ def without_best() -> Comparison:
     ],
 )
 def test_figures_that_suit_the_target_leave_pyplot_alone(comparison: Any, names: Any) -> None:
+    def numbers() -> list[int]:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        return [] if pyplot is None else pyplot.get_fignums()
+
+    before = numbers()  # other tests of this process may have left some
     drawings = figures.figures(comparison())
     assert list(drawings) == names
     for draw in drawings.values():
         assert draw(comparison()).axes
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    assert pyplot is None or pyplot.get_fignums() == []
+    assert numbers() == before
 
 
 def test_scores_figure_shows_every_score_with_its_error() -> None:
