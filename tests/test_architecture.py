@@ -39,7 +39,7 @@ BUDGET = {
     "predictions": 756,
     "models": 2893,
     "selection": 905,
-    "training": 2833,
+    "training": 2846,
     "estimators": 1933,
     "metrics": 303,
     "plotting": 1472,

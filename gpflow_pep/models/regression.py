@@ -341,7 +341,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         """
         self._require_single_rows("loo_log_density", "Hold rows out instead.")
         prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
-        q = posterior_factor(self.natural_of_v())
+        q = posterior_factor(self._sums(W).natural)
         precision = CONDITIONALS[self.conditional].row_precision
         pieces = self.rows.pieces(self.rows.plan().chunk_size)
         value = chunks.map_over_chunks(

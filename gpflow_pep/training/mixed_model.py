@@ -15,7 +15,8 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from .. import checks
-from ..tilted import predict_mean_and_var, traits
+from ..models.base import finite
+from ..tilted import check_support, predict_mean_and_var, traits
 
 #: Halvings of an interval: enough for all digits of a double.
 _BISECTIONS = 60
@@ -93,7 +94,7 @@ class Mixture(Module):
             predict_mean_and_var(likelihood, Xnew, *moments_of_f)
             for likelihood, moments_of_f in self._components(Xnew)
         ]
-        return self._mixed_moments(moments)
+        return finite(self._mixed_moments(moments))
 
     @check_shapes(
         "data[0]: [N, D]",
@@ -105,8 +106,10 @@ class Mixture(Module):
         Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
 
         :param data: X and Y of the rows.
+        :raises ValueError: If a target is outside the likelihood's support.
         """
         X, Y = data
+        check_support(self._likelihoods[0], Y)
         densities = tf.stack(
             [
                 likelihood.predict_log_density(X, *moments_of_f, Y)

@@ -66,6 +66,9 @@ def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WE
         raise checks.refusal(
             "prior_weight", f"{prior_weight!r}", "a finite number of at least 0", "0.25 is usual."
         )
+    if not log_densities.size:
+        got = f"the shape {log_densities.shape}"
+        raise checks.refusal("log_densities", got, "at least one row", "Give rows.")
     best = np.max(np.where(np.isnan(log_densities), -np.inf, log_densities), axis=0)
     if not np.isfinite(best).all():
         raise checks.refusal(
@@ -108,10 +111,8 @@ def mix_models(
     :raises ValueError: If the models or the weights do not fit together.
     """
     models = check_models(models)
+    weights = _checked(weights, len(models))
     if isinstance(weights, str):
-        if weights not in ("loo", "uniform"):
-            expected = "'loo', 'uniform' or numbers"
-            raise checks.refusal("weights", repr(weights), expected, "Leave it out if in doubt.")
         densities = None
         if weights == "loo" and len(models) > 1:
             densities = _densities(models, validation)
@@ -121,7 +122,7 @@ def mix_models(
             weights_from = "leave-one-out" if validation is None else "held-out"
             chosen = mixture_weights(densities, prior_weight=prior_weight)
     else:
-        densities, weights_from, chosen = None, "given", check_weights(weights, len(models))
+        densities, weights_from, chosen = None, "given", weights
     means = np.full(len(models), np.nan) if densities is None else np.mean(densities, axis=1)
     return MixedModel(
         models, chosen, MixtureRecord(tuple(map(_power, models)), means, weights_from)
@@ -142,8 +143,7 @@ def mix_alphas(
     Train a model at several powers and mix the results.
 
     Each power starts from the parameters as they are, and the loss is compiled once for all. The
-    model itself ends as it was. Three powers are enough: what differs between powers is what they
-    learn, and 0 and 1 err on opposite sides.
+    model itself ends as it was.
 
     :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
     :param alphas: The powers, in [0, 1].
@@ -160,6 +160,7 @@ def mix_alphas(
     """
     alphas = check_alphas(alphas)
     check_one_power(model)
+    weights = _checked(weights, len(alphas))  # before minutes of training
     state = state_of(model)
     start = [variable.numpy() for variable in state]
     trained: dict[float, GPModel] = {}
@@ -172,10 +173,19 @@ def mix_alphas(
     for alpha, message in failures.items():
         warnings.warn(f"alpha = {alpha:g} is left out of the mixture: {message}", stacklevel=2)
     if not isinstance(weights, str):
-        weights = check_weights(weights, len(alphas))[[alpha in trained for alpha in alphas]]
+        weights = weights[[alpha in trained for alpha in alphas]]
     return mix_models(
         list(trained.values()), weights, validation=validation, prior_weight=prior_weight
     )
+
+
+def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray:
+    if not isinstance(weights, str):
+        return check_weights(weights, num_components)
+    if weights not in ("loo", "uniform"):
+        expected = "'loo', 'uniform' or numbers"
+        raise checks.refusal("weights", repr(weights), expected, "Leave it out if in doubt.")
+    return weights
 
 
 def _densities(models: Sequence[GPModel], validation: RegressionData | None) -> AnyNDArray | None:

@@ -279,3 +279,14 @@ def test_a_power_that_fails_is_left_out() -> None:
         mixed = mix_alphas(regression(), weights=[1.0, 1.0, 3.0], refit=train)
     assert mixed.record.alphas == (0.0, 1.0)
     np.testing.assert_allclose(mixed.weights, [0.25, 0.75])
+
+
+def test_weights_are_refused_before_training() -> None:
+    def train(model: PEPRegression) -> None:
+        raise AssertionError("training began")
+
+    for weights in ("best", [1.0, 2.0]):
+        with pytest.raises(ValueError, match="weights: got"):
+            mix_alphas(regression(), weights=weights, refit=train)
+    with pytest.raises(ValueError, match="at least one row"):
+        mixture_weights(np.zeros([2, 0]))
