@@ -18,11 +18,12 @@ from .covariances import project, whiten
 from .tilted import implementations, support, traits
 from .tilted.bernoulli import (
     margin_of_step,
+    normal_cdf,
+    squeezed_probit_log_power_expectation,
     step_log_power_expectation,
     two_classes,
     two_labels,
 )
-from .tilted.probit import normal_cdf, squeezed_probit_log_power_expectation
 
 _LINKS = ("probit", "step")
 #: Enough for rates of errors down to 1e-12.

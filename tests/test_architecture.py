@@ -27,17 +27,17 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
     "refusals": 21,
-    "checks": 661,
+    "checks": 758,
     "columns": 445,
-    "ops": 1577,
+    "ops": 1581,
     "inducing_variables": 409,
     "covariances": 884,
-    "tilted": 2377,
+    "tilted": 2356,
     "likelihoods": 208,
-    "sites": 1996,
-    "energies": 1276,
+    "sites": 1891,
+    "energies": 1275,
     "predictions": 756,
-    "models": 2893,
+    "models": 2892,
     "selection": 905,
     "training": 2846,
     "estimators": 1933,
@@ -50,7 +50,7 @@ BUDGET = {
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
-FILES = {"PEPRegression": 10, "PEP": 21, "ARPEP": 17}
+FILES = {"PEPRegression": 10, "PEP": 18, "ARPEP": 15}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},

@@ -29,8 +29,10 @@ from .arrays import (
 )
 from .graph import (
     check_alpha,
+    once_differentiable,
     read_powers,
     reason,
+    refuse_derivatives,
     require,
     require_finite,
 )
@@ -76,9 +78,11 @@ __all__ = [
     "check_single_output",
     "is_number",
     "message",
+    "once_differentiable",
     "read_powers",
     "reason",
     "refusal",
+    "refuse_derivatives",
     "require",
     "require_finite",
     "require_finite_rows",

@@ -7,9 +7,9 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.stats import qmc
 
+from ..checks import refuse_derivatives
 from ..covariances import evaluate
 from ..ops import chunks
-from ..sites.derivatives import refuse_derivatives
 from ..sites.problem import SiteProblem
 from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation

@@ -53,7 +53,6 @@ from ..ops import chunks
 from ..ops.linalg import sum_like
 from ..ops.power import log1p_over_power
 from ..sites.conditional import conditional_scale
-from ..sites.derivatives import once_differentiable, refuse_derivatives
 from ..sites.posterior import cavity, log_root, terms_of_mean
 from ..sites.problem import SiteProblem
 from ..sites.record import FixedPoint
@@ -130,7 +129,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
         value += problem.memory.log_scale
         value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
-    return once_differentiable(value, problem.variables, "log Z")
+    return checks.once_differentiable(value, problem.variables, "log Z")
 
 
 def projection_gradient_only(
@@ -180,7 +179,7 @@ def leave_one_out(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
 
     rows = problem.Y, without.m, without.s
     value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
-    return refuse_derivatives(value, problem.variables, "loo_log_density")
+    return checks.refuse_derivatives(value, problem.variables, "loo_log_density")
 
 
 def gradient_only(value: tf.Tensor) -> tf.Tensor:

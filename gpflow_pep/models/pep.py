@@ -15,7 +15,6 @@ from ..covariances import check_independent, whiten
 from ..energies import certificate, point
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
-from ..sites.derivatives import refuse_derivatives
 from ..sites.memory import Memory, add_memory
 from ..sites.phases import FALLBACKS
 from ..sites.posterior import Natural, Sites, no_sites
@@ -312,7 +311,7 @@ class PEP(InternalDataModel, PowerEPModel):
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem = self.site_problem().keep_projections()
         natural = natural_sums(problem, self._infer(problem).sites)
-        natural = refuse_derivatives(natural, problem.variables, "q(v)")
+        natural = checks.refuse_derivatives(natural, problem.variables, "q(v)")
         return add_memory(natural, problem.memory)
 
     def site_problem(self) -> SiteProblem:

@@ -30,9 +30,9 @@ from ..covariances import (
 from ..covariances.evaluate import convert_user_code
 from ..energies import tied
 from ..energies.tied import TiedEnergy, converged_scale
+from ..ops.chunks import float_variables
 from ..predictions.posterior import f_under
 from ..sites.conditional import scale_terms
-from ..sites.derivatives import float_variables, once_differentiable
 from ..sites.whitened import WhitenedGaussian, row_moments, unwhitened
 from ..tilted import (
     check_num_latent,
@@ -263,7 +263,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         v = converged_scale(d, precision, alpha)
         value = self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
         sources = [*float_variables(self), X]
-        return once_differentiable(value, sources, "log Z with a scaled conditional")
+        return checks.once_differentiable(value, sources, "log Z with a scaled conditional")
 
     @check_shapes(
         "return[0]: [M, L]",

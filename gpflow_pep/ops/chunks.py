@@ -208,11 +208,15 @@ def sum_over_chunks(
     return reduction.total(_sum_own_chunks(function, chunks, shared, keep, fixed))
 
 
+def float_variables(*parts: Any) -> list[tf.Variable]:
+    """List the variables of kernels, likelihoods and the like, each one once."""
+    variables = [v for part in parts for v in getattr(part, "variables", ())]
+    return list({id(v): v for v in variables if v.dtype.is_floating}.values())
+
+
 def _not_trainable(parts: Sequence[Any]) -> list[tf.Variable]:
     """Find the variables that ``tf.custom_gradient`` overlooks."""
-    variables = [v for part in parts for v in getattr(part, "variables", ())]
-    once = {id(v): v for v in variables if v.dtype.is_floating and not v.trainable}
-    return list(once.values())
+    return [variable for variable in float_variables(*parts) if not variable.trainable]
 
 
 def _sum_own_chunks(

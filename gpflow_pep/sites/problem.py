@@ -13,7 +13,6 @@ from ..covariances.evaluate import with_latent_axis
 from ..ops import chunks
 from ..ops.chunks import Reduction
 from ..ops.linalg import gram
-from .derivatives import float_variables
 from .memory import MemoryTerms
 from .posterior import Natural, Sites
 
@@ -58,7 +57,7 @@ class SiteProblem(NamedTuple):
     def variables(self) -> list[tf.Variable]:
         """What the sites at their fixed point depend on beside the rows."""
         parts = self.kernel, self.likelihood, self.inducing_variable, self.mean_function
-        return float_variables(*parts)
+        return chunks.float_variables(*parts)
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""

@@ -9,13 +9,14 @@ import pkgutil
 
 from ..ops.quadrature import Structure
 from .classes import class_probabilities
-from .dispatch import implementations, scalar_factor
 from .generic import ScalarFactor
 from .moments import (
     TiltedDerivatives,
     implementation_for,
+    implementations,
     log_power_expectation,
     require_resolved,
+    scalar_factor,
     tilted_derivatives,
 )
 from .numeric import AccuracyWarning

@@ -7,8 +7,8 @@ from gpflow.likelihoods import Beta
 from gpflow.likelihoods.utils import inv_probit
 
 from ..ops.quadrature import Structure
-from .dispatch import scalar_factor
 from .generic import ScalarFactor
+from .moments import scalar_factor
 from .support import Support, support
 
 #: GPflow clips the targets so far from 0 and 1; it has no name there.

@@ -7,7 +7,7 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Gaussian, GaussianMC
 
 from ..ops.power import log1p_over_power
-from .dispatch import implementations
+from .moments import implementations
 from .support import any_number, support
 from .traits import Traits, traits
 

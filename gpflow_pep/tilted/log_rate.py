@@ -8,8 +8,8 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Exponential, Gamma, Poisson
 
 from ..ops.quadrature import Mode, Structure
-from .dispatch import scalar_factor
 from .generic import ScalarFactor, SmallPower
+from .moments import scalar_factor
 from .support import Support, support, whole_numbers
 from .traits import Traits, traits
 

@@ -1,17 +1,28 @@
 r"""Tilted integrals and their derivatives, for every likelihood."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood, MultiLatentLikelihood, ScalarLikelihood
+from gpflow.utilities import Dispatcher
 
 from ..checks import require
 from ..covariances.evaluate import convert_user_code
-from .dispatch import Implementation, implementations, registered_class, scalar_factor
 from .generic import integrate
 from .numeric import integrate_density
+
+Implementation = Callable[..., Any]
+
+#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
+#: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`.
+implementations = Dispatcher("gpflow_pep.tilted.log_power_expectation")
+
+#: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
+#: :class:`~gpflow_pep.tilted.generic.ScalarFactor`.
+scalar_factor = Dispatcher("gpflow_pep.tilted.scalar_factor")
 
 
 class TiltedDerivatives(NamedTuple):
@@ -130,6 +141,15 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
     return implementations.dispatch_or_raise(kind)
 
 
+def registered_class(dispatcher: Dispatcher, kind: type) -> type:
+    """Find the class, of a class and those it derives from, that something is registered for."""
+    return next(
+        ancestor
+        for ancestor in kind.__mro__
+        if (ancestor,) in dispatcher.funcs or ancestor is object
+    )
+
+
 def require_resolved(
     likelihood: Likelihood, ell: tf.Tensor, *moments: tf.Tensor, rows: tf.Tensor | None = None
 ) -> list[tf.Operation]:
@@ -175,3 +195,13 @@ def scalar_log_power_expectation(
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
     return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)
+
+
+@implementations.register(object)
+def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
+    raise NotImplementedError(
+        f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are registered."
+        " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
+        " from gpflow.likelihoods.ScalarLikelihood or MultiLatentLikelihood. For another register a"
+        f" function with gpflow_pep.tilted.implementations.register({type(likelihood).__name__})."
+    )

@@ -12,7 +12,7 @@ from gpflow.likelihoods import MultiClass
 from ..ops.quadrature import REACH
 from .bernoulli import two_valued
 from .classes import class_layout, class_support, class_traits
-from .dispatch import implementations
+from .moments import implementations
 from .support import layout, support
 from .traits import traits
 

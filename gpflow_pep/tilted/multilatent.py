@@ -14,9 +14,9 @@ from gpflow.likelihoods import (
 
 from ..checks import refusal
 from ..ops.quadrature import Structure
-from .dispatch import implementations
 from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, find_narrow, integrate, place
+from .moments import implementations
 from .numeric import bounded, by_every_second_node, factor_with_peaks, is_resolved, smallest
 from .support import any_number, support
 from .traits import Traits, traits

@@ -5,10 +5,10 @@ from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Ordinal
 
 from ..ops.quadrature import Structure, no_tilt
+from .bernoulli import normal_cdf
 from .classes import class_probabilities
-from .dispatch import scalar_factor
 from .generic import ScalarFactor
-from .probit import normal_cdf
+from .moments import scalar_factor
 from .support import Support, support, whole_numbers
 from .traits import Traits, traits
 

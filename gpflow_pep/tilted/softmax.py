@@ -34,9 +34,9 @@ from gpflow.likelihoods import Softmax
 
 from ..ops.power import log_power_mean
 from ..ops.quadrature import REACH, Structure, no_tilt, stretched_nodes
+from .bernoulli import normal_cdf
 from .classes import class_layout, class_support, class_traits
-from .dispatch import implementations
-from .probit import normal_cdf
+from .moments import implementations
 from .support import layout, support
 from .traits import traits
 

@@ -6,8 +6,8 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import StudentT
 
 from ..ops.quadrature import Structure
-from .dispatch import scalar_factor
 from .generic import ScalarFactor
+from .moments import scalar_factor
 from .support import any_number, support
 from .traits import Traits, traits
 

@@ -5,8 +5,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import SwitchedLikelihood
 
-from .dispatch import implementations
-from .moments import implementation_for
+from .moments import implementation_for, implementations
 from .support import Layout, Support, layout, support, whole_numbers
 
 

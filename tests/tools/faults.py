@@ -56,7 +56,7 @@ FAULTS = [
     ),
     Fault(
         "tilted: a factor of the probit's expectation",
-        "tilted/probit.py",
+        "tilted/bernoulli.py",
         "low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))",
         "low + b * normal_cdf(mean / tf.sqrt(1.0 + 2.0 * variance))",
         ("tilted/test_tilted.py", *POINT),
