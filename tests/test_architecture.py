@@ -33,7 +33,7 @@ BUDGET = {
     "inducing_variables": 409,
     "covariances": 884,
     "tilted": 2356,
-    "likelihoods": 208,
+    "likelihoods": 209,
     "sites": 1891,
     "energies": 1275,
     "predictions": 756,
