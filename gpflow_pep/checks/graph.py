@@ -148,8 +148,8 @@ def once_differentiable(
     @tf.custom_gradient
     def same(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            one = tf.ones_like(upstream)
-            return upstream * refuse_derivatives(one, sources, f"the gradient of {quantity}")
+            unit = tf.ones_like(upstream)
+            return upstream * refuse_derivatives(unit, sources, f"the gradient of {quantity}")
 
         return tf.identity(value), gradient
 
