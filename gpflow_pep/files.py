@@ -21,8 +21,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Whenever the process ends, ``path`` is the old file or the new one, and whole. A block that
     raises leaves the old file; a process that is killed leaves the new one as well, under the name
     that :func:`unfinished_file` gives.
-
-    :param path: The file, which need not exist.
     """
     new = unfinished_file(path)
     try:
@@ -41,8 +39,6 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     A process that is killed leaves the old folder or the new one, where the file system of Linux
     can exchange two names. Elsewhere two names are changed, one after the other, and a process that
     is killed between leaves both folders in one of :func:`unfinished_folders`.
-
-    :param folder: The folder, which need not exist.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
@@ -71,11 +67,7 @@ def unfinished_folders(folder: Path) -> list[Path]:
 
 
 def check_writable(folder: Path, remedy: str) -> None:
-    """
-    Make a folder if there is none, and check that files can be made in it.
-
-    :raises ValueError: If one of both fails.
-    """
+    """Make a folder if there is none, and check that files can be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -88,12 +80,7 @@ def check_writable(folder: Path, remedy: str) -> None:
 def check_no_foreign(
     folder: Path, present: Iterable[str], known: Collection[str], expected: str, remedy: str
 ) -> None:
-    """
-    Check that of the files that would be replaced none is of others.
-
-    :param known: Names of those that earlier calls have written, or may have.
-    :raises ValueError: If a file is there that is not known.
-    """
+    """Refuse to replace a file whose name is none of the known ones of earlier calls."""
     for name in sorted(set(present) - set(known)):
         raise refusal(str(folder), f"{name} in it", expected, remedy)
 

@@ -103,16 +103,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If the columns are others, or a cell cannot be read.
         """
         check_is_fitted(self)
-        parts = [
-            self._encode(name, column, self.encodings_[name])
-            for name, column in self._read(X).items()
-        ]
-        return np.concatenate(parts, axis=1)
+        table = self._read(X)
+        encoded = [values for name in table for _, values in self._encode(name, table[name])]
+        num_rows = len(next(iter(table.values()), ()))
+        return np.array(encoded, dtype=np.float64).reshape(len(encoded), num_rows).T
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Give the names of the numbers."""
         check_is_fitted(self)
-        names = [name for column in self.formats for name in self._names(column)]
+        none = pd.Series([], dtype=np.float64)
+        names = [name for column in self.formats for name, _ in self._encode(column, none)]
         return np.array(names, dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -148,32 +148,23 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         median = float(np.median(values)) if len(values) else 0.0
         return Encoding(missing, median, _cycles(values) if kind == "date" else ())
 
-    def _encode(
-        self, name: str, column: "pd.Series[Any]", learnt: Encoding
-    ) -> npt.NDArray[np.float64]:
-        none = column.isna().to_numpy()
+    def _encode(self, name: str, column: "pd.Series[Any]") -> list[tuple[str, Any]]:
+        """Turn a column into others, each with its name."""
+        learnt, none = self.encodings_[name], column.isna().to_numpy()
         if self.formats[name].kind == "text":
             words = column.to_numpy()
-            parts = [words == category for category in learnt.categories]
+            parts = [(f"{name}={category}", words == category) for category in learnt.categories]
             if learnt.others:
-                parts.append(~none & ~np.any([np.zeros(len(none), bool), *parts], axis=0))
+                others = ~none & ~column.isin(learnt.categories).to_numpy()
+                parts.append((f"{name}=(other)", others))
         else:
             values = column.fillna(learnt.median).to_numpy()
-            angles = [2.0 * np.pi * values / CYCLES[cycle] for cycle in learnt.cycles]
-            parts = [values, *(wave(angle) for angle in angles for wave in (np.sin, np.cos))]
-        if learnt.missing:
-            parts.append(none)
-        return np.array(parts, dtype=np.float64).reshape(len(parts), len(none)).T
-
-    def _names(self, column: str) -> list[str]:
-        learnt = self.encodings_[column]
-        if self.formats[column].kind == "text":
-            names = [f"{column}={category}" for category in learnt.categories]
-            names += [f"{column}=(other)"] * learnt.others
-        else:
-            waves = [f"{wave} of {cycle}" for cycle in learnt.cycles for wave in ("sine", "cosine")]
-            names = [column, *(f"{column}: {wave}" for wave in waves)]
-        return [*names, *[f"{column} missing"] * learnt.missing]
+            parts = [(name, values)]
+            for cycle in learnt.cycles:
+                angle = 2.0 * np.pi * values / CYCLES[cycle]
+                parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
+                parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
+        return [*parts, *[(f"{name} missing", none)] * learnt.missing]
 
 
 def as_table(frame: Any, name: str) -> pd.DataFrame:

@@ -20,25 +20,17 @@ if TYPE_CHECKING:
     from .tables import read_table as read_table
     from .trials import Fit as Fit
 
-_NAMES = {
-    "candidates": (),
-    "cleaning": ("Cleaned", "clean", "make_preparation"),
-    "cli": (),
-    "figures": (),
-    "folder": (),
-    "held_out": (),
-    "page": (),
-    "report": ("write_report",),
-    "run": ("Comparison", "Progress", "compare"),
-    "settings": ("Settings",),
-    "summary": ("summarise",),
-    "tables": ("read_table",),
-    "terminal": (),
-    "trials": ("Fit",),
-    "workers": (),
+_MODULES = (
+    *("candidates", "cleaning", "cli", "figures", "folder", "held_out", "page", "report", "run"),
+    *("settings", "summary", "tables", "terminal", "trials", "workers"),
+)
+_HOMES = {
+    **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),
+    **dict.fromkeys(("Comparison", "Progress", "compare"), "run"),
+    **{"Fit": "trials", "Settings": "settings", "read_table": "tables"},
+    **{"summarise": "summary", "write_report": "report"},
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = sorted([*_NAMES, *_HOMES])
+__all__ = sorted([*_MODULES, *_HOMES])
 
 
 def __getattr__(name: str) -> Any:

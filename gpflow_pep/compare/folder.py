@@ -1,7 +1,7 @@
 """The folder that a comparison writes: checked before anything slow, and never anyone else's."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..files import (
@@ -30,18 +30,14 @@ NESTED = (
 
 
 def check_folder(out: Path) -> None:
-    """
-    Make a folder, or check that files of an earlier run in it may be removed.
-
-    :param out: The folder.
-    :raises ValueError: If it cannot be made or written, or has files that a run would replace and
-        that none has written.
-    """
+    """Make a folder, or check that what a run would replace in it was written by an earlier one."""
     check_writable(out, "Choose another --out.")
+    manifest = out / MANIFEST
+    earlier = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
     check_no_foreign(
         out,
-        (path.relative_to(out).as_posix() for path in _replaceable(out)),
-        {*_earlier(out), MANIFEST},
+        _listed(out, [out / name for name in NAMES if (out / name).exists()]),
+        {*earlier, MANIFEST},
         f"files that an earlier run has written (these are in {MANIFEST}), or none that a run would"
         " replace",
         "Choose another --out, or move the file away.",
@@ -53,8 +49,6 @@ def begin_folder(out: Path) -> None:
     Remove what an earlier run has written, and list what this one may write.
 
     So the folder of a run that is killed is known as one, and may be written again.
-
-    :param out: The folder, see :func:`check_folder`.
     """
     for name in NAMES:
         path = out / name
@@ -68,14 +62,8 @@ def begin_folder(out: Path) -> None:
 
 
 def list_files(out: Path, written: Iterable[Path]) -> None:
-    """
-    Write the list of files of this run, which has ended.
-
-    :param out: The folder.
-    :param written: Files and folders in it.
-    """
-    files = [file for path in written for file in _files(path)]
-    _write_list(out, sorted({file.relative_to(out).as_posix() for file in files}))
+    """Write the list of files of this run, which has ended: files and folders that it wrote."""
+    _write_list(out, _listed(out, written))
 
 
 def _write_list(out: Path, names: Iterable[str]) -> None:
@@ -83,17 +71,7 @@ def _write_list(out: Path, names: Iterable[str]) -> None:
         new.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
 
 
-def _earlier(out: Path) -> set[str]:
-    path = out / MANIFEST
-    return set(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else set()
-
-
-def _replaceable(out: Path) -> Iterator[Path]:
-    """Find the files that a run would replace."""
-    for name in NAMES:
-        if (out / name).exists():
-            yield from _files(out / name)
-
-
-def _files(path: Path) -> list[Path]:
-    return [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+def _listed(out: Path, paths: Iterable[Path]) -> list[str]:
+    """Name the files that some paths are, or have below them."""
+    below = (file for path in paths for file in ([path] if path.is_file() else path.rglob("*")))
+    return sorted({file.relative_to(out).as_posix() for file in below if file.is_file()})

@@ -17,16 +17,7 @@ INTERVAL = {"lower_90": 0.05, "upper_90": 0.95}
 
 
 class Metric(NamedTuple):
-    """
-    A score of held-out rows.
-
-    :param name: The key of its value.
-    :param heading: Its column in a table.
-    :param form: How its value is printed there, a format specification.
-    :param error_form: How its standard error is.
-    :param label: What it is, for a figure.
-    :param nominal: The value that it should have, where that is known; otherwise lower is better.
-    """
+    """A score of held-out rows: how it is called in tables and figures, and printed."""
 
     name: str
     heading: str
@@ -34,6 +25,7 @@ class Metric(NamedTuple):
     error_form: str
     label: str
     nominal: float | None = None
+    """The value that it should have, where that is known; otherwise lower is better."""
 
 
 #: The first decides which model is the best.
@@ -54,12 +46,7 @@ METRICS = {
 
 
 def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, AnyNDArray]:
-    """
-    Predict y at rows, as columns of a table.
-
-    They are for a number "mean", "sd" and the central 90% interval ("lower_90", "upper_90"); for a
-    class the most probable one ("predicted") and the probability of each ("p(name)").
-    """
+    """Predict y at rows, as columns of a table; of a class each probability is "p(name)"."""
     if classes:
         probability, names = estimator.predict_proba(inputs), estimator.classes_
         columns = {"predicted": names[np.argmax(probability, axis=1)]}
@@ -72,12 +59,7 @@ def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, 
 def held_out(
     pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]", classes: bool
 ) -> pd.DataFrame:
-    """
-    Predict rows whose target is known, as a table with a row for each.
-
-    :return: The target ("true"), :func:`predictions`, and the "log_density" of the target.
-    :raises ValueError: If a class is none of those that were trained on.
-    """
+    """Predict rows whose target is known: "true", :func:`predictions` and its "log_density"."""
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
     columns = predictions(estimator, inputs, classes)
     if classes:
@@ -109,12 +91,7 @@ def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:
-    """
-    Predict the rows of a table as it was read.
-
-    :return: The columns of :func:`predictions`, in the order of the rows.
-    :raises ValueError: If a column is missing, or its cells cannot be read as they were.
-    """
+    """Predict the rows of a table as it was read, in their order; see :func:`predictions`."""
     if not isinstance(pipeline, Pipeline):
         expected = "a pipeline for tables, as compare writes it"
         raise refusal("model", f"a {type(pipeline).__name__}", expected, "Call its own predict.")

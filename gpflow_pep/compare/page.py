@@ -45,13 +45,7 @@ _TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={"MAX_INPUTS": MAX
 def page(
     comparison: Comparison, figures: Mapping[str, bytes], *, command: str, folder: Path
 ) -> str:
-    """
-    Write a comparison as an HTML page.
-
-    :param figures: PNG files by the names of :func:`~gpflow_pep.compare.figures.figures`.
-    :param command: What was called; empty: the page does not show it.
-    :param folder: Where the page and the model are, for the code that loads the model.
-    """
+    """Write a comparison as an HTML page, with PNG files and code that loads its model."""
     libraries = (f"{name} {version(name)}" for name in LIBRARIES)
     return _TEMPLATE.render(
         comparison=comparison,

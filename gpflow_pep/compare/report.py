@@ -19,11 +19,8 @@ from .trials import Fit
 
 def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:
     """Write the scores of fits, as far as they have ended, to ``folds.csv``."""
-    path = directory / "folds.csv"
-    rows = [{**fit._asdict(), **fit.scores} for fit in fits]
-    with atomic_write(path) as new:
-        pd.DataFrame(rows).drop(columns="scores").to_csv(new, index=False)
-    return path
+    table = pd.DataFrame([{**fit._asdict(), **fit.scores} for fit in fits])
+    return _write(directory / "folds.csv", table.drop(columns="scores").to_csv(index=False))
 
 
 def write_report(
@@ -53,33 +50,35 @@ def write_report(
     :raises ImportError: If figures are asked for without matplotlib.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    written = [write_scores(directory, comparison.fits), directory / "metrics.csv"]
-    with atomic_write(written[-1]) as new:
-        summarise(comparison).to_csv(new)
+    written = [write_scores(directory, comparison.fits)]
+
+    def write(name: str, content: str | bytes) -> None:
+        written.append(_write(directory / name, content))
+
+    write("metrics.csv", summarise(comparison).to_csv())
     drawn: dict[str, bytes] = {}
     if comparison.best is not None:
         held_out = comparison.held_out[comparison.best]
-        written.append(directory / "predictions.csv")
-        with atomic_write(written[-1]) as new:
-            held_out.to_csv(new, index_label="row")
+        write("predictions.csv", held_out.to_csv(index_label="row"))
         if figures if figures is not None else plotting.available():
             drawn = _draw(comparison)
             for name, content in drawn.items():
-                written.append(directory / f"{name}.png")
-                with atomic_write(written[-1]) as new:
-                    new.write_bytes(content)
+                write(f"{name}.png", content)
     if comparison.model is not None:
         written.append(directory / "model")
         save_estimator(written[-1], comparison.model)
         if saved_model:
             written.append(directory / "saved_model")
             export_saved_model(written[-1], comparison.model)
-    text = page(comparison, drawn, command=command, folder=directory)
-    written.insert(0, directory / "report.html")
-    with atomic_write(written[0]) as new:
-        new.write_text(text, encoding="utf-8")
+    write("report.html", page(comparison, drawn, command=command, folder=directory))
     list_files(directory, written)
-    return [*written, directory / MANIFEST]
+    return [written[-1], *written[:-1], directory / MANIFEST]
+
+
+def _write(path: Path, content: str | bytes) -> Path:
+    with atomic_write(path) as new:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 def _draw(comparison: Comparison) -> dict[str, bytes]:

@@ -17,16 +17,13 @@ BEST, WITHIN = "best", "within noise"
 
 
 class Difference(NamedTuple):
-    """
-    A model's decisive score less another model's, on the same held-out rows.
-
-    :param error: The standard error of the mean.
-    :param limit: Above how many standard errors the difference is clear.
-    """
+    """A model's decisive score less another model's, on the same held-out rows."""
 
     mean: float
     error: float
+    """The standard error of the mean."""
     limit: float
+    """Above how many standard errors the difference is clear."""
 
     @property
     def clear(self) -> bool:
@@ -42,9 +39,6 @@ def difference(comparison: Comparison, name: str, other: str) -> Difference:
     √(1/J) (Nadeau and Bengio, *Inference for the generalization error*, Machine Learning 52, 2003),
     and Student's t with J − 1 degrees of freedom tells what is clear. With a single part it is the
     standard error of the mean over rows, which leaves out how much training sets matter.
-
-    :param name: One model, no fit of which failed.
-    :param other: The one that it is compared with.
     """
     table, other_table = comparison.held_out[name], comparison.held_out[other]
     rows = other_table["log_density"].to_numpy() - table["log_density"].to_numpy()

@@ -213,6 +213,14 @@ def _records(text: str, sep: str) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, record
 
 
+def _first_records(text: str, sep: str, most: int = _SAMPLE) -> list[list[str]]:
+    """Cut the first rows into cells; none where the text cannot be cut so."""
+    try:
+        return [record for _, record in islice(_records(text, sep), most)]
+    except csv.Error:
+        return []
+
+
 def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
     if sep is None:
         sep = max((*_SEPARATORS, _SPACES), key=partial(_suits, text))
@@ -230,10 +238,7 @@ def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
 
 def _suits(text: str, sep: str) -> tuple[float, int]:
     """How well a separator suits: the share of rows as long as the second, and their length."""
-    try:
-        records = [record for _, record in islice(_records(text, sep), _SAMPLE)]
-    except csv.Error:
-        return 0.0, 0
+    records = _first_records(text, sep)
     if not records or len(records[0]) < 2:
         return 0.0, 0
     length = len(records[0])
@@ -253,10 +258,7 @@ def _is_number(cell: str) -> bool:
 
 def _find_decimal(text: str, sep: str) -> str:
     """Find the decimal point: what most numbers that can only be read in one way have."""
-    try:
-        cells = [c.strip() for _, row in islice(_records(text, sep), 1, _SAMPLE) for c in row]
-    except csv.Error:
-        return "."
+    cells = [cell.strip() for row in _first_records(text, sep)[1:] for cell in row]
     points = sum(bool(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell)) for cell in cells)
     sure = r"[+-]?(\d*,\d{1,2}|\d*,\d{4,}|0,\d+|\d{4,},\d+|,\d+|\d{1,3}(\.\d{3})+,\d+)"
     commas = sum(bool(re.fullmatch(rf"{sure}([eE][+-]?\d+)?", cell)) for cell in cells)
@@ -315,12 +317,7 @@ def _without_comments(text: str, sep: str | None) -> str:
     *_, last = comments[0].splitlines()
     rest = text[comments.end() :]
     rest_sep = _find_dialect(rest, sep, None).sep
-    try:
-        widths = [
-            len(row) for _, row in islice(_records(last[1:].strip() + "\n" + rest, rest_sep), 2)
-        ]
-    except csv.Error:
-        return rest
+    widths = [*map(len, _first_records(last[1:].strip() + "\n" + rest, rest_sep, 2))]
     is_header = len(widths) == 2 and widths[0] == widths[1] > 1
     return last[1:].strip(" ") + "\n" + rest if is_header else rest
 

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,30 +59,20 @@ class Fit(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """
-    A fit that is to be run.
-
-    :param model: The name of a candidate.
-    :param part: The number of the fold or split that is held out, from 1; 0 for none.
-    """
+    """A fit that is to be run: of a candidate, by its name, and a part as in :class:`Fit`."""
 
     model: str
     part: int
 
 
 class Outcome(NamedTuple):
-    """
-    What came of a trial.
-
-    :param fit: The fit.
-    :param table: Of the held-out rows, see :func:`~gpflow_pep.compare.held_out.held_out`; empty
-        where the fit failed.
-    :param overhead: Seconds that were not steps, most of which are compiling.
-    """
+    """What came of a trial."""
 
     fit: Fit
     table: pd.DataFrame
+    """Of the held-out rows, see :func:`held_out`; empty where the fit failed."""
     overhead: float
+    """Seconds that were not steps, most of which are compiling."""
 
 
 class Trials:
@@ -126,11 +117,7 @@ class Trials:
     def train(
         self, trial: Trial, pipeline: Pipeline, rows: AnyNDArray | slice, seconds: float
     ) -> tuple[Fit, bool, float]:
-        """
-        Train a pipeline in place, with so many seconds for its steps.
-
-        :return: The fit, without scores; whether it failed; and the overhead, see :class:`Outcome`.
-        """
+        """Train a pipeline in place; give the fit, whether it failed, and the overhead."""
         X, y, estimator = self.data.X.iloc[rows], self.data.y.iloc[rows], pipeline[-1]
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
@@ -170,17 +157,14 @@ def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyN
     kind, count, fraction = settings.parts()
     classes = data.kind == "classes"
     if kind == "fold":
-        splitter: Any = (StratifiedKFold if classes else KFold)(
-            count, shuffle=True, random_state=settings.seed
-        )
+        splitter: Any = partial(StratifiedKFold if classes else KFold, shuffle=True)
     else:
-        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(
-            count, test_size=fraction, random_state=settings.seed
-        )
+        splitter = StratifiedShuffleSplit if classes else ShuffleSplit
+        splitter = partial(splitter, test_size=fraction)
     with warnings.catch_warnings():
         # That some class has fewer members than there are folds: then some hold out none of it.
         warnings.filterwarnings("ignore", message="The least populated class")
-        for train, test in splitter.split(data.X, data.y):
+        for train, test in splitter(count, random_state=settings.seed).split(data.X, data.y):
             yield np.sort(train), np.sort(test)
 
 

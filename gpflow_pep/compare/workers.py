@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from .loading import loading_tensorflow
+from .process import loading_tensorflow
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned

@@ -35,15 +35,21 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "identity": tf.identity,
     "square": tf.square,
 }
-BIJECTORS = ("Chain", "Exp", "FillTriangular", "Identity", "Shift", "Sigmoid", "Softplus")
-DISTRIBUTIONS = (
-    "Beta", "Cauchy", "Exponential", "Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "Laplace",
-    "LogNormal", "Normal", "StudentT", "Uniform",
-)  # fmt: skip
-_PROBABILITY = (
-    ("bijector", tfp.bijectors, BIJECTORS),
-    ("distribution", tfp.distributions, DISTRIBUTIONS),
-)
+BIJECTORS = {
+    name: getattr(tfp.bijectors, name)
+    for name in ("Chain", "Exp", "FillTriangular", "Identity", "Shift", "Sigmoid", "Softplus")
+}
+DISTRIBUTIONS = {
+    name: getattr(tfp.distributions, name)
+    for name in (
+        "Beta", "Cauchy", "Exponential", "Gamma", "HalfCauchy", "HalfNormal", "InverseGamma",
+        "Laplace", "LogNormal", "Normal", "StudentT", "Uniform",
+    )
+}  # fmt: skip
+#: What is described by its name, and what by the name of its class and the class's arguments.
+_NAMED: dict[str, dict[str, Any]]
+_NAMED = {"function": FUNCTIONS, "distribution_class": DISTRIBUTIONS}
+_CONSTRUCTED = {"bijector": BIJECTORS, "distribution": DISTRIBUTIONS}
 #: Of the arguments of a class, those that its objects have by another name, or not at all.
 _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
     BlurredInducingPoints: lambda v: {"covariance": _like_identity(v.covariance_sqrt)},
@@ -55,8 +61,15 @@ _ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
     },
     gpflow.likelihoods.SwitchedLikelihood: lambda v: {"likelihood_list": v.likelihoods},
 }
+#: Arguments of bijectors and distributions that do not change what they compute.
+_LEFT_OUT = ("name", "validate_args", "parameters", "allow_nan_stats")
 #: Attributes that constructors make of arguments, which are compared, or that TensorFlow keeps.
 _INTERNAL = ("_self_", "_name", "_tf_", "_keras_", "conditional_distribution")
+#: What is compared by its value.
+_VALUES = (
+    *(FunctionType, bool, int, float, str, slice, type(None)),
+    *(np.ndarray, tf.Tensor, tf.Variable),
+)
 Described = Any
 """What JSON can hold."""
 
@@ -69,11 +82,7 @@ class Describer:
         self._known: dict[int, tuple[int, Any]] = {}
 
     def __call__(self, value: Any, label: str) -> Described:
-        """
-        Describe a value: None, a number, text, an array, a list, a GPflow object.
-
-        :raises ValueError: If loading could not give the same value.
-        """
+        """Describe a value: None, a number, text, an array, a list, a GPflow object."""
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, np.generic):
@@ -90,16 +99,18 @@ class Describer:
             return {"slice": [value.start, value.stop, value.step]}
         if isinstance(value, (list, tuple)):
             return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
-        for kind, module, names in _PROBABILITY:
-            name = type(value).__name__
-            if name in names and type(value) is getattr(module, name):
-                return {kind: name, "arguments": self._constructor_arguments(value, label)}
-        for name, function in FUNCTIONS.items():
-            if value is function:
-                return {"function": name}
-        for name in DISTRIBUTIONS:
-            if value is getattr(tfp.distributions, name):
-                return {"distribution_class": name}
+        for kind, choices in _NAMED.items():
+            for name, named in choices.items():
+                if value is named:
+                    return {kind: name}
+        for kind, choices in _CONSTRUCTED.items():
+            if type(value) in choices.values():
+                arguments = {
+                    name: self(part, f"{label}.{name}")
+                    for name, part in value.parameters.items()
+                    if name not in _LEFT_OUT and part is not None
+                }
+                return {kind: type(value).__name__, "arguments": arguments}
         raise cannot_save(
             label, _name(value), "what GPflow or this package brings, or numbers and words"
         )
@@ -148,28 +159,19 @@ class Describer:
             raise cannot_save(label, f"a {_name(value)}", "a class of GPflow or this package")
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
-        special = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
+        kept = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
         arguments: dict[str, Described] = {}
         for name, argument in _signature(kind).items():
             if name in parameters:
                 arguments[name] = {"value_of": name}
-            elif name in special or hasattr(value, name):
-                part = special[name] if name in special else getattr(value, name)
+            elif name in kept or hasattr(value, name):
+                part = kept[name] if name in kept else getattr(value, name)
                 arguments[name] = self(part, f"{label}.{name}")
             elif argument.default is inspect.Parameter.empty:
                 expected = f"a class whose objects keep the argument {name}"
                 raise cannot_save(label, f"a {_name(value)}", expected)
         path = f"{module.__name__}.{kind.__name__}"
         return {"class": path, "arguments": arguments, "parameters": described}
-
-    def _constructor_arguments(self, value: Any, label: str) -> dict[str, Described]:
-        """Describe the arguments that a bijector or distribution was constructed with."""
-        left_out = ("name", "validate_args", "parameters", "allow_nan_stats")
-        return {
-            name: self(part, f"{label}.{name}")
-            for name, part in value.parameters.items()
-            if name not in left_out and part is not None
-        }
 
 
 class Loader:
@@ -180,12 +182,7 @@ class Loader:
         self._known: dict[int, Any] = {}
 
     def __call__(self, described: Described) -> Any:
-        """
-        Construct the value that was described.
-
-        :raises ValueError: If the description names a class that is not known. Other errors are
-            possible where the description was changed.
-        """
+        """Construct the value that was described; errors of a changed one are of any type."""
         if isinstance(described, list):
             return [self(part) for part in described]
         if not isinstance(described, dict):
@@ -199,16 +196,15 @@ class Loader:
         for ref in ("ref", "again"):  # "again" is that of format 4
             if ref in described:
                 return self._known[described[ref]]
-        if "function" in described:
-            return FUNCTIONS[described["function"]]
-        if described.get("distribution_class") in DISTRIBUTIONS:
-            return getattr(tfp.distributions, described["distribution_class"])
-        for kind, module, names in _PROBABILITY:
+        for kind, choices in _NAMED.items():
             if kind in described:
-                if described[kind] not in names:
+                return choices[described[kind]]
+        for kind, choices in _CONSTRUCTED.items():
+            if kind in described:
+                if described[kind] not in choices:
                     raise ValueError(f"{described[kind]} is no {kind} that is known")
                 arguments = {name: self(part) for name, part in described["arguments"].items()}
-                return getattr(module, described[kind])(**arguments)
+                return choices[described[kind]](**arguments)
         construct = self._object if "class" in described else self._parameter
         self._known[described["number"]] = constructed = construct(described)
         return constructed
@@ -216,9 +212,8 @@ class Loader:
     def _parameter(self, described: dict[str, Described]) -> Parameter:
         unconstrained = self(described["unconstrained"])
         transform = self(described["transform"])
-        # From a place inside the domain: at its very edge GPflow would refuse the value.
         parameter = Parameter(
-            transform.forward(tf.zeros_like(unconstrained)),
+            transform.forward(tf.zeros_like(unconstrained)),  # see _inside_domain
             transform=transform,
             prior=self(described["prior"]),
             prior_on=described["prior_on"],
@@ -235,7 +230,7 @@ class Loader:
             raise ValueError(f"{described['class']} is no class that is known")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
         arguments = {
-            name: _valid_value(parameters[part["value_of"]])
+            name: _inside_domain(parameters[part["value_of"]])  # it is replaced below
             if isinstance(part, dict) and "value_of" in part
             else self(part)
             for name, part in described["arguments"].items()
@@ -254,39 +249,31 @@ def cannot_save(label: str, got: Any, expected: str) -> ValueError:
     return refusal(label, got, expected, "Keep such a model with tf.train.Checkpoint.")
 
 
-def check_same(loaded: Any, original: Any, label: str) -> None:
-    """
-    Refuse to save an object that loading would change.
-
-    :raises ValueError: If a part differs that matters.
-    """
-    _check_same(loaded, original, label, set())
-
-
-def _check_same(loaded: Any, original: Any, label: str, seen: set[int]) -> None:
+def check_same(loaded: Any, original: Any, label: str, seen: frozenset[int] = frozenset()) -> None:
+    """Refuse to save an object that loading would change; ``seen`` are those it is a part of."""
     if id(original) in seen:
         return
-    same = type(loaded) is type(original)
-    if same and isinstance(original, (Module, Parameter)):
-        seen.add(id(original))
-    if same and isinstance(original, Parameter):
-        values = (part.unconstrained_variable.numpy() for part in (loaded, original))
-        same = loaded.trainable == original.trainable and np.array_equal(*values)
-        same = same and np.array_equal(loaded.numpy(), original.numpy())
-    elif same and isinstance(original, Module):
-        for name, value in vars(original).items():
-            if not name.startswith(_INTERNAL):
-                _check_same(vars(loaded).get(name), value, f"{label}.{name}", seen)
-    elif isinstance(original, (list, tuple)) and isinstance(loaded, (list, tuple)):
-        same = len(loaded) == len(original)
-        for i, pair in enumerate(zip(loaded, original)):
-            _check_same(*pair, f"{label}[{i}]", seen)
-    elif isinstance(original, (FunctionType, bool, int, float, str, slice, type(None))):
-        same = same and loaded == original
-    elif isinstance(original, (np.ndarray, tf.Tensor, tf.Variable)):
+    both_lists = isinstance(loaded, (list, tuple)) and isinstance(original, (list, tuple))
+    same = both_lists or type(loaded) is type(original)
+    if isinstance(original, _VALUES):
         same = same and np.array_equal(np.asarray(loaded), np.asarray(original))
-    if not same:
+    new, old = _parts_of(loaded), _parts_of(original)
+    if not same or (both_lists and len(new) != len(old)):
         raise cannot_save(label, _shown(original), f"{_shown(loaded)}, as loading would give it")
+    for name, part in old.items():
+        check_same(new.get(name), part, f"{label}{name}", seen | {id(original)})
+
+
+def _parts_of(value: Any) -> dict[str, Any]:
+    """Find what has to be the same in two objects, by how it is written after the object's name."""
+    if isinstance(value, (list, tuple)):
+        return {f"[{place}]": part for place, part in enumerate(value)}
+    if isinstance(value, Parameter):
+        parts = {"trainable": value.trainable, "value": value.numpy()}
+        return {".unconstrained_variable": value.unconstrained_variable, **parts}
+    if isinstance(value, Module):
+        return {f".{n}": part for n, part in vars(value).items() if not n.startswith(_INTERNAL)}
+    return {}
 
 
 def _signature(kind: type) -> dict[str, inspect.Parameter]:
@@ -301,12 +288,9 @@ def _signature(kind: type) -> dict[str, inspect.Parameter]:
     return arguments
 
 
-def _valid_value(parameter: Parameter) -> AnyNDArray:
-    """Give a value that the constructor of its owner accepts: it is replaced afterwards."""
+def _inside_domain(parameter: Parameter) -> AnyNDArray:
+    """Give a value that constructors accept: at the very edge of its domain they refuse some."""
     transform: Any = parameter.transform
-    value = parameter.numpy()
-    if np.all(np.isfinite(transform.inverse(value))):
-        return np.asarray(value)
     return np.asarray(transform.forward(tf.zeros_like(parameter.unconstrained_variable)))
 
 

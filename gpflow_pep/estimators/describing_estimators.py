@@ -1,5 +1,6 @@
 """Estimators as JSON and arrays, and back."""
 
+from operator import attrgetter
 from typing import Any
 
 import tensorflow as tf
@@ -20,25 +21,24 @@ ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
     kind.__name__: kind for kind in (PEPRegression, PEP, PEPClassification, ARPEP)
 }
-#: Of a model, the arguments beside data, kernel, likelihood, inducing variable and alpha.
+_PARTS = ("kernel", "likelihood", "inducing_variable")
+_OF_POINTS = ("conditional", "chunk_size", "num_latent_gps", "fresh_sites")
+#: Of a model, the arguments beside data, parts and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPRegression": ("conditional", "neighbours", "chunk_size"),
-    "PEP": ("conditional", "chunk_size", "num_latent_gps", "fresh_sites"),
-    "PEPClassification": ("conditional", "chunk_size", "num_latent_gps", "fresh_sites"),
+    "PEP": _OF_POINTS,
+    "PEPClassification": _OF_POINTS,
     "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
 }
-_PARTS = ("kernel", "likelihood", "inducing_variable")
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = ("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_")
-_SCALER = ("mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_")
+_SCALER = (
+    *("with_mean", "with_std", "mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_"),
+)
 
 
 def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str, Described]:
-    """
-    Describe an estimator, fitted or not.
-
-    :raises ValueError: If it has a part that loading could not give back.
-    """
+    """Describe an estimator, fitted or not; refuse a part that loading could not give back."""
     name = type(estimator).__name__
     if type(estimator) is not ESTIMATORS.get(name):
         raise refusal(
@@ -72,12 +72,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
 
 
 def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEstimator:
-    """
-    Construct the estimator that was described.
-
-    :raises ValueError: If it is none that is known. Other errors are possible where the description
-        was changed.
-    """
+    """Construct the estimator that was described; errors of a changed one are of any type."""
     if described["class"] not in ESTIMATORS:
         raise ValueError(f"{described['class']} is no estimator that is known")
     parameters = {name: load(value) for name, value in described["parameters"].items()}
@@ -100,43 +95,37 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
 
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
-    """
-    Refuse to save an estimator that loading would change.
-
-    :raises ValueError: If a part differs that matters.
-    """
+    """Refuse to save an estimator that loading would change."""
     for part in _PARTS if hasattr(original, "model_") else ():
-        new, old = (getattr(estimator.model_, part) for estimator in (loaded, original))
-        check_same(new, old, part)
+        check_same(getattr(loaded.model_, part), getattr(original.model_, part), part)
     parameters = loaded.get_params(deep=False)
     for name, value in original.get_params(deep=False).items():
         check_same(parameters[name], value, name)
 
 
 def _describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:
-    switches = {name: getattr(scaler, name) for name in ("with_mean", "with_std")}
-    fitted = {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
-    return {**switches, **fitted}
+    return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
 
 
 def _construct_scaler(described: dict[str, Described], load: Loader) -> StandardScaler:
-    scaler = StandardScaler(with_mean=described["with_mean"], with_std=described["with_std"])
+    scaler = StandardScaler()
     for name in _SCALER:
         setattr(scaler, name, load(described[name]))
     return scaler
 
 
 def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]:
-    name = type(model).__name__
-    if type(model) is not MODELS.get(name):
-        raise _other_model("model_", f"a {name}", f"one of {', '.join(MODELS)}")
-    mean_function = type(model.mean_function)
-    if mean_function is not Zero:
-        raise _other_model("model_.mean_function", f"a {mean_function.__name__}", "a Zero")
-    if getattr(model, "has_blocks", False):
-        raise _other_model("model_", "blocks of rows", "none")
-    if getattr(model, "memory", None) is not None:
-        raise _other_model("model_.memory", "a memory", "none")
+    name, mean = type(model).__name__, type(model.mean_function)
+    for other, label, got, expected in (
+        (type(model) is not MODELS.get(name), "", f"a {name}", f"one of {', '.join(MODELS)}"),
+        (mean is not Zero, ".mean_function", f"a {mean.__name__}", "a Zero"),
+        (getattr(model, "has_blocks", False), "", "blocks of rows", "none"),
+        (getattr(model, "memory", None) is not None, ".memory", "a memory", "none"),
+    ):
+        if other:
+            expected = f"{expected}, as the estimators train them"
+            remedy = "Keep other models with tf.train.Checkpoint."
+            raise refusal(f"model_{label}", got, expected, remedy)
     described: dict[str, Described] = {
         "class": name,
         "alpha": describe(model.alpha.numpy(), "alpha"),
@@ -147,42 +136,40 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         described["q"] = {part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")}
         return described
     described["data"] = [describe(tf.convert_to_tensor(part), "data") for part in model.data]
-    variables = {}
     if isinstance(model, PEP):
         described["settings"] = {name: describe(getattr(model, name), name) for name in _SETTINGS}
-        variables = {"nu": model.sites.nu, "tau": model.sites.tau}
-        variables["training_gap"] = model.training_gap
-    elif model.neighbour_plan is not None:
-        # They are those of earlier hyperparameters: finding them anew could give others.
-        plan = model.neighbour_plan
-        variables = {"rows": plan.rows, "neighbours": plan.neighbours}
+    variables = {name: attrgetter(path)(model) for name, path in _variables_of(model).items()}
     described["variables"] = {name: describe(v.numpy(), name) for name, v in variables.items()}
     return described
 
 
 def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     name = described["class"]
-    kernel, likelihood, points = (load(described[part]) for part in _PARTS)
-    options = {option: load(described["options"][option]) for option in _OPTIONS[name]}
-    options["alpha"] = load(described["alpha"])
+    arguments = {part: load(described[part]) for part in (*_PARTS, "alpha")}
+    arguments |= {option: load(described["options"][option]) for option in _OPTIONS[name]}
     if name == "ARPEP":
-        model = ARPEP(kernel, likelihood, points, **options)
+        model = ARPEP(**arguments)
         model.q_mu, model.q_sqrt = (load(described["q"][part]) for part in ("q_mu", "q_sqrt"))
         return model
-    data = tuple(map(load, described["data"]))
-    variables = {key: load(value) for key, value in described["variables"].items()}
-    if name == "PEPRegression":
-        model = PEPRegression(data, kernel, points, likelihood=likelihood, **options)
-        if model.neighbour_plan is not None:
-            for variable in ("rows", "neighbours"):
-                getattr(model.neighbour_plan, variable).assign(variables[variable])
-        return model
-    model = MODELS[name](data, kernel, likelihood, points, **options)
-    for setting in _SETTINGS:
-        setattr(model, setting, load(described["settings"][setting]))
-    model.training_gap.assign(variables["training_gap"])
-    model.write_sites(Sites(*(tf.constant(variables[part]) for part in ("nu", "tau"))))
+    model = MODELS[name](tuple(map(load, described["data"])), **arguments)
+    variables = {key: load(described["variables"][key]) for key in _variables_of(model)}
+    if isinstance(model, PEP):
+        for setting in _SETTINGS:
+            setattr(model, setting, load(described["settings"][setting]))
+        model.write_sites(Sites(*(tf.constant(variables.pop(part)) for part in ("nu", "tau"))))
+    for key, value in variables.items():
+        attrgetter(_variables_of(model)[key])(model).assign(value)
     return model
+
+
+def _variables_of(model: GPModel) -> dict[str, str]:
+    """Find the variables that are no parameters: the path of each by its name in the files."""
+    if isinstance(model, PEP):
+        return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "training_gap"}
+    if model.neighbour_plan is None:
+        return {}
+    # They are those of earlier hyperparameters: finding them anew could give others.
+    return {name: f"neighbour_plan.{name}" for name in ("rows", "neighbours")}
 
 
 def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
@@ -197,8 +184,3 @@ def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
         raise ValueError(f"the posterior has arrays of {got}, expected {expected}")
     posterior.cache = cache
     return posterior
-
-
-def _other_model(label: str, got: str, expected: str) -> ValueError:
-    expected = f"{expected}, as the estimators train them"
-    return refusal(label, got, expected, "Keep other models with tf.train.Checkpoint.")

@@ -1,7 +1,6 @@
 """Fitted estimators as TensorFlow SavedModels, to predict wherever TensorFlow runs."""
 
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpflow
@@ -12,13 +11,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import refusal
-from ..files import atomic_folder
 from ..ops.graphs import OneUseGraphs
 from ..tilted import class_probabilities, predict_mean_and_var
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .regressor import PEPRegressor
-from .saved_files import check_replaceable
+from .saved_files import replaced_folder
 
 #: What TensorFlow writes into the folder of a SavedModel.
 WRITTEN = ("saved_model.pb", "variables", "assets", "fingerprint.pb")
@@ -60,14 +58,6 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         remedy = "Export what it is made of."
         raise refusal("estimator", f"a {type(last).__name__}", expected, remedy)
     check_is_fitted(last)
-    with OneUseGraphs() as graphs:
-        _save(folder, estimator, last, graphs)
-
-
-def _save(
-    folder: str | PathLike[str], estimator: Any, last: PEPEstimator, graphs: OneUseGraphs
-) -> None:
-    """Write the predictions of the last step of a pipeline, or of an estimator by itself."""
     posterior = last.model_.posterior() if last._posterior is None else last._posterior
     scaler = last._scaler
     dtype = gpflow.default_float()
@@ -75,27 +65,27 @@ def _save(
     offset: Any = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
     scale: Any = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
 
-    @graphs.tracked
-    def predict(X: tf.Tensor) -> Any:
-        X = (X - offset) / scale
-        return _predict_targets(last, X, *posterior.predict_f(X))
+    with OneUseGraphs() as graphs:
 
-    @tf.function(input_signature=[rows])
-    def predict_y(X: tf.Tensor) -> Any:
-        return predict(X)
+        @graphs.tracked
+        def predict(X: tf.Tensor) -> Any:
+            X = (X - offset) / scale
+            return _predict_targets(last, X, *posterior.predict_f(X))
 
-    module = tf.Module()
-    module.posterior, module.likelihood = posterior, last.likelihood_
-    names = [str(name) for name in _columns(estimator)]
-    module.columns = tf.Variable(names, trainable=False)
-    module.predict_y = predict_y
-    if "://" in str(folder):  # of TensorFlow's own file systems, such as of a cloud
-        tf.saved_model.save(module, str(folder), signatures=predict_y)
-        return
-    path = Path(folder).resolve()
-    check_replaceable(path, WRITTEN)
-    with atomic_folder(path) as new:
-        tf.saved_model.save(module, str(new), signatures=predict_y)
+        @tf.function(input_signature=[rows])
+        def predict_y(X: tf.Tensor) -> Any:
+            return predict(X)
+
+        module = tf.Module()
+        module.posterior, module.likelihood = posterior, last.likelihood_
+        names = [str(name) for name in _columns(estimator)]
+        module.columns = tf.Variable(names, trainable=False)
+        module.predict_y = predict_y
+        if "://" in str(folder):  # of TensorFlow's own file systems, such as of a cloud
+            tf.saved_model.save(module, str(folder), signatures=predict_y)
+            return
+        with replaced_folder(folder, WRITTEN) as new:
+            tf.saved_model.save(module, str(new), signatures=predict_y)
 
 
 def _columns(estimator: Any) -> list[str]:

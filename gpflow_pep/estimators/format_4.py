@@ -11,12 +11,7 @@ from .describing_estimators import construct_estimator
 
 
 def construct(described: dict[str, Described], load: Loader) -> Any:
-    """
-    Construct the pipeline, encoder or estimator that was described.
-
-    :raises ValueError: If it is none of these. Other errors are possible where the description was
-        changed.
-    """
+    """Construct the pipeline, encoder or estimator that was described."""
     if described["class"] == "Pipeline":
         steps = [(str(name), construct(step, load)) for name, step in described["steps"]]
         return Pipeline(steps)

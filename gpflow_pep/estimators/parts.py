@@ -48,8 +48,6 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
 
     By name it has a lengthscale for each input. It starts at unit variance and lengthscales √D,
     because squared distances between standardised rows grow in proportion to D.
-
-    :raises ValueError: If it is no kernel and none of :data:`KERNELS`.
     """
     if isinstance(kernel, Kernel):
         return copy_of(kernel)
@@ -61,12 +59,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
 def make_likelihood(
     likelihood: str | Likelihood, choices: dict[str, type[Likelihood]], *arguments: Any
 ) -> Likelihood:
-    """
-    Make a likelihood, or copy the one that is given.
-
-    :param arguments: Those of a likelihood that is given by its name.
-    :raises ValueError: If it is no likelihood and none of the choices.
-    """
+    """Make a likelihood by its name, with these arguments, or copy the one that is given."""
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
     if not isinstance(likelihood, str) or likelihood not in choices:
@@ -77,13 +70,7 @@ def make_likelihood(
 def make_inducing_variable(
     rule: Any, X: AnyNDArray, num_inducing: int, kernel: Kernel, seed: int
 ) -> InducingVariables:
-    """
-    Choose inducing variables, or take those that are given.
-
-    :param rule: One of :data:`RULES`; or points [M, D] or inducing variables, in the units of X.
-    :param num_inducing: M, where there is a rule; fewer where there are fewer rows that differ.
-    :raises ValueError: If the rule is none of these.
-    """
+    """Choose inducing variables, or take those that are given, in the units of X."""
     if isinstance(rule, InducingVariables):
         return copy_of(rule)
     if rule is not None and not isinstance(rule, str):

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,14 +35,14 @@ class SavedFiles(NamedTuple):
     """What skops wrote; None in format 4."""
 
 
-def check_replaceable(folder: str | PathLike[str], names: tuple[str, ...] = FILES[FORMAT]) -> None:
+@contextmanager
+def replaced_folder(folder: str | PathLike[str], names: tuple[str, ...]) -> Iterator[Path]:
     """
-    Check that a folder has only files that an earlier call wrote, and may be replaced.
+    Give a folder to write, which appears when all is written; until then an earlier one stays.
 
-    :raises ValueError: If it has others.
-    :raises OSError: If it is no folder.
+    :param names: What an earlier call wrote; a folder with other files is refused.
     """
-    folder = Path(folder)
+    folder = Path(folder).resolve()
     check_no_foreign(
         folder,
         [path.name for path in folder.iterdir()] if folder.exists() else [],
@@ -48,17 +50,13 @@ def check_replaceable(folder: str | PathLike[str], names: tuple[str, ...] = FILE
         f"{' and '.join(names[:2])} of an earlier call or nothing, because the folder is replaced",
         "Choose another folder, or remove what is there.",
     )
+    with atomic_folder(folder) as new:
+        yield new
 
 
 def write_files(folder: str | PathLike[str], saved: SavedFiles, versions: dict[str, str]) -> None:
-    """
-    Write a folder, which appears when all is written; until then an earlier one stays as it is.
-
-    :raises ValueError: If the folder has other files.
-    """
-    folder = Path(folder).resolve()
-    check_replaceable(folder)
-    with atomic_folder(folder) as new:
+    """Write what :func:`read_files` reads."""
+    with replaced_folder(folder, FILES[FORMAT]) as new:
         new.mkdir()
         np.savez(new / ARRAYS, **saved.arrays)
         (new / PIPELINE).write_bytes(saved.pipeline or b"")
@@ -70,11 +68,6 @@ def write_files(folder: str | PathLike[str], saved: SavedFiles, versions: dict[s
         }
         text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (new / DESCRIPTION).write_text(text, encoding="utf-8")
-
-
-def through_json(content: Any) -> Any:
-    """Give the content as reading it will."""
-    return json.loads(json.dumps(content, allow_nan=False))
 
 
 def digest(content: Any, folder: Path, file_format: int) -> str:
@@ -92,7 +85,9 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
     :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
     """
     folder = Path(folder)
-    description = _read_description(folder)
+    _check_exists(folder, DESCRIPTION, FILES[FORMAT])
+    with _undamaged(folder / DESCRIPTION):
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     file_format = description.get("format") if isinstance(description, dict) else None
     if not isinstance(file_format, int) or file_format not in FILES:
         raise refusal(
@@ -105,13 +100,11 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
         _check_exists(folder, name, FILES[file_format])
     header = ("format", "versions", "digest")
     content = {name: part for name, part in description.items() if name not in header}
-    try:
+    with _undamaged(folder):
         if digest(content, folder, file_format) != description.get("digest"):
             raise ValueError("the digest of the files is another")
         with np.load(folder / ARRAYS, allow_pickle=False) as archive:
             arrays = dict(archive)
-    except Exception as error:  # NumPy's are of many types
-        raise _damaged(folder, error) from error
     for name, array in arrays.items():
         if array.dtype.kind not in "biufU" or (
             array.dtype.kind == "f" and not np.all(np.isfinite(array))
@@ -126,19 +119,15 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
     return SavedFiles(content, arrays, pipeline)
 
 
-def _read_description(folder: Path) -> Any:
-    _check_exists(folder, DESCRIPTION, FILES[FORMAT])
-    try:
-        return json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(folder / DESCRIPTION, error) from error
-
-
 def _check_exists(folder: Path, name: str, names: tuple[str, ...]) -> None:
     if not (folder / name).is_file():
         raise refusal(str(folder), f"no file {name}", " and ".join(names), REMEDY)
 
 
-def _damaged(path: Path, error: Exception) -> ValueError:
-    got = f"a file that is damaged or was changed ({error})"
-    return refusal(str(path), got, "the files as save_estimator wrote them", REMEDY)
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # NumPy's are of many types
+        got = f"a file that is damaged or was changed ({error})"
+        raise refusal(str(path), got, "the files as save_estimator wrote them", REMEDY) from error

@@ -1,5 +1,6 @@
 """Fitted estimators on disk and back: JSON, NumPy arrays and skops, no pickle."""
 
+import json
 import platform
 from os import PathLike
 from typing import Any
@@ -29,7 +30,7 @@ from .describing_estimators import (
     construct_estimator,
     describe_estimator,
 )
-from .saved_files import REMEDY, SavedFiles, read_files, through_json, write_files
+from .saved_files import REMEDY, SavedFiles, read_files, write_files
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers, words, and
 #: elementwise functions of NumPy and SciPy. Nothing here runs code of a file or reads another one.
@@ -70,7 +71,9 @@ def save_estimator(folder: str | PathLike[str], estimator: Any) -> None:
     for pair in zip(loaded, originals, strict=True):
         check_estimator_same(*pair)
     _construct(saved, loaded)
-    write_files(folder, saved, _versions())
+    libraries = {library.__name__: library.__version__ for library in (gpflow, tf, np, sklearn)}
+    versions = {"python": platform.python_version(), "gpflow_pep": __version__, **libraries}
+    write_files(folder, saved, versions)
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:
@@ -90,7 +93,14 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
         saved.
     """
     saved = read_files(folder)
-    _check_config(saved.content.get("gpflow_config"))
+    config = saved.content.get("gpflow_config")
+    if config != _config():
+        raise refusal(
+            "gpflow.config",
+            str(_config()),
+            f"{config}, as when the estimator was saved",
+            "Set it with gpflow.config.set_default_float and gpflow.config.set_default_jitter.",
+        )
     try:
         if saved.pipeline is None:
             return format_4.construct(saved.content["estimator"], Loader(saved.arrays))
@@ -135,7 +145,8 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
         raise _not_ours(f"a {type(estimator).__name__}")
     _check_types(pipeline)
     content = {"estimators": descriptions, "gpflow_config": _config()}
-    return SavedFiles(through_json(content), describe.arrays, pipeline), originals
+    content = json.loads(json.dumps(content, allow_nan=False))  # as reading it will give it
+    return SavedFiles(content, describe.arrays, pipeline), originals
 
 
 def _construct_all(saved: SavedFiles) -> list[PEPEstimator]:
@@ -185,26 +196,5 @@ def _not_ours(got: str) -> ValueError:
 
 
 def _config() -> dict[str, Any]:
-    return {
-        "float": np.dtype(gpflow.default_float()).name,
-        "jitter": float(gpflow.default_jitter()),
-    }
-
-
-def _check_config(saved: Any) -> None:
-    if saved != _config():
-        raise refusal(
-            "gpflow.config",
-            str(_config()),
-            f"{saved}, as when the estimator was saved",
-            "Set it with gpflow.config.set_default_float and gpflow.config.set_default_jitter.",
-        )
-
-
-def _versions() -> dict[str, str]:
-    libraries = (gpflow, tf, np, sklearn)
-    return {
-        "python": platform.python_version(),
-        "gpflow_pep": __version__,
-        **{library.__name__: library.__version__ for library in libraries},
-    }
+    name, jitter = np.dtype(gpflow.default_float()).name, float(gpflow.default_jitter())
+    return {"float": name, "jitter": jitter}

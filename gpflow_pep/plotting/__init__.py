@@ -2,7 +2,7 @@
 
 from .canvas import BEST, FIT, HELD_OUT, INSTALL, PALETTE, TRAIN, available, figure, tidy
 from .classes import confusion_matrix, decision_boundary, draw_calibration, predictor, reliability
-from .inducing import Inducing, inducing_points, inducing_points_of
+from .models import Inducing, inducing_points, inducing_points_of, relevance
 from .regression import (
     leave_one_out,
     pit_histogram,
@@ -10,7 +10,6 @@ from .regression import (
     regression_1d,
     residuals,
 )
-from .relevance import relevance
 from .traces import alpha_sweep, objective_trace, site_trace
 
 __all__ = [

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import gpflow
 import numpy as np
+import sklearn.metrics
 from gpflow.base import AnyNDArray
 
 from .. import metrics
 from ..checks import as_labels, check_level, refusal, require_same_length
 from ..tilted import class_probabilities, num_classes
 from . import canvas
-from .arrays import as_columns, as_names
-from .inducing import Inducing, draw_inducing, inducing_points_of
+from .canvas import as_columns, as_names
+from .models import Inducing, draw_inducing, inducing_points_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +24,10 @@ GRID = 120
 MOST_NAMED = 20
 
 
+@canvas.picture(5.0, 5.0)
 def reliability(
-    labels: Any,
-    probability: Any,
-    *,
-    num_bins: int = 10,
-    level: float = 0.95,
-    ax: "Axes | None" = None,
-) -> "Axes":
+    labels: Any, probability: Any, *, num_bins: int = 10, level: float = 0.95, ax: Any = None
+) -> None:
     """
     Draw how often predictions of classes come true, against the probability they had, with Wilson
     intervals and the number of rows of each.
@@ -41,10 +38,7 @@ def reliability(
         event, [N].
     :param num_bins: Bins from 0 to 1, of equal width.
     :param level: Of the intervals.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If these are no such labels and probabilities.
-    :raises ImportError: If matplotlib is not installed.
     """
     level = check_level(level)
     event = np.ndim(probability) == 1
@@ -63,13 +57,11 @@ def reliability(
         calibration = metrics.event_calibration(labels, P[:, 0], num_bins)
     else:
         calibration = metrics.calibration(labels.astype(int), P, num_bins)
-    ax = canvas.axes_for(ax, 5.0, 5.0)
     draw_calibration(ax, calibration, level)
     ax.set(
         xlabel="probability" if event else "probability of the predicted class",
         ylabel="fraction that came" if event else "fraction that is right",
     )
-    return ax
 
 
 def draw_calibration(axes: Any, calibration: metrics.Calibration, level: float = 0.95) -> None:
@@ -96,9 +88,10 @@ def draw_calibration(axes: Any, calibration: metrics.Calibration, level: float =
     canvas.tidy(axes)
 
 
+@canvas.picture(5.0, 4.6, frame=True)
 def confusion_matrix(
-    labels: Any, predicted: Any, names: Sequence[Any] | None = None, *, ax: "Axes | None" = None
-) -> "Axes":
+    labels: Any, predicted: Any, names: Sequence[Any] | None = None, *, ax: Any = None
+) -> None:
     """
     Draw how many rows of each class were predicted to be of each class; the shade is the fraction
     of the row's true class.
@@ -107,10 +100,7 @@ def confusion_matrix(
     :param predicted: Those predicted, [N].
     :param names: Of all classes in their sorted order; by default the labels themselves. With
         labels that are whole numbers from 0, one name for each number.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If there are not as many of both, or not as many names as classes.
-    :raises ImportError: If matplotlib is not installed.
     """
     labels, predicted = as_labels("labels", labels), as_labels("predicted", predicted)
     require_same_length("predicted", predicted, "labels", labels)
@@ -119,14 +109,10 @@ def confusion_matrix(
         classes = np.arange(len(names))
     size = len(classes)
     texts = as_names("class", classes if names is None else names, size)
-    counts = np.zeros([size, size], int)
-    np.add.at(counts, (np.searchsorted(classes, labels), np.searchsorted(classes, predicted)), 1)
+    counts = sklearn.metrics.confusion_matrix(labels, predicted, labels=classes)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     few = size <= MOST_NAMED
-    ax = canvas.axes_for(ax, 5.0, 4.6)
-    from sklearn.metrics import ConfusionMatrixDisplay
-
-    display = ConfusionMatrixDisplay(fractions, display_labels=texts).plot(
+    display = sklearn.metrics.ConfusionMatrixDisplay(fractions, display_labels=texts).plot(
         include_values=few,
         cmap=canvas.shades(least=0.0),
         xticks_rotation="vertical" if size * max(map(len, texts)) > 45 else "horizontal",
@@ -145,9 +131,9 @@ def confusion_matrix(
     ax.set(xlabel="predicted", ylabel="actual")
     right = np.trace(counts) / len(labels)
     ax.set_title(f"{right:.1%} of {canvas.count(len(labels))} right", fontsize="medium")
-    return ax
 
 
+@canvas.picture(5.6, 5.0, frame=True)
 def decision_boundary(
     X: Any,
     labels: Any,
@@ -155,8 +141,8 @@ def decision_boundary(
     *,
     names: Sequence[Any] | None = None,
     inducing: Sequence[Inducing] | None = None,
-    ax: "Axes | None" = None,
-) -> "Axes":
+    ax: Any = None,
+) -> None:
     """
     Draw the probability of classes over two inputs, rows on it, and inducing inputs with their
     blur (an ellipse of one standard deviation).
@@ -171,10 +157,7 @@ def decision_boundary(
         [G, C].
     :param names: Of the classes, in the order of the probabilities.
     :param inducing: What to draw instead of the inducing points of `classifier`; ``()`` for none.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If inputs are not two, or these are no such labels or classifier.
-    :raises ImportError: If matplotlib is not installed.
     """
     columns = getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
@@ -188,8 +171,10 @@ def decision_boundary(
     require_same_length("labels", labels, "X", X)
     predict = predictor(classifier, columns)
     if inducing is None:
-        inducing = _inducing_of(classifier)
-    ax = canvas.axes_for(ax, 5.6, 5.0)
+        try:
+            inducing = inducing_points_of(classifier)
+        except ValueError:  # GPR has none, others have no inputs
+            inducing = ()
     margin = 0.08 * np.maximum(np.ptp(X, axis=0), 1e-9)
     low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
     high[1] += 0.1 * (high[1] - low[1])  # room for the legend
@@ -217,7 +202,6 @@ def decision_boundary(
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=inputs[0], ylabel=inputs[1])
     frame: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none", **canvas.COMPACT}
     ax.legend(loc="upper left", ncols=4, fontsize=canvas.SMALL, **frame)
-    return ax
 
 
 def predictor(classifier: Any, columns: Any = None) -> Callable[[AnyNDArray], Any]:
@@ -253,14 +237,6 @@ def predictor(classifier: Any, columns: Any = None) -> Callable[[AnyNDArray], An
         " inputs to probabilities",
         "Pass one.",
     )
-
-
-def _inducing_of(classifier: Any) -> Sequence[Inducing]:
-    """Find inducing points where there are some: GPR has none, others have no inputs."""
-    try:
-        return inducing_points_of(classifier)
-    except ValueError:
-        return ()
 
 
 def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:

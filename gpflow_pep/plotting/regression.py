@@ -1,7 +1,7 @@
 """Pictures of predicted numbers."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -17,17 +17,14 @@ from ..checks import (
     require_same_length,
 )
 from . import canvas
-from .arrays import as_columns, check_spread
-from .clouds import backdrop, cloud, perfect, view
-from .inducing import Inducing, draw_ticks
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from .canvas import as_columns, backdrop, check_spread, cloud, perfect, view
+from .models import Inducing, draw_ticks
 
 
+@canvas.picture(5.0, 5.0)
 def predicted_against_actual(
-    y: Any, mean: Any, std: Any = None, *, level: float = 0.9, ax: "Axes | None" = None
-) -> "Axes":
+    y: Any, mean: Any, std: Any = None, *, level: float = 0.9, ax: Any = None
+) -> None:
     """
     Draw predictions against the targets that came: few rows as points with intervals, many as a
     density, below the diagonal on which perfect predictions lie.
@@ -36,14 +33,10 @@ def predicted_against_actual(
     :param mean: Predicted means, [N].
     :param std: Predicted standard deviations of y, noise included, [N]; or None.
     :param level: How much of the probability the intervals hold.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
-    :raises ImportError: If matplotlib is not installed.
     """
     y, mean = as_vectors(y=y, mean=mean)
     level = check_level(level)
-    ax = canvas.axes_for(ax, 5.0, 5.0)
     low, high = view(np.concatenate([y, mean]))
     if std is not None:
         std = _standard_deviations(y, std)
@@ -58,11 +51,10 @@ def predicted_against_actual(
     if std is not None:
         inside = np.mean((lower <= y) & (y <= upper))
         canvas.note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
-    canvas.tidy(ax)
-    return ax
 
 
-def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -> "Axes":
+@canvas.picture()
+def residuals(y: Any, mean: Any, std: Any = None, *, ax: Any = None) -> None:
     """
     Draw residuals, the targets minus the predictions, against the predictions.
 
@@ -73,14 +65,10 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
     :param y: Targets, [N].
     :param mean: Predicted means, [N].
     :param std: Predicted standard deviations of y, noise included, [N]; or None.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
-    :raises ImportError: If matplotlib is not installed.
     """
     y, mean = as_vectors(y=y, mean=mean)
     residual = y - mean
-    ax = canvas.axes_for(ax)
     if std is not None:
         residual = residual / _standard_deviations(y, std)
     low, high = view(residual)
@@ -106,13 +94,12 @@ def residuals(y: Any, mean: Any, std: Any = None, *, ax: "Axes | None" = None) -
             *medians, "o-", color=canvas.BEST, path_effects=canvas.halo(), zorder=6, label="median"
         )
         canvas.note(ax, "orange: the median of a tenth of the rows", bottom=True)
-    canvas.tidy(ax)
-    return ax
 
 
+@canvas.picture()
 def pit_histogram(
-    pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: "Axes | None" = None
-) -> "Axes":
+    pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: Any = None
+) -> None:
     """
     Draw the histogram of probability integral transforms, P(target ≤ the one that came).
 
@@ -123,10 +110,7 @@ def pit_histogram(
     :param pit: Numbers in [0, 1], [N]; of Gaussian predictions :func:`gpflow_pep.metrics.pit`.
     :param num_bins: Bars; by default as many as leave 20 rows to each, from 5 to 20.
     :param level: Of the band.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
-    :raises ImportError: If matplotlib is not installed.
     """
     values, level = as_vector("pit", pit), check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
@@ -139,7 +123,6 @@ def pit_histogram(
     if num_bins is None:
         num_bins = int(np.clip(len(values) // 20, 5, 20))
     num_bins = check_positive("num_bins", num_bins)
-    ax = canvas.axes_for(ax)
     scale = num_bins / len(values)
     counts, edges = np.histogram(values, num_bins, (0.0, 1.0))
     heights = scale * counts
@@ -158,11 +141,10 @@ def pit_histogram(
     bars = f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
     canvas.note(ax, f"{canvas.rows(len(values))}; {bars}")
     canvas.room_on_top(ax, 0.05)
-    canvas.tidy(ax)
-    return ax
 
 
-def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None) -> "Axes":
+@canvas.picture()
+def leave_one_out(log_density: Any, *, worst: int = 3, ax: Any = None) -> None:
     """
     Draw the log density of each row given all others, rows in the order of it, and the means.
 
@@ -171,10 +153,7 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
 
     :param log_density: [N], or by name where models are compared, such as ``{"alpha 0": ...}``.
     :param worst: How many rows to name, of the first.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If densities are not finite, or not of the same rows.
-    :raises ImportError: If matplotlib is not installed.
     """
     named = log_density if isinstance(log_density, Mapping) else {"": log_density}
     if not named:
@@ -185,7 +164,6 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
     for name, values in sets.items():
         other = f"that of {first!r}"
         require_same_length(f"log_density of {name!r}", values, other, sets[first])
-    ax = canvas.axes_for(ax)
     for number, (name, values) in enumerate(sets.items()):
         color, marker = canvas.color_of(number), canvas.marker_of(number)
         heights, places = np.sort(values), np.arange(1, len(values) + 1)
@@ -202,10 +180,9 @@ def leave_one_out(log_density: Any, *, worst: int = 3, ax: "Axes | None" = None)
     ax.set_xscale("log")
     ax.set(xlabel="rows, the least expected first", ylabel="leave-one-out log density (nats)")
     ax.legend(loc="lower right", frameon=False, fontsize=canvas.SMALL, labelcolor="linecolor")
-    canvas.tidy(ax)
-    return ax
 
 
+@canvas.picture(7.0, 4.0)
 def regression_1d(
     x: Any,
     mean: Any,
@@ -214,8 +191,8 @@ def regression_1d(
     data: Any = None,
     inducing: Inducing | Any = None,
     levels: Sequence[float] = (0.5, 0.9),
-    ax: "Axes | None" = None,
-) -> "Axes":
+    ax: Any = None,
+) -> None:
     """
     Draw predictions along one input: mean, bands, rows, and where inducing inputs are.
 
@@ -227,10 +204,7 @@ def regression_1d(
     :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a model; blur
         is drawn as a bar of one standard deviation to either side.
     :param levels: How much of the probability each band holds.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
-    :raises ImportError: If matplotlib is not installed.
     """
     x, mean, std = as_vectors(x=x, mean=mean, std=std)
     check_spread("std", std)
@@ -238,7 +212,6 @@ def regression_1d(
     pairs = _pairs(data)
     if inducing is not None and not isinstance(inducing, Inducing):
         inducing = Inducing(as_columns("inducing", inducing, 1))
-    ax = canvas.axes_for(ax, 7.0, 4.0)
     order = np.argsort(x, kind="stable")
     x, mean, std = x[order], mean[order], std[order]
     for number, (name, (inputs, targets)) in enumerate(pairs.items()):
@@ -253,8 +226,6 @@ def regression_1d(
     if inducing is not None:
         draw_ticks(ax, inducing)
     canvas.legend_on_top(ax, columns=6)
-    canvas.tidy(ax)
-    return ax
 
 
 def _standard_deviations(y: AnyNDArray, std: Any) -> AnyNDArray:

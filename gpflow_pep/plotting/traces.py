@@ -1,7 +1,7 @@
 """Pictures of training, and of scores at several powers."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas
@@ -10,10 +10,7 @@ from gpflow.base import AnyNDArray
 from ..checks import as_vector, as_vectors, refusal, require_same_length
 from ..sites.record import SiteUpdateInfo
 from ..training import FitRecord, MaximiseRecord
-from .canvas import BEST, FIT, SMALL, axes_for, color_of, count, legend_on_top, note, tidy
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from .canvas import BEST, FIT, SMALL, color_of, count, legend_on_top, note, picture
 
 #: Losses of minibatches are averaged over this part of the steps.
 SMOOTH = 0.05
@@ -21,7 +18,8 @@ SMOOTH = 0.05
 GAIN = 0.1
 
 
-def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
+@picture()
+def objective_trace(runs: Any, *, ax: Any = None) -> None:
     """
     Draw the objective (minus the training loss) at each step.
 
@@ -32,16 +30,13 @@ def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
     :param runs: What :func:`~gpflow_pep.training.full_batch.maximise` or
         :func:`~gpflow_pep.training.loop.fit` returned; or an array of training losses, such as
         one's own loop has; or several of these by name.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If there is no loss, or one is not finite.
-    :raises ImportError: If matplotlib is not installed.
     """
     named = runs if isinstance(runs, Mapping) else {"": runs}
     if not named:
         raise refusal("runs", "none", "at least one", "Pass a record of training.")
     objectives = [-as_vector("losses", getattr(run, "losses", run)) for run in named.values()]
-    ax, lines = axes_for(ax), []
+    lines = []
     for number, ((name, run), line) in enumerate(zip(named.items(), objectives)):
         color = color_of(number)
         if isinstance(run, MaximiseRecord):
@@ -62,8 +57,6 @@ def objective_trace(runs: Any, *, ax: "Axes | None" = None) -> "Axes":
         note(ax, f"↓ from {below:.4g}", bottom=True)
     ax.set(xlabel="step", ylabel="objective (nats)")
     ax.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor="linecolor")
-    tidy(ax)
-    return ax
 
 
 def _without_rise(objectives: Sequence[AnyNDArray]) -> tuple[float, float]:
@@ -77,7 +70,8 @@ def _without_rise(objectives: Sequence[AnyNDArray]) -> tuple[float, float]:
     return min(lows) - margin, max(highs) + margin
 
 
-def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> "Axes":
+@picture()
+def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: Any = None) -> None:
     """
     Draw how far the sites were from their fixed point after each run of the inner loop.
 
@@ -90,10 +84,7 @@ def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> 
     Runs that did not converge have a cross, those with a fallback a ring.
 
     :param infos: The model's ``last_inference`` after each step.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If there is none, or a residual is not finite.
-    :raises ImportError: If matplotlib is not installed.
     """
     infos = list(infos)
     if not all(isinstance(info, SiteUpdateInfo) for info in infos):
@@ -107,7 +98,6 @@ def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> 
     sweeps = np.array([int(info.num_sweeps) for info in infos])
     failed = np.array([not bool(info.converged) for info in infos])
     helped = np.array([info.fallback not in ("", 0) for info in infos])
-    ax = axes_for(ax)
     # The logarithm of a residual that is exactly 0 has no place.
     shown = np.maximum(residual, np.finfo(float).eps)
     steps = np.arange(1, len(infos) + 1)
@@ -125,10 +115,9 @@ def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: "Axes | None" = None) -> 
         f" {count(int(helped.sum()))}",
         right=True,
     )
-    tidy(ax)
-    return ax
 
 
+@picture()
 def alpha_sweep(
     alphas: Any,
     values: Any,
@@ -137,8 +126,8 @@ def alpha_sweep(
     best: float | None = None,
     baselines: Mapping[str, float | tuple[float, float]] | None = None,
     label: str = "",
-    ax: "Axes | None" = None,
-) -> "Axes":
+    ax: Any = None,
+) -> None:
     """
     Draw a score against the power, with error bars, and other methods as horizontal lines.
 
@@ -151,18 +140,14 @@ def alpha_sweep(
     :param best: The power to be ringed, one of `alphas`.
     :param baselines: The score of other methods by name, or a pair of it and its standard error.
     :param label: Of the score.
-    :param ax: To draw on; a new figure of pyplot's if None.
-    :return: `ax`.
     :raises ValueError: If arrays are not finite or of other lengths, a power is not in [0, 1] or
         there twice, an error is negative, or `best` is none of the powers.
-    :raises ImportError: If matplotlib is not installed.
     """
     alphas, values = as_vectors(alphas=alphas, values=values)
     errors = np.zeros_like(values) if errors is None else as_vector("errors", errors)
     require_same_length("errors", errors, "alphas", alphas)
     others = {str(name): _with_error(str(name), pair) for name, pair in (baselines or {}).items()}
     _check_powers(alphas, errors, best)
-    ax = axes_for(ax)
     order = np.argsort(alphas)
     alphas, values, errors = alphas[order], values[order], errors[order]
     several = len(alphas) > 1
@@ -184,8 +169,6 @@ def alpha_sweep(
     ax.set_xticks(alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6))
     ax.ticklabel_format(axis="y", useOffset=False)
     legend_on_top(ax, columns=3)
-    tidy(ax)
-    return ax
 
 
 def _with_error(name: str, pair: Any) -> tuple[float, float]:

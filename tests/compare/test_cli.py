@@ -31,7 +31,7 @@ import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
 from gpflow_pep.compare.folder import NAMES, NESTED
-from gpflow_pep.compare.loading import LOG_LEVEL, loading_tensorflow
+from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow
 from gpflow_pep.compare.trials import num_classes_of
 from gpflow_pep.estimators import load_estimator
 
@@ -316,7 +316,7 @@ def test_version_and_help() -> None:
 PROCESS = """
 import os, sys
 from gpflow_pep.compare import cli
-from gpflow_pep.compare.loading import loading_tensorflow
+from gpflow_pep.compare.process import loading_tensorflow
 
 saved_model, data, out = sys.argv[1:]
 try:

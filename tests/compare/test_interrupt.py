@@ -28,8 +28,8 @@ sys.exit(code)
 COMMAND = """
 import os, sys, time
 from rich.console import Console
-from gpflow_pep.compare import cli, interrupt
-with interrupt.exit_on_sigint("Interrupted: so it is."), cli._progress(Console(stderr=True)):
+from gpflow_pep.compare import cli, process
+with process.exit_on_sigint("Interrupted: so it is."), cli._progress(Console(stderr=True)):
     print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
     time.sleep(60)
 """
