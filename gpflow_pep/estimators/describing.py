@@ -159,13 +159,13 @@ class Describer:
             raise cannot_save(label, f"a {_name(value)}", "a class of GPflow or this package")
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
-        kept = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
+        renamed = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
         arguments: dict[str, Described] = {}
         for name, argument in _signature(kind).items():
             if name in parameters:
                 arguments[name] = {"value_of": name}
-            elif name in kept or hasattr(value, name):
-                part = kept[name] if name in kept else getattr(value, name)
+            elif name in renamed or hasattr(value, name):
+                part = renamed[name] if name in renamed else getattr(value, name)
                 arguments[name] = self(part, f"{label}.{name}")
             elif argument.default is inspect.Parameter.empty:
                 expected = f"a class whose objects keep the argument {name}"

@@ -88,12 +88,12 @@ def picture(
     def with_axes(draw: Callable[Arguments, None]) -> Callable[Arguments, "Axes"]:
         @wraps(draw)
         def drawn(*arguments: Arguments.args, **options: Arguments.kwargs) -> "Axes":
-            given: Any = options.get("ax")
-            options["ax"] = ax = axes_for(given, width, height)
+            callers: Any = options.get("ax")
+            options["ax"] = ax = axes_for(callers, width, height)
             try:
                 draw(*arguments, **options)
             except BaseException:
-                if given is None:  # nothing is to be shown
+                if callers is None:  # nothing is to be shown
                     sys.modules["matplotlib.pyplot"].close(ax.figure)
                 raise
             if not frame:
