@@ -13,16 +13,16 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import RobustMax, ScalarLikelihood
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive, to_default_float
+from tensorflow import Tensor
 
 from .covariances import project, whiten
-from .tilted import implementations, support, traits
+from .tilted import implementations
 from .tilted.bernoulli import (
     margin_of_step,
     normal_cdf,
+    register_two_classes,
     squeezed_probit_log_power_expectation,
     step_log_power_expectation,
-    two_classes,
-    two_labels,
 )
 
 _LINKS = ("probit", "step")
@@ -62,26 +62,26 @@ class NoisyLabelBernoulli(ScalarLikelihood):
         self.epsilon = Parameter(epsilon, transform=to_half, trainable=False)
         self.link = link
 
-    def _prob_one(self, margin: tf.Tensor) -> tf.Tensor:
+    def _prob_one(self, margin: Tensor) -> Tensor:
         return self.epsilon + (1.0 - 2.0 * self.epsilon) * margin
 
-    def _margin(self, F: tf.Tensor) -> tf.Tensor:
+    def _margin(self, F: Tensor) -> Tensor:
         if self.link == "step":
             return tf.where(F >= 0.0, tf.ones_like(F), tf.zeros_like(F))
         return normal_cdf(F)
 
     @inherit_check_shapes
-    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
         # The margin of the label itself, so that small probabilities keep their digits.
         margin = tf.where(tf.equal(Y, 1.0), self._margin(F), 1.0 - self._margin(F))
         return tf.math.log(self._prob_one(margin))
 
     @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
         return self._prob_one(self._margin(F))
 
     @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
         p = self._conditional_mean(X, F)
         return p - p**2
 
@@ -97,14 +97,14 @@ class NoisyLabelBernoulli(ScalarLikelihood):
     @inherit_check_shapes
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> tf.Tensor:
+    ) -> Tensor:
         p = self._predict_mean_and_var(X, Fmu, Fvar)[0]
         return tf.reduce_sum(tf.math.log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p)), axis=-1)
 
     @inherit_check_shapes
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> tf.Tensor:
+    ) -> Tensor:
         if self.link == "probit":
             return super()._variational_expectations(X, Fmu, Fvar, Y)
         sign = tf.where(tf.equal(Y, 1.0), tf.ones_like(Fmu), -tf.ones_like(Fmu))
@@ -115,13 +115,8 @@ class NoisyLabelBernoulli(ScalarLikelihood):
 
 @implementations.register(NoisyLabelBernoulli)
 def _noisy_label_bernoulli(
-    likelihood: NoisyLabelBernoulli,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: NoisyLabelBernoulli, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     epsilon = tf.cast(likelihood.epsilon, Fmu.dtype)
     power = alpha[:, None]
     if likelihood.link == "step":
@@ -131,8 +126,7 @@ def _noisy_label_bernoulli(
     return tf.reduce_sum(terms, axis=-1)
 
 
-support.register(NoisyLabelBernoulli)(two_labels)
-traits.register(NoisyLabelBernoulli)(two_classes)
+register_two_classes(NoisyLabelBernoulli)
 
 
 class UniformRobustMax(RobustMax):
@@ -201,7 +195,7 @@ class ResidualVariance(Function):
         self.variance = Parameter(variance, transform=positive())
 
     @inherit_check_shapes
-    def __call__(self, X: TensorType) -> tf.Tensor:
+    def __call__(self, X: TensorType) -> Tensor:
         rows = tf.reshape(X, [-1, X.shape[-1]])
         W = whiten(self.inducing_variable, self.kernel).W
         d = project(W, self.inducing_variable, self.kernel, rows).D[0]

@@ -24,7 +24,7 @@ _GAUSSIAN_STEP = 2.0
 #: Gaussian's mean, and the rule is moved.
 _FAR = 4.0
 #: A peak ends so many of its standard deviations away.
-_PEAK_EXTENT = 6.0
+PEAK_EXTENT = 6.0
 _SEARCH_NODES = 9
 _SEARCH_ROUNDS = 16
 #: Below it the integrand is flat on the finest grid.
@@ -168,7 +168,7 @@ def stretched_nodes(
     low = tf.minimum(back, 0.0) - REACH
     high = tf.maximum(back, 0.0) + REACH
     if mode.width is not None:
-        peak = Structure(constant_mean + deviation * moved, mode.width, _PEAK_EXTENT * mode.width)
+        peak = Structure(constant_mean + deviation * moved, mode.width, PEAK_EXTENT * mode.width)
         structures = [*structures, peak]
     standard = [
         Structure(
@@ -257,36 +257,48 @@ def search_mode(
         high = tf.where(height > top, place + extent, high)
         top = tf.maximum(height, top)
 
-    def zoom(
-        low: tf.Tensor, high: tf.Tensor, _: tf.Tensor, __: tf.Tensor
-    ) -> "tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]":
-        x = low + (high - low) * fraction
-        values = exponent(x)
-        best = tf.argmax(values, axis=0)
-        hot = tf.one_hot(best, _SEARCH_NODES, axis=0, dtype=x.dtype)
-        centre = tf.reduce_sum(hot * x, axis=0)
-        at_end = (best == 0) | (best == _SEARCH_NODES - 1)
-        # To the lower one of the neighbours.
-        left, right = (tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1))
-        drop = tf.reduce_max(values, axis=0) - tf.minimum(left, right)
-        step = (high - low) / (_SEARCH_NODES - 1.0)
-        finer = at_end | (drop > 0.5) | (step > 1.0)
-        reach = tf.where(at_end, 0.5 * (high - low), step)
-        low, high = tf.where(finer, centre - reach, low), tf.where(finer, centre + reach, high)
-        return low, high, finer, step / tf.sqrt(2.0 * tf.maximum(drop, _SMALL_DROP))
-
-    low, high, _, width = tf.while_loop(
-        lambda low, high, finer, width: tf.reduce_any(finer),
-        zoom,
-        (low, high, tf.ones_like(mean, tf.bool), tf.ones_like(mean)),
-        maximum_iterations=_SEARCH_ROUNDS,
-    )
-    x, width = 0.5 * (low + high), tf.minimum(width, 1.0)
+    x, width = zoom_in(exponent, 0.5 * (low + high), 0.5 * (high - low), _SEARCH_ROUNDS)
     x = tf.where(tf.abs(x) > _FAR, x, tf.zeros_like(x))
     return Mode(
         tf.stop_gradient(divide_by_power(x, alpha * deviation)),
         tf.stop_gradient(width * deviation),
     )
+
+
+def zoom_in(
+    exponent: Callable[[tf.Tensor], tf.Tensor], middle: tf.Tensor, reach: tf.Tensor, rounds: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Find a peak, to within its width, by ever finer grids.
+
+    :param exponent: The logarithm of what has the peak, of [Q, N, L] standard deviations.
+    :param reach: How far the first grid goes from its middle.
+    :return: Where the peak is and how wide, in standard deviations and at most 1.
+    """
+    fraction = tf.reshape(tf.linspace(-tf.ones([], middle.dtype), 1.0, _SEARCH_NODES), [-1, 1, 1])
+
+    def zoom(middle: tf.Tensor, reach: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        x = middle + reach * fraction
+        values = exponent(x)
+        best = tf.argmax(values, axis=0)
+        hot = tf.one_hot(best, _SEARCH_NODES, axis=0, dtype=x.dtype)
+        at_end = (best == 0) | (best == _SEARCH_NODES - 1)
+        # To the lower one of the neighbours.
+        left, right = (tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1))
+        drop = tf.reduce_max(values, axis=0) - tf.minimum(left, right)
+        step = 2.0 * reach / (_SEARCH_NODES - 1.0)
+        finer = at_end | (drop > 0.5) | (step > 1.0)
+        width = step * tf.math.rsqrt(2.0 * tf.maximum(drop, _SMALL_DROP))
+        middle = tf.where(finer, tf.reduce_sum(hot * x, axis=0), middle)
+        return middle, tf.where(finer & ~at_end, step, reach), finer, width
+
+    middle, _, _, width = tf.while_loop(
+        lambda middle, reach, finer, width: tf.reduce_any(finer),
+        zoom,
+        (middle, reach, tf.ones_like(middle, tf.bool), tf.ones_like(middle)),
+        maximum_iterations=rounds,
+    )
+    return middle, tf.minimum(width, 1.0)
 
 
 def no_tilt(mean: tf.Tensor, variance: tf.Tensor) -> Mode:

@@ -24,6 +24,7 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Bernoulli, Likelihood
 from gpflow.likelihoods.utils import inv_probit
+from tensorflow import Tensor
 
 from ..ops.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..ops.quadrature import REACH, Structure
@@ -52,7 +53,7 @@ _SMALLEST_VARIANCE = 1e-30
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
 
 
-def signs(Y: tf.Tensor) -> tf.Tensor:
+def signs(Y: Tensor) -> Tensor:
     """+1 where the label is 1, else -1, as GPflow reads labels."""
     return tf.where(tf.equal(Y, 1.0), tf.ones_like(Y), -tf.ones_like(Y))
 
@@ -61,20 +62,15 @@ def signs(Y: tf.Tensor) -> tf.Tensor:
     "x: [any...]",
     "return: [any...]",
 )
-def normal_cdf(x: tf.Tensor) -> tf.Tensor:
+def normal_cdf(x: Tensor) -> Tensor:
     r"""Compute :math:`\Phi(x)` to all digits of small values too."""
     return 0.5 * tf.math.erfc(x * -np.sqrt(0.5))
 
 
 @implementations.register(Bernoulli)
 def _bernoulli(
-    likelihood: Bernoulli,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: Bernoulli, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     if likelihood.invlink is not inv_probit:
         return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     if alpha.shape[0] == 1:
@@ -84,7 +80,7 @@ def _bernoulli(
     return tf.reduce_sum(terms, axis=-1)
 
 
-def _with_one_bump(mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     r"""
     Compute the same as :func:`squeezed_probit_log_power_expectation` for one power of all rows.
 
@@ -124,63 +120,59 @@ def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]
 
 
 def _mixed(
-    places: AnyNDArray,
-    weights: tf.Tensor,
-    mean: tf.Tensor,
-    variance: tf.Tensor,
-    needed: tf.Tensor,
-) -> tf.Tensor:
+    places: AnyNDArray, weights: Tensor, mean: Tensor, variance: Tensor, needed: Tensor
+) -> Tensor:
     """Sum Gaussians at places that all rows share, weighted: a matrix product."""
     m, v = (tf.reshape(tf.stop_gradient(part), [-1, 1]) for part in (mean, variance))
     m = tf.clip_by_value(m, -_FARTHEST, _FARTHEST)  # its square is finite
     x = tf.constant(places, m.dtype)
 
-    def density() -> tf.Tensor:
+    def density() -> Tensor:
         """Of each row at the places, [NL, Q]: a matrix product makes the squares of differences."""
         of_rows = [-0.5 / v, m / v, -0.5 * (tf.square(m) / v + tf.math.log(2.0 * np.pi * v))]
         of_places = np.concatenate([places**2, places, np.ones_like(places)], axis=1).T
         return tf.exp(tf.matmul(tf.concat(of_rows, axis=1), tf.constant(of_places, m.dtype)))
 
     @tf.custom_gradient
-    def sums(
-        weights: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[Any, ...]]]":
-        def gradient(upstream: tf.Tensor) -> "tuple[Any, ...]":
-            by_mean, by_variance = slopes(three(weights, mean, variance), mean, variance)
-            by_both = (tf.reduce_sum(upstream * by, 1, True) for by in (by_mean, by_variance))
-            return None, *by_both
+    def sums(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        def gradient(upstream: Tensor) -> tuple[Any, ...]:
+            slopes = _slopes(*three(weights, mean, variance), mean, variance)
+            return None, *(tf.reduce_sum(upstream * by, 1, True) for by in slopes)
 
         zero = tf.zeros_like(m * weights[:1])
         return tf.cond(needed, lambda: tf.matmul(density(), weights), lambda: zero), gradient
 
-    def three(weights: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> list[tf.Tensor]:
+    def three(weights: Tensor, mean: Tensor, variance: Tensor) -> list[Tensor]:
         """With the powers 0, 1 and 2 of the places."""
         powers = tf.concat([weights, weights * x, weights * tf.square(x)], axis=1)
         return tf.split(sums(powers, mean, variance), 3, axis=1)
-
-    def slopes(
-        moments: list[tf.Tensor], mean: tf.Tensor, variance: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        zeroth, first, second = moments
-        by_mean = (first - mean * zeroth) / variance
-        square = second - mean * (2.0 * first - mean * zeroth)
-        return by_mean, 0.5 * (square / variance - zeroth) / variance
 
     shape = tf.shape(mean)
     mean, variance = (tf.reshape(part, [-1, 1]) for part in (mean, variance))
     moments = three(tf.stop_gradient(weights), mean, variance)
 
     @tf.custom_gradient
-    def zeroth(
-        mean: tf.Tensor, variance: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[Any, ...]]]":
+    def zeroth(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         # The product that gives the value has given the derivatives too.
-        def gradient(upstream: tf.Tensor) -> "tuple[Any, ...]":
-            return tuple(upstream * by for by in slopes(moments, mean, variance))
+        def gradient(upstream: Tensor) -> list[Tensor]:
+            return [upstream * by for by in _slopes(*moments, mean, variance)]
 
         return tf.identity(moments[0]), gradient
 
     return tf.reshape(zeroth(mean, variance), shape)
+
+
+def _slopes(
+    zeroth: Tensor, first: Tensor, second: Tensor, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """
+    Differentiate a sum of Gaussian densities in their mean and variance.
+
+    :param first: The sum with the places as factors, as ``second`` is with their squares.
+    """
+    by_mean = (first - mean * zeroth) / variance
+    square = second - mean * (2.0 * first - mean * zeroth)
+    return by_mean, 0.5 * (square / variance - zeroth) / variance
 
 
 @check_shapes(
@@ -192,13 +184,8 @@ def _mixed(
     "return: [N, L]",
 )
 def squeezed_probit_log_power_expectation(
-    mean: tf.Tensor,
-    variance: tf.Tensor,
-    Y: tf.Tensor,
-    epsilon: tf.Tensor,
-    alpha: tf.Tensor,
-    num_nodes: int,
-) -> tf.Tensor:
+    mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor, num_nodes: int
+) -> Tensor:
     r"""
     Compute the tilted integral of :math:`p = \epsilon + (1 - 2\epsilon) \Phi(\pm f)`.
 
@@ -224,7 +211,7 @@ def squeezed_probit_log_power_expectation(
     half_slope = 0.5 - epsilon
     reference = tf.stop_gradient(epsilon + 2.0 * half_slope * normal_cdf(m))
 
-    def g(erfc: tf.Tensor) -> tf.Tensor:
+    def g(erfc: Tensor) -> Tensor:
         log_ratio = tf.math.log(epsilon / reference + (half_slope / reference) * erfc)
         return expm1_over_power(log_ratio, alpha)
 
@@ -235,7 +222,8 @@ def squeezed_probit_log_power_expectation(
     start = tf.math.ndtri(epsilon) - _BELOW_FLOOR
     middle = tf.where(narrow, tf.zeros_like(m), 0.5 * (start + _ABOVE_ZERO) - m)
     reach = tf.where(narrow, REACH * s, 0.5 * (_ABOVE_ZERO - start) * tf.ones_like(m))
-    offset = tf.stop_gradient(middle + reach * _even_nodes(num_nodes, m.dtype))
+    even = tf.constant(np.linspace(-1.0, 1.0, num_nodes)[:, None, None], m.dtype)
+    offset = tf.stop_gradient(middle + reach * even)
     erfc = tf.math.erfc((m + offset) * -np.sqrt(0.5))  # 2 Phi
     bump = _integrate(g(erfc) - (a + 0.5 * b * erfc), offset, reach, mean, variance)
     excess = a + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + bump
@@ -243,62 +231,39 @@ def squeezed_probit_log_power_expectation(
     return rows.between(log_prob, tf.math.log(reference) + log1p_over_power(excess, alpha))
 
 
-def _even_nodes(num_nodes: int, dtype: tf.DType) -> tf.Tensor:
-    """From -1 to 1, [Q, 1, 1]."""
-    return tf.constant(np.linspace(-1.0, 1.0, num_nodes)[:, None, None], dtype)
-
-
 def _integrate(
-    values: tf.Tensor,
-    offset: tf.Tensor,
-    reach: tf.Tensor,
-    mean: tf.Tensor,
-    variance: tf.Tensor,
-) -> tf.Tensor:
+    values: Tensor, offset: Tensor, reach: Tensor, mean: Tensor, variance: Tensor
+) -> Tensor:
     r"""
     Compute :math:`\int N(f; m, v) R(f) df` by the trapezoid rule.
 
     Derivatives in m and v are those at nodes held constant, of any order: the integrals of
     :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
     """
-    v = tf.stop_gradient(variance)
+    m, v = tf.stop_gradient(mean), tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
     density = tf.stop_gradient(reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v))
     weights = tf.stop_gradient(density * tf.exp(offset * (offset * (-0.5 / v))))
-    return _sum(weights * values, offset, mean, variance)
-
-
-def _sum(weighted: tf.Tensor, offset: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """
-    Sum over nodes, with derivatives in mean and variance as those of a Gaussian at constant nodes.
-    """
-    m = tf.stop_gradient(mean)
 
     @tf.custom_gradient
     def total(
-        weighted: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
-        def gradient(upstream: tf.Tensor) -> "tuple[tf.Tensor, ...]":
+        weighted: Tensor, mean: Tensor, variance: Tensor
+    ) -> tuple[Tensor, Callable[..., Any]]:
+        def gradient(upstream: Tensor) -> list[Tensor]:
             once = weighted * offset
-            zeroth, first, second = (
-                total(part, mean, variance) for part in (weighted, once, once * offset)
-            )
+            moments = (total(part, mean, variance) for part in (weighted, once, once * offset))
             # The offsets are from the constant mean; the difference, 0, has a derivative.
-            moved = mean - m
-            by_mean = (first - moved * zeroth) / variance
-            square = second - moved * (2.0 * first - moved * zeroth)
-            by_variance = 0.5 * (square / variance - zeroth) / variance
-            by_weighted = upstream * tf.ones_like(weighted)
-            return by_weighted, upstream * by_mean, upstream * by_variance
+            slopes = _slopes(*moments, mean - m, variance)
+            return [upstream * by for by in (tf.ones_like(weighted), *slopes)]
 
         return tf.reduce_sum(weighted, axis=0), gradient
 
-    return total(weighted, mean, variance)
+    return total(weights * values, mean, variance)
 
 
 def step_log_power_expectation(
-    mean: tf.Tensor, variance: tf.Tensor, Y: tf.Tensor, epsilon: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+    mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor
+) -> Tensor:
     r"""
     Compute the tilted integral of :math:`p = 1 - \epsilon` where f has the label's sign, else
     :math:`\epsilon`: it is
@@ -309,14 +274,14 @@ def step_log_power_expectation(
     return two_valued(normal_cdf(margin), normal_cdf(-margin), 1.0 - epsilon, epsilon, alpha)
 
 
-def margin_of_step(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+def margin_of_step(mean: Tensor, variance: Tensor) -> Tensor:
     r"""Compute :math:`m / \sqrt{v}`, also at variance 0."""
     return mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
 
 
 def two_valued(
-    prob_high: tf.Tensor, prob_low: tf.Tensor, high: tf.Tensor, low: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+    prob_high: Tensor, prob_low: Tensor, high: Tensor, low: Tensor, alpha: Tensor
+) -> Tensor:
     r"""
     Compute :math:`\frac{1}{\alpha} \log[P h^\alpha + (1 - P) l^\alpha]`.
 
@@ -334,33 +299,28 @@ def two_valued(
     return origin + fast_log1p_over_power(other, alpha)
 
 
-def _stable_log(p: tf.Tensor) -> tf.Tensor:
+def _stable_log(p: Tensor) -> Tensor:
     return tf.math.log(tf.maximum(p, np.finfo(p.dtype.as_numpy_dtype).tiny))
 
 
 @scalar_factor.register(Bernoulli)
-def _bernoulli_link(
-    likelihood: Bernoulli, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
-) -> ScalarFactor:
+def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     step = Structure(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))
     if any(likelihood.invlink is link for link in _LOGITS):
         sign = signs(Y)
         return ScalarFactor(lambda f: tf.math.log_sigmoid(sign * f), [step])
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         p = likelihood.invlink(f)
         return _stable_log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p))
 
     return ScalarFactor(log_prob, [step])
 
 
-@support.register(Bernoulli)
-def two_labels(likelihood: Likelihood, Y: AnyNDArray) -> Support:
-    """Find the support of likelihoods of two classes."""
-    return Support((Y == 0) | (Y == 1), "0 or 1")
+def register_two_classes(kind: type[Likelihood]) -> None:
+    """Register what likelihoods of the classes 0 and 1 have in common."""
+    support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
+    traits.register(kind)(lambda likelihood: Traits(num_classes=2))
 
 
-@traits.register(Bernoulli)
-def two_classes(likelihood: Likelihood) -> Traits:
-    """Find the traits of likelihoods of two classes."""
-    return Traits(num_classes=2)
+register_two_classes(Bernoulli)

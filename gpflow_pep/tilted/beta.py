@@ -5,6 +5,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Beta
 from gpflow.likelihoods.utils import inv_probit
+from tensorflow import Tensor
 
 from ..ops.quadrature import Structure
 from .generic import ScalarFactor
@@ -15,7 +16,7 @@ from .support import Support, support
 _CLIP = 1e-6
 
 
-def _peak(likelihood: Beta, Y: tf.Tensor, scale: tf.Tensor, alpha: tf.Tensor) -> Structure:
+def _peak(likelihood: Beta, Y: Tensor, scale: Tensor, alpha: Tensor) -> Structure:
     """Where the mean meets the target, and how narrow a large scale makes the peak there."""
     y = tf.clip_by_value(Y, 2e-3, 1.0 - 2e-3)
     if likelihood.invlink is inv_probit:
@@ -30,14 +31,14 @@ def _peak(likelihood: Beta, Y: tf.Tensor, scale: tf.Tensor, alpha: tf.Tensor) ->
 
 
 @scalar_factor.register(Beta)
-def _beta(likelihood: Beta, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+def _beta(likelihood: Beta, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     scale = likelihood._scale(X) * tf.ones_like(Y)
     y = tf.clip_by_value(Y, _CLIP, 1.0 - _CLIP)
     log_y, log_rest = tf.math.log(y), tf.math.log1p(-y)
     tiny = np.finfo(Y.dtype.as_numpy_dtype).tiny
     log_normaliser = tf.math.lgamma(scale)
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         mean = likelihood.invlink(f)
         a = tf.maximum(mean * scale, tiny)
         b = tf.maximum((1.0 - mean) * scale, tiny)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, TensorType
+from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood
+from tensorflow import Tensor
 
 from ..ops import chunks
 from .moments import log_power_expectation
-from .support import Layout, Support, whole_numbers
-from .traits import Traits
+from .support import Layout, layout, support, whole_numbers
+from .traits import Traits, traits
 
 #: Of which integrals are computed at a time, a row for each class.
 _ROWS = 10_000
@@ -19,7 +20,7 @@ _ROWS = 10_000
 @check_shapes("X: [N, D]", "Fmu: [N, L]", "Fvar: [N, L]", "return: [N, C]")
 def class_probabilities(
     likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType, num_classes: int
-) -> tf.Tensor:
+) -> Tensor:
     """
     Compute the probability of each class: its tilted integral at power 1.
 
@@ -32,7 +33,7 @@ def class_probabilities(
     :param num_classes: C.
     """
 
-    def chunk_probs(rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    def chunk_probs(rows: Sequence[Tensor]) -> Tensor:
         X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
         num_rows, ones = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
         labels = tf.repeat(tf.range(num_classes, dtype=ones.dtype), num_rows)[:, None]
@@ -45,16 +46,14 @@ def class_probabilities(
     )
 
 
-def class_traits(likelihood: Likelihood) -> Traits:
-    """Find the traits of likelihoods of a class for each latent function, which compare these."""
-    return Traits(num_classes=int(likelihood.latent_dim or 0), ignores_level=True)
+def register_classes(kind: type[Likelihood]) -> None:
+    """Register likelihoods of a class for each latent function, which compare these."""
 
+    def count(likelihood: Likelihood) -> int:
+        return int(likelihood.latent_dim or 0)
 
-def class_support(likelihood: Likelihood, Y: AnyNDArray) -> Support:
-    """Find the support of likelihoods of a class for each latent function."""
-    return whole_numbers(Y, int(likelihood.latent_dim or 0))
-
-
-def class_layout(likelihood: Likelihood, num_columns: int) -> Layout:
-    """Find the layout of likelihoods of a class for each latent function: one column of labels."""
-    return Layout(1, int(likelihood.latent_dim or 0))
+    support.register(kind)(lambda likelihood, Y: whole_numbers(Y, count(likelihood)))
+    layout.register(kind)(lambda likelihood, num_columns: Layout(1, count(likelihood)))
+    traits.register(kind)(
+        lambda likelihood: Traits(num_classes=count(likelihood), ignores_level=True)
+    )

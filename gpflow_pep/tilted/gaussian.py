@@ -5,6 +5,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Gaussian, GaussianMC
+from tensorflow import Tensor
 
 from ..ops.power import log1p_over_power
 from .moments import implementations
@@ -13,8 +14,8 @@ from .traits import Traits, traits
 
 
 def gaussian_log_power_expectation(
-    mean: tf.Tensor, variance: tf.Tensor, y: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+    mean: Tensor, variance: Tensor, y: Tensor, noise: Tensor, alpha: Tensor
+) -> Tensor:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) N(y; f, \sigma^2)^\alpha df`:
 
@@ -40,8 +41,8 @@ def gaussian_log_power_expectation(
     "return: [N]",
 )
 def joint_log_power_expectation(
-    mean: tf.Tensor, covariance: tf.Tensor, Y: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+    mean: Tensor, covariance: Tensor, Y: Tensor, noise: Tensor, alpha: Tensor
+) -> Tensor:
     r"""
     Compute the tilted integral of latent functions that are correlated,
 
@@ -66,13 +67,8 @@ def joint_log_power_expectation(
 @implementations.register(Gaussian)
 @implementations.register(GaussianMC)
 def _gaussian(
-    likelihood: Gaussian,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: Gaussian, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     noise = likelihood.variance_at(X)
     terms = gaussian_log_power_expectation(Fmu, Fvar, Y, noise, alpha[:, None])
     return tf.reduce_sum(terms, axis=-1)

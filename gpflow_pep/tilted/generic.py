@@ -4,21 +4,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from ..ops.power import log_power_mean
 from ..ops.quadrature import NUM_NODES, Mode, Nodes, Structure, search_mode, stretched_nodes
 
-Function = Callable[[tf.Tensor], tf.Tensor]
-MeanAndVariance = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+Function = Callable[[Tensor], Tensor]
+MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
 
 
 class SmallPower(NamedTuple):
     r"""What a factor is where its power hardly changes the Gaussian."""
 
-    expectation: tf.Tensor
+    expectation: Tensor
     r""":math:`E[\log p]`, [N, P]: the tilted integral's limit for :math:`\alpha \to 0`."""
 
-    spread: tf.Tensor
+    spread: Tensor
     r"""A bound of :math:`\mathrm{Var}[\log p]`, [N, P]."""
 
 
@@ -36,13 +37,13 @@ class ScalarFactor(NamedTuple):
     structures: Sequence[Structure]
     r"""Where :math:`\log p`, to the power :math:`\alpha`, varies fast."""
 
-    mode: Callable[[tf.Tensor, tf.Tensor], Mode] | None = None
+    mode: Callable[[Tensor, Tensor], Mode] | None = None
     """The tilted mode from mean and variance; None to search for it."""
 
     mean_prob: MeanAndVariance | None = None
     r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode ``no_tilt``)."""
 
-    small_power: Callable[[tf.Tensor, tf.Tensor], SmallPower] | None = None
+    small_power: Callable[[Tensor, Tensor], SmallPower] | None = None
     r"""The limit :math:`\alpha \to 0` in closed form, for :math:`\log p` that grows fast."""
 
     num_nodes: int = NUM_NODES
@@ -54,13 +55,13 @@ class Rule(NamedTuple):
 
     nodes: Nodes
 
-    slope: tf.Tensor
+    slope: Tensor
     """[N, P], of the mode, see :class:`~gpflow_pep.ops.quadrature.Mode`."""
 
-    offset: tf.Tensor
+    offset: Tensor
     """[N, P], what is added to the power mean over the nodes, because these are moved."""
 
-    def mean(self, log_prob: tf.Tensor, alpha: tf.Tensor, stride: int = 1) -> tf.Tensor:
+    def mean(self, log_prob: Tensor, alpha: Tensor, stride: int = 1) -> Tensor:
         r"""
         Compute the integral, [N, P].
 
@@ -73,7 +74,7 @@ class Rule(NamedTuple):
         return self.offset + log_power_mean(values, weights, alpha)
 
 
-def place(factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor) -> Rule:
+def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Rule:
     """Place the nodes for a factor."""
     if factor.mode is not None:
         mode = factor.mode(tf.stop_gradient(mean), tf.stop_gradient(variance))
@@ -93,22 +94,22 @@ class Narrow(NamedTuple):
     :math:`\ell = \log p(m) + \tfrac{v}{2} (\log p'' + \alpha (\log p')^2) + O(v^2)`.
     """
 
-    rows: tf.Tensor
+    rows: Tensor
     """[N, P], which they are."""
 
-    variance: tf.Tensor
+    variance: Tensor
     """[N, P], theirs, and 0 for others."""
 
-    wider: tf.Tensor
+    wider: Tensor
     """[N, P], a variance that nodes can tell from 0, and that of the other rows."""
 
-    def between(self, log_prob: tf.Tensor, integral: tf.Tensor) -> tf.Tensor:
+    def between(self, log_prob: Tensor, integral: Tensor) -> Tensor:
         """Go from the density at the mean to the integral over the wider Gaussian."""
         part = self.variance / self.wider
         return tf.where(self.rows, log_prob + part * (integral - log_prob), integral)
 
 
-def find_narrow(variance: tf.Tensor, scale: tf.Tensor | float = 1.0) -> Narrow:
+def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
     r"""
     Find the rows of which a rule for the Gaussian would give rounding errors or, at 0, nothing.
 
@@ -121,9 +122,7 @@ def find_narrow(variance: tf.Tensor, scale: tf.Tensor | float = 1.0) -> Narrow:
     return Narrow(rows, tf.where(rows, variance, 0.0), wider)
 
 
-def integrate(
-    factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+def integrate(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     r"""Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y|f)^\alpha df`, [N, P]."""
     scales = [structure.resolution + tf.zeros_like(mean) for structure in factor.structures]
     rows = find_narrow(variance, tf.reduce_min(scales, axis=0) if scales else 1.0)
@@ -131,9 +130,7 @@ def integrate(
     return rows.between(factor.log_prob(mean[None])[0], integral)
 
 
-def _by_rule(
-    factor: ScalarFactor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+def _by_rule(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     rule = place(factor, mean, variance, alpha)
     nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
@@ -149,5 +146,5 @@ def _by_rule(
     return integral
 
 
-def _rounding(like: tf.Tensor) -> Any:
+def _rounding(like: Tensor) -> Any:
     return tf.experimental.numpy.finfo(like.dtype.as_numpy_dtype).eps

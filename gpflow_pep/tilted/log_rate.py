@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Exponential, Gamma, Poisson
+from tensorflow import Tensor
 
 from ..ops.quadrature import Mode, Structure
 from .generic import ScalarFactor, SmallPower
@@ -17,22 +18,22 @@ _NEWTON_STEPS = 8
 #: Left of it softplus(f) is exp(f) to all digits.
 _SOFTPLUS_IS_EXP = -40.0
 
-Link = Callable[[tf.Tensor], tf.Tensor]
+Link = Callable[[Tensor], Tensor]
 
 
-def _bounded_exp(x: tf.Tensor) -> tf.Tensor:
+def _bounded_exp(x: Tensor) -> Tensor:
     """exp, but finite: its largest value leaves room for sums and factors."""
     largest = np.log(np.finfo(x.dtype.as_numpy_dtype).max)
     return tf.exp(tf.minimum(x, 0.85 * largest))
 
 
-def _bounded_log(x: tf.Tensor) -> tf.Tensor:
+def _bounded_log(x: Tensor) -> Tensor:
     """log, but finite at 0."""
     return tf.math.log(tf.maximum(x, np.finfo(x.dtype.as_numpy_dtype).tiny))
 
 
 def exponential_family_factor(
-    a: tf.Tensor, b: tf.Tensor, constant: tf.Tensor, sign: float, alpha: tf.Tensor
+    a: Tensor, b: Tensor, constant: Tensor, sign: float, alpha: Tensor
 ) -> ScalarFactor:
     r"""
     Make the factor :math:`\log p = a u - b e^u + c` with :math:`u = \pm f`: a slope, then a wall.
@@ -42,10 +43,10 @@ def exponential_family_factor(
     present = tf.cast(b > 0.0, b.dtype)
     width = 1.0 / tf.sqrt(1.0 + A)
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         return a * (sign * f) - present * _bounded_exp(sign * f + log_b) + constant
 
-    def mode(mean: tf.Tensor, variance: tf.Tensor) -> Mode:
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
         # u = m + A v - w, where w = B v exp(u) solves w + log(w) = log(B v) + m + A v.
         log_Bv = log_B + tf.math.log(variance)
         target = log_Bv + sign * mean + A * variance
@@ -56,7 +57,7 @@ def exponential_family_factor(
         slope = sign * (a - present * _bounded_exp(log_w - log_Bv + log_b))
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
-    def small_power(mean: tf.Tensor, variance: tf.Tensor) -> SmallPower:
+    def small_power(mean: Tensor, variance: Tensor) -> SmallPower:
         rate = present * _bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * _bounded_exp(2.0 * (sign * mean + variance + log_b))
         return SmallPower(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
@@ -66,7 +67,7 @@ def exponential_family_factor(
     return ScalarFactor(log_prob, [wall], mode, small_power=small_power)
 
 
-def _log_of_link(invlink: Link, f: tf.Tensor) -> tf.Tensor:
+def _log_of_link(invlink: Link, f: Tensor) -> Tensor:
     """log(invlink(f)), finite; for softplus also where its value rounds to 0."""
     value = _bounded_log(invlink(f))
     if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
@@ -74,19 +75,19 @@ def _log_of_link(invlink: Link, f: tf.Tensor) -> tf.Tensor:
     return value
 
 
-def _unknown_link_structure(Y: tf.Tensor) -> Structure:
+def _unknown_link_structure(Y: Tensor) -> Structure:
     return Structure(tf.zeros_like(Y), tf.ones_like(Y), 3.0 * tf.ones_like(Y))
 
 
 @scalar_factor.register(Poisson)
-def _poisson(likelihood: Poisson, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+def _poisson(likelihood: Poisson, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     binsize = tf.cast(likelihood.binsize, Y.dtype)
     constant = -tf.math.lgamma(Y + 1.0)
     if likelihood.invlink is tf.exp:
         constant = constant + Y * tf.math.log(binsize)
         return exponential_family_factor(Y, binsize * tf.ones_like(Y), constant, 1.0, alpha)
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         log_rate = _log_of_link(likelihood.invlink, f) + tf.math.log(binsize)
         return Y * log_rate - likelihood.invlink(f) * binsize + constant
 
@@ -94,14 +95,12 @@ def _poisson(likelihood: Poisson, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
 
 
 @scalar_factor.register(Exponential)
-def _exponential(
-    likelihood: Exponential, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
-) -> ScalarFactor:
+def _exponential(likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     return _scaled_gamma(likelihood.invlink, tf.ones_like(Y), tf.zeros_like(Y), Y, alpha)
 
 
 @scalar_factor.register(Gamma)
-def _gamma(likelihood: Gamma, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+def _gamma(likelihood: Gamma, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     shape = likelihood._shape(X) * tf.ones_like(Y)
     # Not xlogy, whose derivative in its first argument is 0 where that is 0.
     constant = (shape - 1.0) * _bounded_log(Y) - tf.math.lgamma(shape)
@@ -109,12 +108,12 @@ def _gamma(likelihood: Gamma, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> S
 
 
 def _scaled_gamma(
-    invlink: Link, shape: tf.Tensor, constant: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+    invlink: Link, shape: Tensor, constant: Tensor, Y: Tensor, alpha: Tensor
 ) -> ScalarFactor:
     if invlink is tf.exp:
         return exponential_family_factor(shape, Y, constant, -1.0, alpha)
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         log_scale = _log_of_link(invlink, f)
         return constant - shape * log_scale - Y * _bounded_exp(-log_scale)
 

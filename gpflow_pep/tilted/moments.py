@@ -8,6 +8,7 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.likelihoods import Likelihood, MultiLatentLikelihood, ScalarLikelihood
 from gpflow.utilities import Dispatcher
+from tensorflow import Tensor
 
 from ..checks import require
 from ..covariances.evaluate import convert_user_code
@@ -28,13 +29,13 @@ scalar_factor = Dispatcher("gpflow_pep.tilted.scalar_factor")
 class TiltedDerivatives(NamedTuple):
     r"""The tilted integral of each row and what site updates need of it (BYT17, appendix F)."""
 
-    ell: tf.Tensor
+    ell: Tensor
     r""":math:`\ell_n(m, v)`, [N]."""
 
-    delta1: tf.Tensor
+    delta1: Tensor
     r""":math:`\delta_1 = \partial \ell / \partial m`, [N, L]."""
 
-    delta2: tf.Tensor
+    delta2: Tensor
     r""":math:`\delta_2 = 2 \partial \ell / \partial v - \alpha \delta_1^2`, [N, L]: by the heat
     equation this is :math:`\partial^2 \ell / \partial m^2`."""
 
@@ -54,7 +55,7 @@ def log_power_expectation(
     Fvar: TensorType,
     Y: TensorType,
     alpha: TensorType,
-) -> tf.Tensor:
+) -> Tensor:
     r"""
     Compute the tilted integral of each row,
 
@@ -86,7 +87,7 @@ def log_power_expectation(
 
 
 @convert_user_code
-def _dispatch(likelihood: Likelihood, *arguments: tf.Tensor) -> tf.Tensor:
+def _dispatch(likelihood: Likelihood, *arguments: Tensor) -> Tensor:
     return implementation_for(likelihood)(likelihood, *arguments)
 
 
@@ -151,7 +152,7 @@ def registered_class(dispatcher: Dispatcher, kind: type) -> type:
 
 
 def require_resolved(
-    likelihood: Likelihood, ell: tf.Tensor, *moments: tf.Tensor, rows: tf.Tensor | None = None
+    likelihood: Likelihood, ell: Tensor, *moments: Tensor, rows: Tensor | None = None
 ) -> list[tf.Operation]:
     """
     Stop where the values of a density do not give its integral, and say in which rows.
@@ -184,13 +185,8 @@ def require_resolved(
 
 @implementations.register(ScalarLikelihood)
 def scalar_log_power_expectation(
-    likelihood: ScalarLikelihood,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     """Sum what :func:`~gpflow_pep.tilted.generic.integrate` gives for the factor over columns."""
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])

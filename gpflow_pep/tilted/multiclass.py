@@ -2,19 +2,18 @@ r"""Several classes of which the largest latent function decides: RobustMax, of 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.likelihoods import MultiClass
+from tensorflow import Tensor
 
 from ..ops.quadrature import REACH
 from .bernoulli import two_valued
-from .classes import class_layout, class_support, class_traits
+from .classes import register_classes
 from .moments import implementations
-from .support import layout, support
-from .traits import traits
 
 #: The ends of even nodes. As the product grows with t, the part of P left of them is at most
 #: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
@@ -54,9 +53,7 @@ _SMALLEST_CDF = 1e-30
     "return[0]: [N]",
     "return[1]: [N]",
 )
-def prob_is_largest(
-    label: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
-) -> "tuple[tf.Tensor, tf.Tensor]":
+def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Tensor, Tensor]":
     r"""
     Compute the probability that the label's latent function is the largest, and that it is not:
 
@@ -72,10 +69,10 @@ def prob_is_largest(
     m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, _SMALLEST_VARIANCE))
     is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
-    def of_label(x: tf.Tensor) -> tf.Tensor:
+    def of_label(x: Tensor) -> Tensor:
         return tf.reduce_sum(tf.where(is_label, x, tf.zeros_like(x)), axis=0)
 
-    def of_others(x: tf.Tensor) -> tf.Tensor:
+    def of_others(x: Tensor) -> Tensor:
         # In any order: the first class takes the place of the label.
         return tf.where(is_label[1:], x[:1], x[1:])
 
@@ -92,7 +89,7 @@ def prob_is_largest(
     "rate: [K, N]",
     "return: [N]",
 )
-def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
     r"""
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
@@ -102,9 +99,7 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
     """
 
     @tf.custom_gradient
-    def probability(
-        margin: tf.Tensor, rate: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
+    def probability(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         value, *derivatives = _by_rule(margin, rate)
         return value, lambda upstream: tuple(upstream * by for by in derivatives)
 
@@ -112,9 +107,7 @@ def prob_above_all(margin: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
 
 
 @tf.custom_gradient
-def _by_rule(
-    margin: tf.Tensor, rate: tf.Tensor
-) -> "tuple[tuple[tf.Tensor, ...], Callable[..., Sequence[tf.Tensor]]]":
+def _by_rule(margin: Tensor, rate: Tensor) -> tuple[tuple[Tensor, ...], Callable[..., Any]]:
     """Compute what :func:`_integrals` does by the rule that is accurate."""
     a, b = _unwatched(margin), _unwatched(rate)
     most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
@@ -125,8 +118,8 @@ def _by_rule(
         [*even, lambda: _over_panels(partial(_integrals, a, b), (a[0], a, b), a, b)],
     )
 
-    def gradient(*upstream: tf.Tensor) -> Sequence[tf.Tensor]:
-        def of_nodes(nodes: _Nodes) -> "tuple[tf.Tensor, ...]":
+    def gradient(*upstream: Tensor) -> Sequence[Tensor]:
+        def of_nodes(nodes: _Nodes) -> "tuple[Tensor, ...]":
             both = tf.identity(margin), tf.identity(rate)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(both)
@@ -138,7 +131,7 @@ def _by_rule(
     return values, gradient
 
 
-def _unwatched(x: tf.Tensor) -> tf.Tensor:
+def _unwatched(x: Tensor) -> Tensor:
     """
     Hide a tensor from tapes, which ``tf.stop_gradient`` does not.
 
@@ -151,10 +144,10 @@ def _unwatched(x: tf.Tensor) -> tf.Tensor:
 class _Nodes(NamedTuple):
     """A rule for expectations under the standard normal distribution."""
 
-    t: tf.Tensor
+    t: Tensor
     """[Q, broadcast N]"""
 
-    weights: tf.Tensor
+    weights: Tensor
     """[Q, broadcast N]"""
 
 
@@ -174,9 +167,7 @@ def _even_nodes(number: int, dtype: tf.DType) -> _Nodes:
     return _Nodes(tf.constant(t[:, None], dtype), tf.constant(weights[:, None], dtype))
 
 
-def _integrals(
-    margin: tf.Tensor, rate: tf.Tensor, nodes: _Nodes
-) -> "tuple[tf.Tensor, tf.Tensor, tf.Tensor]":
+def _integrals(margin: Tensor, rate: Tensor, nodes: _Nodes) -> "tuple[Tensor, Tensor, Tensor]":
     """Compute P [N] and its derivatives in the margins and rates [K, N]."""
     x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[:, None, :] * nodes.t
     cdf = tf.maximum(tf.math.erfc(x), _SMALLEST_CDF)  # twice it
@@ -187,11 +178,11 @@ def _integrals(
 
 
 def _over_panels(
-    of_nodes: "Callable[[_Nodes], tuple[tf.Tensor, ...]]",
-    like: "tuple[tf.Tensor, ...]",
-    margin: tf.Tensor,
-    rate: tf.Tensor,
-) -> "tuple[tf.Tensor, ...]":
+    of_nodes: "Callable[[_Nodes], tuple[Tensor, ...]]",
+    like: "tuple[Tensor, ...]",
+    margin: Tensor,
+    rate: Tensor,
+) -> "tuple[Tensor, ...]":
     """
     Sum what a function makes of the nodes of one panel after another, until all rows are covered.
 
@@ -208,9 +199,7 @@ def _over_panels(
     places = tf.constant(1.0 + places[:, None], dtype)
     sizes = tf.constant(sizes[:, None] / np.sqrt(2.0 * np.pi), dtype)
 
-    def add_panel(
-        start: tf.Tensor, sums: "tuple[tf.Tensor, ...]"
-    ) -> "tuple[tf.Tensor, tuple[tf.Tensor, ...]]":
+    def add_panel(start: Tensor, sums: "tuple[Tensor, ...]") -> "tuple[Tensor, tuple[Tensor, ...]]":
         steep = tf.reduce_sum(squares * tf.cast(over > start, dtype), axis=0)
         end = tf.minimum(start + 2.0 * _HALF_PANEL * tf.math.rsqrt(1.0 + steep), REACH)
         half = 0.5 * (end - start)
@@ -229,19 +218,12 @@ def _over_panels(
 
 @implementations.register(MultiClass)
 def _multi_class(
-    likelihood: MultiClass,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: MultiClass, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     high = 1.0 - tf.cast(likelihood.invlink.epsilon, Fmu.dtype)
     low = tf.cast(likelihood.invlink.eps_k1, Fmu.dtype)
     largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar)
     return two_valued(largest, not_largest, high, low, alpha)
 
 
-support.register(MultiClass)(class_support)
-layout.register(MultiClass)(class_layout)
-traits.register(MultiClass)(class_traits)
+register_classes(MultiClass)

@@ -11,6 +11,7 @@ from gpflow.likelihoods import (
     MultiLatentLikelihood,
     MultiLatentTFPConditional,
 )
+from tensorflow import Tensor
 
 from ..checks import refusal
 from ..ops.quadrature import Structure
@@ -28,12 +29,12 @@ _NESTED_NODES = {1: 128, 2: 80, 3: 32}
 @implementations.register(MultiLatentLikelihood)
 def _nested_rule(
     likelihood: MultiLatentLikelihood,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
+) -> Tensor:
     if likelihood.latent_dim not in _NESTED_NODES:
         got = f"{type(likelihood).__name__} with {likelihood.latent_dim} latent functions"
         expected = f"at most {max(_NESTED_NODES)} for nested quadrature"
@@ -50,16 +51,16 @@ def _nested_rule(
 class NestedIntegral(NamedTuple):
     """An integral by two rules."""
 
-    value: tf.Tensor
+    value: Tensor
     """[N], by all nodes."""
 
-    by_half: tf.Tensor
+    by_half: Tensor
     """[N], by every second node in each dimension, and a constant for differentiation; see
     :mod:`gpflow_pep.tilted.numeric`."""
 
 
 def nested_log_power_expectation(
-    log_prob: Function, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor, num_nodes: int
+    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, num_nodes: int
 ) -> NestedIntegral:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y | f)^\alpha df` in several dimensions.
@@ -74,17 +75,17 @@ def nested_log_power_expectation(
     num_rows = tf.shape(mean)[0]
     alpha = tf.broadcast_to(alpha, [num_rows])
 
-    def integrate_inner(outer: tf.Tensor, dimension: int) -> NestedIntegral:
+    def integrate_inner(outer: Tensor, dimension: int) -> NestedIntegral:
         """Integrate all up to a dimension out, for outer [K, N, J]."""
         if dimension < 0:
             values = log_prob(outer)
             return NestedIntegral(values, values)
         count = tf.shape(outer)[0]
 
-        def rows(values: tf.Tensor) -> tf.Tensor:
+        def rows(values: Tensor) -> Tensor:
             return tf.tile(values[:, None], [count, 1])
 
-        def factor(f: tf.Tensor) -> NestedIntegral:
+        def factor(f: Tensor) -> NestedIntegral:
             nodes = tf.shape(f)[0]
             f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
             F = tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
@@ -111,12 +112,12 @@ def nested_log_power_expectation(
 @implementations.register(HeteroskedasticTFPConditional)
 def _heteroscedastic(
     likelihood: HeteroskedasticTFPConditional,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
+) -> Tensor:
     kind = type(likelihood.conditional_distribution(Fmu))
     if kind is not tfp.distributions.Normal:
         return _nested_rule(likelihood, X, Fmu, Fvar, Y, alpha)
@@ -124,7 +125,7 @@ def _heteroscedastic(
     # form, and the power mean over both is the power mean over the second of its logarithm.
     mean, variance, power = Fmu[:, :1], Fvar[:, :1], alpha[:, None]
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         noise: Any = likelihood.scale_transform(f) ** 2
         noise = tf.clip_by_value(noise, smallest(f), 1.0 / smallest(f))
         return gaussian_log_power_expectation(mean, variance, Y, noise, power)

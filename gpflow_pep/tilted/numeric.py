@@ -14,10 +14,11 @@ import warnings
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
+from tensorflow import Tensor
 
 from ..ops.linalg import report_once
 from ..ops.power import divide_by_power, expm1_over_power
-from ..ops.quadrature import Mode, Structure
+from ..ops.quadrature import PEAK_EXTENT, Mode, Structure, zoom_in
 from .generic import Function, Rule, ScalarFactor, find_narrow, place
 
 #: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
@@ -27,12 +28,7 @@ _NUM_NODES = 200
 _WIDER = 10.0
 #: The first look for a peak is at the hyperbolic sines of even steps up to this.
 _LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 33
-_ZOOM_NODES = 9
 _ZOOM_ROUNDS = 40
-#: Below it the exponent is flat on the finest grid.
-_LEAST_DROP = 1e-6
-#: A peak ends so many of its widths away.
-_PEAK_EXTENT = 6.0
 #: So many standard deviations around the mean are where the rule has nodes anyway.
 _BULK = 4.0
 
@@ -41,7 +37,7 @@ class AccuracyWarning(UserWarning):
     """The integral of a likelihood is not as accurate as others are."""
 
 
-def smallest(like: tf.Tensor) -> float:
+def smallest(like: Tensor) -> float:
     """Give a number that stands for 0, with room for its powers."""
     return float(np.finfo(like.dtype.as_numpy_dtype).tiny) ** 0.25
 
@@ -55,7 +51,7 @@ def bounded(log_prob: Function) -> Function:
     peak.
     """
 
-    def finite_log_prob(F: tf.Tensor) -> tf.Tensor:
+    def finite_log_prob(F: Tensor) -> Tensor:
         values = log_prob(F)
         lowest = tf.constant(-1.0 / smallest(values), values.dtype)
         is_number = tf.math.is_finite(values) & (values < np.log(float(values.dtype.max)))
@@ -64,23 +60,23 @@ def bounded(log_prob: Function) -> Function:
     return finite_log_prob
 
 
-def is_resolved(value: tf.Tensor, by_half: tf.Tensor) -> tf.Tensor:
+def is_resolved(value: Tensor, by_half: Tensor) -> Tensor:
     """Whether the rules of all and of half of the nodes agree, and some node had a density."""
     agree = tf.abs(value - by_half) <= RESOLVED * (1.0 + tf.abs(value))  # NaN is not
     return agree & ~is_zero(value)
 
 
-def is_zero(log_prob: tf.Tensor) -> tf.Tensor:
+def is_zero(log_prob: Tensor) -> Tensor:
     """Whether a density is 0, or as good as that; see :func:`bounded`."""
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def by_every_second_node(rule: Rule, log_prob: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def by_every_second_node(rule: Rule, log_prob: Tensor, alpha: Tensor) -> Tensor:
     """Compute the integral by every second node; it is a constant for differentiation."""
     return tf.stop_gradient(rule.mean(log_prob, alpha, stride=2))
 
 
-def _outermost(rule: Rule, log_prob: tf.Tensor, value: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def _outermost(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
     """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
@@ -88,13 +84,8 @@ def _outermost(rule: Rule, log_prob: tf.Tensor, value: tf.Tensor, alpha: tf.Tens
 
 
 def integrate_density(
-    likelihood: ScalarLikelihood,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: ScalarLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     """
     Integrate a likelihood with a latent function for each column by the values of its density.
 
@@ -122,7 +113,7 @@ def integrate_density(
     return tf.reduce_sum(terms, axis=-1)
 
 
-def _report(likelihood: Likelihood, value: tf.Tensor, by_half: tf.Tensor) -> None:
+def _report(likelihood: Likelihood, value: Tensor, by_half: Tensor) -> None:
     error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
     largest = tf.reduce_max(error)
     unresolved = ~is_resolved(value, by_half)
@@ -139,7 +130,7 @@ def _report(likelihood: Likelihood, value: tf.Tensor, by_half: tf.Tensor) -> Non
 
 
 def factor_with_peaks(
-    log_prob: Function, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor, num_nodes: int
+    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, num_nodes: int
 ) -> ScalarFactor:
     """Make a factor of which nothing is known: its structure is where it has its peak."""
     mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
@@ -152,42 +143,20 @@ def factor_with_peaks(
     return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
 
 
-def _peak(log_prob: Function, mean: tf.Tensor, deviation: tf.Tensor, alpha: tf.Tensor) -> Structure:
+def _peak(log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor) -> Structure:
     """Zoom in on the peak of the Gaussian times the factor to the power, to within its width."""
-    fraction = tf.reshape(tf.linspace(tf.zeros([], mean.dtype), 1.0, _ZOOM_NODES), [-1, 1, 1])
 
-    def zoom(
-        middle: tf.Tensor, reach: tf.Tensor, _: tf.Tensor, __: tf.Tensor
-    ) -> "tuple[tf.Tensor, ...]":
-        x = middle + reach * (2.0 * fraction - 1.0)
-        values = alpha * log_prob(mean + deviation * x) - 0.5 * x * x
-        best = tf.argmax(values, axis=0)
-        hot = tf.one_hot(best, _ZOOM_NODES, axis=0, dtype=x.dtype)
-        at_end = (best == 0) | (best == _ZOOM_NODES - 1)
-        left, right = (tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1))
-        drop = tf.reduce_max(values, axis=0) - tf.minimum(left, right)
-        step = 2.0 * reach / (_ZOOM_NODES - 1.0)
-        finer = at_end | (drop > 0.5) | (step > 1.0)
-        width = step * tf.math.rsqrt(2.0 * tf.maximum(drop, _LEAST_DROP))
-        centre = tf.reduce_sum(hot * x, axis=0)
-        reach = tf.where(finer, tf.where(at_end, reach, step), reach)
-        return tf.where(finer, centre, middle), reach, finer, tf.minimum(width, 1.0)
+    def exponent(x: Tensor) -> Tensor:
+        return alpha * log_prob(mean + deviation * x) - 0.5 * x * x
 
     # What a factor gains far away may outweigh the Gaussian's loss: look there first.
     shifts = tf.constant(
         np.sinh(np.linspace(-_LARGEST_SHIFT, _LARGEST_SHIFT, _NUM_SHIFTS))[:, None, None],
         mean.dtype,
     )
-    heights = alpha * log_prob(mean + deviation * shifts) - 0.5 * shifts * shifts
-    start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
-    ones = tf.ones_like(mean)
-    middle, _, _, width = tf.while_loop(
-        lambda middle, reach, finer, width: tf.reduce_any(finer),
-        zoom,
-        (start, 1.0 + tf.abs(start), tf.ones_like(mean, tf.bool), ones),
-        maximum_iterations=_ZOOM_ROUNDS,
-    )
+    start = tf.gather(shifts[:, 0, 0], tf.argmax(exponent(shifts), axis=0))
+    middle, width = zoom_in(exponent, start, 1.0 + tf.abs(start), _ZOOM_ROUNDS)
     centre, width = (
         tf.stop_gradient(part) for part in (mean + deviation * middle, deviation * width)
     )
-    return Structure(centre, width, _PEAK_EXTENT * width)
+    return Structure(centre, width, PEAK_EXTENT * width)

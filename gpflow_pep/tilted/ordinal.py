@@ -3,6 +3,7 @@
 import tensorflow as tf
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Ordinal
+from tensorflow import Tensor
 
 from ..ops.quadrature import Structure, no_tilt
 from .bernoulli import normal_cdf
@@ -20,7 +21,7 @@ _SQUEEZED = 2e-3
 _FLOOR = 1e-6
 
 
-def _edge_structure(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Structure:
+def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
     r"""
     Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
 
@@ -36,7 +37,7 @@ def _edge_structure(edge: tf.Tensor, width: tf.Tensor, floor: tf.Tensor) -> Stru
 
 
 @scalar_factor.register(Ordinal)
-def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     sigma = tf.cast(likelihood.sigma, Y.dtype)
     edges = tf.cast(likelihood.bin_edges, Y.dtype)
     floor = tf.constant(_FLOOR, Y.dtype)
@@ -46,7 +47,7 @@ def _ordinal(likelihood: Ordinal, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) 
     upper = tf.gather(tf.concat([edges, far], axis=0), label)
     first, last = label == 0, label == likelihood.num_bins - 1
 
-    def bin_probability(f: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    def bin_probability(f: Tensor, scale: Tensor) -> Tensor:
         # From the side on which neither term is near 1, so that the difference keeps its digits.
         left, right = (lower - f) / scale, (upper - f) / scale
         mirrored = left > -right

@@ -31,14 +31,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Softmax
+from tensorflow import Tensor
 
 from ..ops.power import log_power_mean
 from ..ops.quadrature import REACH, Structure, no_tilt, stretched_nodes
 from .bernoulli import normal_cdf
-from .classes import class_layout, class_support, class_traits
+from .classes import register_classes
 from .moments import implementations
-from .support import layout, support
-from .traits import traits
 
 #: exp(-exp(-x)) is Phi((x - _CENTRE) / _WIDTH) plus Gaussian bumps, each of a place, a standard
 #: deviation and a height: by nonlinear least squares in all of them, of the error over min(1, e^x).
@@ -73,14 +72,14 @@ _MORE_STRUCTURES = 2
 class _Rise(NamedTuple):
     """A distribution function at the nodes."""
 
-    log_cdf: tf.Tensor
+    log_cdf: Tensor
     r""":math:`\log F`."""
 
-    rate: tf.Tensor
+    rate: Tensor
     r""":math:`F' / F`."""
 
 
-def gumbel_plus_gaussian(x: tf.Tensor, variance: tf.Tensor) -> _Rise:
+def gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     r"""
     Compute the distribution function of a standard Gumbel variable plus a Gaussian one of mean 0,
     :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to :math:`\min(1, E[e^{x - z}])`.
@@ -94,14 +93,14 @@ def gumbel_plus_gaussian(x: tf.Tensor, variance: tf.Tensor) -> _Rise:
     return _Rise(*with_gradient(x, variance))
 
 
-def _rise_and_gradient(x: tf.Tensor, variance: tf.Tensor) -> "tuple[Any, Callable[..., Any]]":
+def _rise_and_gradient(x: Tensor, variance: Tensor) -> "tuple[Any, Callable[..., Any]]":
     log_tail, (cdf, density, second, third) = _derivatives(x, variance)
     # Where less than that is left, what the bumps leave may be negative: constants, then.
     is_normal = tf.cast((cdf > _SMALLEST) & (density > _SMALLEST), x.dtype)
     cdf = tf.maximum(cdf, _SMALLEST)
     rate = tf.maximum(density, _SMALLEST) / cdf
 
-    def gradient(by_log: tf.Tensor, by_rate: tf.Tensor) -> "tuple[tf.Tensor, tf.Tensor]":
+    def gradient(by_log: Tensor, by_rate: Tensor) -> "tuple[Tensor, Tensor]":
         curvature, by_log, by_rate = second / cdf, is_normal * by_log, is_normal * by_rate
         by_x = by_log * rate + by_rate * (curvature - rate * rate)
         by_variance = by_log * curvature + by_rate * (third / cdf - rate * curvature)
@@ -110,7 +109,7 @@ def _rise_and_gradient(x: tf.Tensor, variance: tf.Tensor) -> "tuple[Any, Callabl
     return (log_tail + tf.math.log(cdf), rate), gradient
 
 
-def _derivatives(x: tf.Tensor, variance: tf.Tensor) -> "tuple[tf.Tensor, list[tf.Tensor]]":
+def _derivatives(x: Tensor, variance: Tensor) -> "tuple[Tensor, list[Tensor]]":
     """Compute the logarithm of a scale, and F with its derivatives divided by that scale."""
     scale = tf.math.rsqrt(_WIDTH**2 + variance)
     t = (x - _CENTRE) * scale
@@ -134,7 +133,7 @@ def _derivatives(x: tf.Tensor, variance: tf.Tensor) -> "tuple[tf.Tensor, list[tf
     return log_tail, [cdf, first, second, third]
 
 
-def _scaled_normal_cdf(t: tf.Tensor, log_tail: tf.Tensor) -> tf.Tensor:
+def _scaled_normal_cdf(t: Tensor, log_tail: Tensor) -> Tensor:
     r"""Compute :math:`\Phi(t) e^{t^2 / 2}` where t is negative, else :math:`\Phi(t)`."""
     near = normal_cdf(t) * tf.exp(-tf.maximum(log_tail, -0.5 * _FAR_LEFT**2))
     # The asymptotic series; the first term left out is below 2e-9.
@@ -143,7 +142,7 @@ def _scaled_normal_cdf(t: tf.Tensor, log_tail: tf.Tensor) -> tf.Tensor:
     return tf.where(t > -_FAR_LEFT, near, tf.sqrt(u) * series * (1.0 / np.sqrt(2.0 * np.pi)))
 
 
-def log_gamma_ratio(alpha: tf.Tensor) -> tf.Tensor:
+def log_gamma_ratio(alpha: Tensor) -> Tensor:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \Gamma(1 + \alpha)`, the mean of the digamma function from
     1 to :math:`1 + \alpha`.
@@ -155,8 +154,8 @@ def log_gamma_ratio(alpha: tf.Tensor) -> tf.Tensor:
 
 
 def softmax_log_power_expectation(
-    label: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, alpha: tf.Tensor
-) -> tf.Tensor:
+    label: Tensor, mean: Tensor, variance: Tensor, alpha: Tensor
+) -> Tensor:
     r"""
     Compute the tilted integral of the softmax, as the module describes.
 
@@ -187,14 +186,14 @@ def softmax_log_power_expectation(
 class _Nodes(NamedTuple):
     """A trapezoid rule."""
 
-    w: tf.Tensor
+    w: Tensor
     """Where, [Q, N]."""
 
-    log_spacing: tf.Tensor
+    log_spacing: Tensor
     """The logarithm of the weights of the rule, [Q, N]."""
 
 
-def _nodes(one_hot: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.Tensor) -> _Nodes:
+def _nodes(one_hot: Tensor, mean: Tensor, variance: Tensor, power: Tensor) -> _Nodes:
     """Nodes for the integral over W: constants, dense where a distribution function rises."""
     mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
     deviation = tf.sqrt(variance)
@@ -215,11 +214,11 @@ def _nodes(one_hot: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, power: tf.T
     return _Nodes(rule.f[..., 0], log_spacing[..., 0])
 
 
-def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> "list[Structure]":
+def _least_resolved(alive: Tensor, mean: Tensor, deviation: Tensor) -> "list[Structure]":
     """Find structures for the narrowest rise, and for those that it leaves least resolved."""
     far = tf.constant(mean.dtype.max, mean.dtype) / 4.0
 
-    def structure(score: tf.Tensor) -> Structure:
+    def structure(score: Tensor) -> Structure:
         chosen = tf.one_hot(tf.argmin(score, axis=1), tf.shape(mean)[1], dtype=mean.dtype)
         width = tf.reduce_sum(chosen * deviation, axis=1, keepdims=True)
         centre = tf.reduce_sum(chosen * mean, axis=1, keepdims=True)
@@ -236,19 +235,12 @@ def _least_resolved(alive: tf.Tensor, mean: tf.Tensor, deviation: tf.Tensor) -> 
 
 @implementations.register(Softmax)
 def _softmax(
-    likelihood: Softmax,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: Softmax, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     # In double precision always: the shift by the power times the variance cancels.
     mean, variance, power = (tf.cast(part, tf.float64) for part in (Fmu, Fvar, alpha))
     label = tf.cast(Y[:, 0], tf.int32)
     return tf.cast(softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype)
 
 
-support.register(Softmax)(class_support)
-layout.register(Softmax)(class_layout)
-traits.register(Softmax)(class_traits)
+register_classes(Softmax)

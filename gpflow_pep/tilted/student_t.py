@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import StudentT
+from tensorflow import Tensor
 
 from ..ops.quadrature import Structure
 from .generic import ScalarFactor
@@ -13,7 +14,7 @@ from .traits import Traits, traits
 
 
 @scalar_factor.register(StudentT)
-def _student_t(likelihood: StudentT, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor) -> ScalarFactor:
+def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     df = tf.cast(likelihood.df, Y.dtype)
     scale = likelihood._scale(X) * tf.ones_like(Y)
     constant = (
@@ -23,7 +24,7 @@ def _student_t(likelihood: StudentT, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tenso
         - tf.math.log(scale)
     )
 
-    def log_prob(f: tf.Tensor) -> tf.Tensor:
+    def log_prob(f: Tensor) -> Tensor:
         return constant - 0.5 * (df + 1.0) * tf.math.log1p(((Y - f) / scale) ** 2 / df)
 
     # With many degrees of freedom the density is nearly Gaussian, of this width.

@@ -8,6 +8,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import Dispatcher
+from tensorflow import Tensor
 
 from ..checks import refusal
 
@@ -38,7 +39,7 @@ class Layout(NamedTuple):
     """How many latent functions there are for them."""
 
 
-def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
+def check_support(likelihood: Likelihood, Y: Tensor) -> None:
     """
     Refuse targets that the likelihood gives no probability. Inside a graph there is no value yet.
 
@@ -59,7 +60,7 @@ def check_support(likelihood: Likelihood, Y: tf.Tensor) -> None:
         )
 
 
-def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: tf.Tensor) -> int:
+def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> int:
     """
     Check how many latent functions there are against what the likelihood and the targets need.
 

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.likelihoods import SwitchedLikelihood
+from tensorflow import Tensor
 
 from .moments import implementation_for, implementations
 from .support import Layout, Support, layout, support, whole_numbers
@@ -11,13 +12,8 @@ from .support import Layout, Support, layout, support, whole_numbers
 
 @implementations.register(SwitchedLikelihood)
 def _switched(
-    likelihood: SwitchedLikelihood,
-    X: tf.Tensor,
-    Fmu: tf.Tensor,
-    Fvar: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-) -> tf.Tensor:
+    likelihood: SwitchedLikelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
     count = len(likelihood.likelihoods)
     alpha = tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
     which = tf.cast(Y[:, -1], tf.int32)
