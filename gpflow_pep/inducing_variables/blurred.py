@@ -30,6 +30,7 @@ from gpflow.kernels import Constant, Kernel, Product, SquaredExponential, Sum
 from gpflow.utilities import triangular
 
 from ..checks import check_finite, refusal
+from ..ops.linalg import mirrored
 
 Closed = SquaredExponential | Constant
 
@@ -262,8 +263,7 @@ def _Kuu_blurred(
     difference = tf.gather(Z, row) - tf.gather(Z, column)
     total = tf.gather(C, row) + tf.gather(C, column)
     entries = _mean_of_kernel(kernel, Z.shape[1], lambda p: _of_differences(p, difference, total))
-    lower = tf.scatter_nd(np.stack([row, column], axis=1), entries, [num_points] * 2)
-    K = lower + tf.transpose(lower) - tf.linalg.diag(tf.linalg.diag_part(lower))
+    K = mirrored(tf.scatter_nd(np.stack([row, column], axis=1), entries, [num_points] * 2))
     return K + jitter * tf.eye(num_points, dtype=K.dtype)
 
 

@@ -1,6 +1,5 @@
 """Parameters that GPflow has no class for, and what the models say of them."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +9,7 @@ from gpflow import Parameter
 from gpflow.base import Module, TensorData
 
 from .. import checks
-from ..ops.linalg import report_once
+from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
 from ..sites.record import SiteUpdateInfo
@@ -26,20 +25,12 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
 
     :param info: Of the run; numbers in eager mode.
     """
-    expected = f"expected below {tolerance:g}. {advice}"
-    if not tf.executing_eagerly():
-        report_once(
-            ~info.converged,
-            f"The sites did not converge, {expected} Residual, sweeps: ",
-            [info.residual, info.num_sweeps],
-        )
-    elif not info.converged:
-        warnings.warn(
-            f"The sites did not converge: residual {info.residual:.3g} after"
-            f" {info.num_sweeps} sweeps, {expected}",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
+    message = (
+        f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
+        " Residual, sweeps: "
+    )
+    numbers = info.residual, info.num_sweeps
+    warn(ConvergenceWarning, tf.logical_not(info.converged), message, *numbers, up=3)
 
 
 class FixedParameter(Parameter):

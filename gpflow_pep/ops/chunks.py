@@ -37,12 +37,10 @@ class Reduction:
 
     def total(self, tensors: Tensors) -> Tensors:
         """
-        Sum tensors over processes; all in one message.
+        Sum tensors of one float, with the same shapes in all processes; all in one message.
 
         The gradient is that of the sum over processes of what each computes from the totals: what
         arrives from above is summed over processes too.
-
-        :param tensors: Of one float, with the same shapes in all processes.
         """
         return tensors
 
@@ -55,11 +53,7 @@ class Reduction:
         return condition
 
     def known_total(self, size: int | None) -> float:
-        """
-        Sum a number that is known before a graph runs; infinity where one is not.
-
-        :param size: The number of this process, or None where it is not known.
-        """
+        """Sum a number that is known before a graph runs; infinity where one, None, is not."""
         return math.inf if size is None else float(size)
 
 
@@ -75,6 +69,10 @@ class Chunks(NamedTuple):
 
     take: Callable[[Any], Tensors]
     """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
+
+    def is_one(self) -> bool:
+        """Whether it is known before a graph runs that there is one chunk."""
+        return isinstance(self.count, int) and self.count == 1
 
 
 def num_rows(X: tf.Tensor) -> Any:
@@ -97,10 +95,7 @@ def plan(chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies:
     """
     Choose how to sum over rows: chunks such that M x chunk numbers fit the processor's cache.
 
-    :param chunk_size: The most rows that were asked for, or None.
-    :param num_inducing: M; it counts as 1 where it is not known.
-    :param X: All rows, [N, D]; where N is not known and no size asked for, nothing is kept.
-    :param copies: How many matrices of size M x N there are.
+    Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N matrices.
     """
     size, known = num_inducing or 1, X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
@@ -157,7 +152,7 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
 
 def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Tensors:
     total = function(chunks.take(0), *shared)
-    if isinstance(chunks.count, int) and chunks.count == 1:
+    if chunks.is_one():
         return total
 
     def add(k: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
@@ -167,14 +162,18 @@ def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.
             lambda a, b: a + tf.ensure_shape(b, a.shape), total, terms
         )
 
-    _, total = tf.while_loop(
-        lambda k, _: k < chunks.count,
-        add,
-        (tf.constant(1), total),
+    return _after_the_first(chunks, add, total)[0]
+
+
+def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) -> Sequence[Any]:
+    """Run a loop over all chunks but the first, one at a time."""
+    return tf.while_loop(
+        lambda k, *_: k < chunks.count,
+        body,
+        (tf.constant(1), *start),
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
-        parallel_iterations=1,  # one chunk at a time is the point
-    )
-    return total
+        parallel_iterations=1,
+    )[1:]
 
 
 def sum_over_chunks(
@@ -204,7 +203,8 @@ def sum_over_chunks(
         Other variables are found if they are trainable.
     :param reduction: Over processes that hold a shard of the rows each.
     """
-    fixed = () if keep else _not_trainable(parts)
+    # tf.custom_gradient overlooks what is not trainable.
+    fixed = [] if keep else [v for v in float_variables(*parts) if not v.trainable]
     return reduction.total(_sum_own_chunks(function, chunks, shared, keep, fixed))
 
 
@@ -214,11 +214,6 @@ def float_variables(*parts: Any) -> list[tf.Variable]:
     return list({id(v): v for v in variables if v.dtype.is_floating}.values())
 
 
-def _not_trainable(parts: Sequence[Any]) -> list[tf.Variable]:
-    """Find the variables that ``tf.custom_gradient`` overlooks."""
-    return [variable for variable in float_variables(*parts) if not variable.trainable]
-
-
 def _sum_own_chunks(
     function: Callable[..., Tensors],
     chunks: Chunks,
@@ -226,16 +221,12 @@ def _sum_own_chunks(
     keep: bool,
     fixed: Sequence[tf.Variable],
 ) -> Tensors:
-    """
-    Sum over the rows of this process.
-
-    :param fixed: Variables that ``function`` may read and that are not trainable.
-    """
+    """Sum over the rows of this process, with variables that are not trainable."""
 
     def on_chunk(rows: Tensors, *shared: tf.Tensor) -> Tensors:
         return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
 
-    if keep or (isinstance(chunks.count, int) and chunks.count == 1):
+    if keep or chunks.is_one():
         return _loop(on_chunk, chunks, shared)
     structure = list[Tensors]()
 
@@ -276,14 +267,9 @@ def _sum_own_chunks(
 
 
 def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
-    """
-    Compute tensors with a value for each row, chunk after chunk; not for differentiation.
-
-    :param function: Gives tensors, in any structure, with as many rows as the chunk.
-    :param chunks: The rows, cut by :func:`row_chunks`.
-    """
+    """Compute tensors with a value for each row, chunk after chunk; not for differentiation."""
     structure = function(chunks.take(0))
-    if isinstance(chunks.count, int) and chunks.count == 1:
+    if chunks.is_one():
         return structure
     head = tf.nest.flatten(structure)
 
@@ -296,19 +282,12 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
         tf.TensorArray(value.dtype, size=chunks.count - 1, element_shape=shape)
         for value, shape in zip(head, shapes, strict=True)
     ]
-    _, *arrays = tf.while_loop(
-        lambda k, *_: k < chunks.count,
-        add,
-        (tf.constant(1), *arrays),
-        maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
-        parallel_iterations=1,
-    )
+    arrays = _after_the_first(chunks, add, *arrays)
     # None may be left where the number of chunks is not known: only `concat` can do that, which XLA
     # in turn does not know.
+    known = isinstance(chunks.count, int)
     rest = [
-        tf.reshape(array.stack(), [-1, *shape[1:]])
-        if isinstance(chunks.count, int)
-        else array.concat()
+        tf.reshape(array.stack(), [-1, *shape[1:]]) if known else array.concat()
         for array, shape in zip(arrays, shapes, strict=True)
     ]
     whole = [tf.concat(parts, axis=0) for parts in zip(head, rest, strict=True)]

@@ -9,9 +9,10 @@ known by symmetry: at many blocks that is half of the work.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
@@ -20,6 +21,13 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 #: TensorFlow's matrix product slows down below about 150 rows.
 _BLOCK_ROWS = 160
 _MAX_BLOCKS = 8
+_JITTER_ADDED = (
+    "A covariance matrix of inducing variables could not be factorised with"
+    " gpflow.config.default_jitter(): jitter was added to its diagonal, as printed at the end"
+    " beside the mean of the diagonal. Likely causes are inducing inputs that (nearly) coincide, or"
+    " a lengthscale much longer than their distances. Fewer or better spread inducing inputs, or a"
+    " larger default jitter, avoid this. Jitter, mean of diagonal: "
+)
 
 
 class JitterWarning(UserWarning):
@@ -47,14 +55,27 @@ def _num_rows(matrix: tf.Tensor) -> Any:
     return tf.shape(matrix)[-2] if static is None else static
 
 
-def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
-    """Lower triangle of ``A Bᵀ``; zero above it."""
-    size = _num_rows(A)
+def _lower_by_blocks(size: Any, block: Callable[[Any, Any], tf.Tensor]) -> tf.Tensor:
+    """Lower triangle whose ``block(start, stop)`` are those rows and columns up to ``stop``."""
     rows = []
     for start, stop in _row_blocks(size):
-        block = tf.matmul(A[:, start:stop], B[:, :stop], transpose_b=True)
-        rows.append(tf.pad(block, [[0, 0], [0, 0], [0, size - stop]]))
+        part = block(start, stop)
+        rows.append(tf.pad(part, [*[[0, 0]] * (part.shape.rank - 1), [0, size - stop]]))
     return tf.linalg.band_part(tf.concat(rows, axis=-2), -1, 0)
+
+
+def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """Lower triangle of ``A Bᵀ``; zero above it."""
+    return _lower_by_blocks(
+        _num_rows(A),
+        lambda start, stop: tf.matmul(A[:, start:stop], B[:, :stop], transpose_b=True),
+    )
+
+
+def mirrored(lower: tf.Tensor) -> tf.Tensor:
+    """Make symmetric matrices of their lower triangles."""
+    diagonal = tf.linalg.diag_part(lower)
+    return tf.linalg.set_diag(lower + tf.linalg.matrix_transpose(lower), diagonal)
 
 
 def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
@@ -83,8 +104,6 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     Compute the product :math:`W B` of lower triangular matrices with any matrices.
 
     What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
-
-    :param W: Lower triangular matrices; one, or one for each latent function.
     """
 
     @tf.custom_gradient
@@ -108,11 +127,7 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     "return: [L, N]",
 )
 def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-    """
-    Compute :math:`Aᵀ w`.
-
-    :param A: Any matrices; one, or one for each latent function.
-    """
+    """Compute :math:`Aᵀ w`."""
     # TensorFlow transposes A itself on its way to a product that says so.
     return tf.matmul(w[:, None, :, 0], A)[:, 0, :]
 
@@ -123,20 +138,13 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     "return: [broadcast L, M, M]",
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute the products :math:`A \,\mathrm{diag}(w) Aᵀ`, symmetric but for rounding.
-
-    :param A: Any matrices; one, or one for each latent function.
-    :param weights: w, of either sign: one number, or one for each column.
-    """
+    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for rounding."""
 
     @tf.custom_gradient
     def product(A: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         left = A * weights[:, None, :]
         if len(_row_blocks(_num_rows(A))) > 1:
-            lower = _lower_of_product(left, A)
-            full = lower + tf.linalg.matrix_transpose(lower)
-            full = tf.linalg.set_diag(full, tf.linalg.diag_part(lower))
+            full = mirrored(_lower_of_product(left, A))
         else:
             full = tf.matmul(left, A, transpose_b=True)
 
@@ -158,29 +166,23 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     "return: [M, M]",
 )
 def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute the symmetric product :math:`\sum_k A_kᵀ Q_k A_k` of rows that come in groups.
-
-    :param Q: Symmetric, of either sign: what stands between the rows of each group.
-    """
+    r"""Compute the symmetric product :math:`\sum_k A_kᵀ Q_k A_k` of rows that come in groups."""
 
     @tf.custom_gradient
     def product(A: tf.Tensor, Q: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         size = A.shape[2] or tf.shape(A)[2]
         left, right = (tf.reshape(part, [-1, size]) for part in (A, tf.matmul(Q, A)))
-        rows = []
-        for start, stop in _row_blocks(size):
-            block = tf.matmul(left[:, start:stop], right[:, :stop], transpose_a=True)
-            rows.append(tf.pad(block, [[0, 0], [0, size - stop]]))
-        lower = tf.linalg.band_part(tf.concat(rows, axis=0), -1, 0)
-        full = tf.linalg.set_diag(lower + tf.transpose(lower), tf.linalg.diag_part(lower))
+        lower = _lower_by_blocks(
+            size,
+            lambda start, stop: tf.matmul(left[:, start:stop], right[:, :stop], transpose_a=True),
+        )
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             flat = tf.matmul(tf.reshape(A, [-1, size]), upstream + tf.transpose(upstream))
             HA = tf.reshape(flat, tf.shape(A))
             return tf.matmul(Q, HA), 0.5 * tf.matmul(A, HA, transpose_b=True)
 
-        return full, gradient
+        return mirrored(lower), gradient
 
     return product(A, Q)
 
@@ -231,13 +233,9 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
 def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Find the jitter that is needed, report it, and factorise with it; both are constants."""
     K = tf.stop_gradient(K)
-    size = tf.shape(K)[-1]
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
-    rounding = (
-        tf.cast(size, K.dtype)
-        * tf.constant(tf.experimental.numpy.finfo(K.dtype.as_numpy_dtype).eps, K.dtype)
-        * scale
-    )
+    eps = np.finfo(K.dtype.as_numpy_dtype).eps
+    rounding = tf.cast(tf.shape(K)[-1], K.dtype) * tf.constant(eps, K.dtype) * scale
     eye = identity_like(K)
 
     def succeeded(L: tf.Tensor) -> tf.Tensor:
@@ -253,31 +251,25 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     first = tf.zeros_like(scale), tf.linalg.cholesky(K)
     jitter, L = map(tf.stop_gradient, tf.while_loop(unfinished, escalate, first))
-    return _report_jitter(jitter, scale), L
+    warn(JitterWarning, tf.reduce_any(jitter > 0), _JITTER_ADDED, jitter, scale)
+    return jitter, L
 
 
-def _report_jitter(jitter: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    message = (
-        "A covariance matrix of inducing variables could not be factorised with"
-        " gpflow.config.default_jitter(): jitter was added to its diagonal, as printed at the end"
-        " beside the mean of the diagonal. Likely causes are inducing inputs that (nearly)"
-        " coincide, or a lengthscale much longer than their distances. Fewer or better spread"
-        " inducing inputs, or a larger default jitter, avoid this. Jitter, mean of diagonal: "
-    )
-    if tf.executing_eagerly():
-        if bool(tf.reduce_any(jitter > 0)):
-            warnings.warn(f"{message}{jitter.numpy()}, {scale.numpy()}", JitterWarning, 3)
-    else:
-        report_once(tf.reduce_any(jitter > 0), message, [jitter, scale])
-    return jitter
-
-
-def report_once(condition: tf.Tensor, message: str, numbers: Sequence[tf.Tensor]) -> None:
+def warn(
+    category: type[Warning], condition: tf.Tensor, message: str, *numbers: tf.Tensor, up: int = 0
+) -> None:
     """
-    Write a line to stderr from a compiled graph, the first time that a condition holds.
+    Warn where a condition holds; a compiled graph writes a line to stderr, the first time.
 
     XLA has no way to print; there, it passes.
+
+    :param up: How many callers the warning is further up than that of the function that asks.
     """
+    if tf.executing_eagerly():
+        if bool(condition):
+            printed = ", ".join(np.array2string(np.asarray(part), precision=3) for part in numbers)
+            warnings.warn(message + printed, category, stacklevel=3 + up)
+        return
     if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return
     tf.cond(
@@ -305,11 +297,7 @@ def factorise(K: tf.Tensor) -> Factor:
     "return.W: [batch..., M, M]",
 )
 def factorise_with_jitter(K: tf.Tensor) -> Factor:
-    """
-    Compute the same where more may have to be added to the diagonal: see :func:`jitter_needed`.
-
-    :param K: Covariance matrices, such as GPflow's ``Kuu``.
-    """
+    """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
     return _factor_of(K, _with_jitter(K)[1])
 
 

@@ -6,6 +6,8 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
 
+from .linalg import mirrored
+
 #: The least pivot of what multiplies the precision in a step of length 1.
 _LEAST_PIVOT = 0.1
 _MAX_HALVINGS = 40
@@ -66,10 +68,8 @@ def natural_step(
     :param gamma: The length, in [0, 1].
     """
     product = tf.linalg.band_part(tf.matmul(root, by_root, transpose_a=True), -1, 0)
-    diagonal = tf.linalg.diag_part(product)
     # Rows and columns are in reverse order: so R K⁻ᵀ of the Cholesky factor of K is triangular.
-    E = tf.linalg.set_diag(product + tf.linalg.matrix_transpose(product), diagonal)
-    E, columns = tf.reverse(E, [-2, -1]), tf.reverse(root, [-1])
+    E, columns = tf.reverse(mirrored(product), [-2, -1]), tf.reverse(root, [-1])
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
     gamma = tf.convert_to_tensor(gamma, root.dtype)

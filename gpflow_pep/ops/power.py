@@ -86,9 +86,6 @@ def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute what :func:`log1p_over_power` does with fewer operations, the inverse of
     :func:`expm1_over_power`, and accurate where that is.
-
-    :param x: Any values with :math:`\alpha x > -1`.
-    :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
     """
     x = tf.convert_to_tensor(x)
     power = tf.maximum(tf.convert_to_tensor(alpha, x.dtype), _SMALLEST_POWER)

@@ -7,7 +7,7 @@ integrand varies on a scale of its own, and ever sparser away from them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -208,11 +208,11 @@ def _reweigh(
     """
 
     @tf.custom_gradient
-    def identity(
-        mean: tf.Tensor, variance: tf.Tensor, drift: tf.Tensor
-    ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
-        def gradient(upstream: tf.Tensor) -> "tuple[tf.Tensor, ...]":
-            share = upstream * identity(mean, variance, drift)
+    def identity(*moments: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        mean, variance, drift = moments
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            share = upstream * identity(*moments)
             x = (f - (mean + drift * variance)) / variance
             first = tf.reduce_sum(share * x, axis=0)
             second = tf.reduce_sum(share * (x * x - 1.0 / variance), axis=0)

@@ -1,7 +1,7 @@
 """Gaussians to a power, times the standard normal to a power, by their square roots."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -53,9 +53,7 @@ def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
 
     @tf.custom_gradient
-    def product(
-        root: tf.Tensor,
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tf.Tensor]]:
+    def product(root: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
         reverse, K, logdet = _factor(root, power, 1.0)
         half = tf.linalg.triangular_solve(K, tf.linalg.matrix_transpose(reverse))
         result = tf.reverse(tf.linalg.matrix_transpose(half), [-1])
@@ -63,7 +61,7 @@ def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
         def gradient(by_root: tf.Tensor, by_logdet: tf.Tensor) -> tf.Tensor:
             by_root = tf.linalg.band_part(by_root, -1, 0)
             H = tf.matmul(result, by_root, transpose_a=True)
-            lower = _without_diagonal(tf.linalg.band_part(H, -1, 0))
+            lower = tf.linalg.band_part(H, -1, 0)
             middle = tf.linalg.set_diag(
                 -power * (lower + tf.linalg.matrix_transpose(lower)),
                 2.0 * by_logdet[:, None] - power * tf.linalg.diag_part(H),
@@ -117,27 +115,22 @@ def normaliser(root: tf.Tensor, mean: tf.Tensor, power: TensorType) -> Normalise
     power = tf.stop_gradient(tf.convert_to_tensor(power, root.dtype))
 
     @tf.custom_gradient
-    def logdet_and_quadratic(
-        root: tf.Tensor, mean: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
+    def terms(root: tf.Tensor, mean: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., Any]]:
         reverse, K, logdet = _factor(root, power, 0.0)
         along = tf.linalg.cholesky_solve(K, tf.matmul(reverse, mean, transpose_a=True))
         w = mean - power * tf.matmul(reverse, along)
 
         def gradient(by_logdet: tf.Tensor, by_quadratic: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             solved = tf.linalg.cholesky_solve(K, tf.linalg.matrix_transpose(reverse))
-            by_root = (
-                2.0
-                * by_logdet[:, None, None]
-                * tf.reverse(tf.linalg.matrix_transpose(solved), [-1])
-            )
+            by_root = tf.reverse(tf.linalg.matrix_transpose(solved), [-1])
+            by_root *= 2.0 * by_logdet[:, None, None]
             scaled = 2.0 * by_quadratic[:, None, None] * w
             by_root -= power * tf.matmul(scaled, tf.matmul(w, root, transpose_a=True))
             return tf.linalg.band_part(by_root, -1, 0), scaled
 
         return (logdet, tf.reduce_sum(mean * w, axis=[1, 2])), gradient
 
-    return Normaliser(*logdet_and_quadratic(root, mean))
+    return Normaliser(*terms(root, mean))
 
 
 def _factor(
@@ -153,9 +146,6 @@ def _factor(
     K = tf.linalg.cholesky(
         tf.linalg.set_diag(power * gram, (1.0 - power * shift) + power * squares)
     )
-    y = squares - shift - divide_by_power(tf.reduce_sum(tf.square(_without_diagonal(K)), -1), power)
+    below = tf.linalg.set_diag(K, tf.zeros_like(squares))
+    y = squares - shift - divide_by_power(tf.reduce_sum(tf.square(below), axis=-1), power)
     return reverse, K, tf.reduce_sum(log1p_over_power(y, power), axis=-1)
-
-
-def _without_diagonal(matrix: tf.Tensor) -> tf.Tensor:
-    return tf.linalg.set_diag(matrix, tf.zeros_like(tf.linalg.diag_part(matrix)))

@@ -9,14 +9,12 @@ to :data:`RESOLVED`, that of all nodes was better by orders of magnitude for smo
 by a factor of four for those with a kink.
 """
 
-import warnings
-
 import numpy as np
 import tensorflow as tf
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from tensorflow import Tensor
 
-from ..ops.linalg import report_once
+from ..ops.linalg import warn
 from ..ops.power import divide_by_power, expm1_over_power
 from ..ops.quadrature import PEAK_EXTENT, Mode, Structure, zoom_in
 from .generic import Function, Rule, ScalarFactor, find_narrow, place
@@ -123,10 +121,7 @@ def _report(likelihood: Likelihood, value: Tensor, by_half: Tensor) -> None:
         " what is known of it with gpflow_pep.tilted.scalar_factor; see the page on likelihoods of"
         " your own. Largest difference: "
     )
-    if not tf.executing_eagerly():
-        report_once(tf.reduce_any(unresolved), message, [largest])
-    elif bool(tf.reduce_any(unresolved)):
-        warnings.warn(f"{message}{float(largest):.2g}", AccuracyWarning, stacklevel=2)
+    warn(AccuracyWarning, tf.reduce_any(unresolved), message, largest)
 
 
 def factor_with_peaks(
