@@ -117,8 +117,8 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
         def draw(figure: Any, axes: Any) -> None:
             calibration = metrics.calibration(Y[:, 0].astype(int), np.asarray(predict(X)))
             plotting.draw_calibration(axes, calibration)
-            axes.set_title(f"calibration error {calibration.error:.3f}")
-            axes.set_xlabel("probability of the predicted class")
+            title = f"calibration error {calibration.error:.3f}"
+            axes.set(title=title, xlabel="probability of the predicted class")
 
         super().__init__(log_dir, draw, name)
 

@@ -164,9 +164,8 @@ def _read_target(
     if form.kind != "text":
         notes.extend(_how_read(target, column, form))
     truth = pd.api.types.is_bool_dtype(column.infer_objects())
-    if task == "regression" or (
-        task is None and form.kind == "number" and not truth and values.nunique() != 2
-    ):
+    numbers = form.kind == "number" and not truth
+    if task == "regression" or (task is None and numbers and values.nunique() != 2):
         few = values.nunique() <= _MANY and bool(np.all(values == np.round(values)))
         if few and task is None:
             notes.append(
@@ -175,17 +174,16 @@ def _read_target(
                 " (--task classification)."
             )
         return check_cells(target, values), "numbers", table
-    if form.kind == "number" and not truth:
+    if numbers:
         check_cells(target, values)
         if task is None:
             notes.append(
                 f"'{target}' has two values, which are taken as classes. If they are numbers, say"
                 " so: task='regression' (--task regression)."
             )
-    labels = column.astype(object) if truth else values
     if form.kind != "text":
-        labels = read_cells(column if truth else values, Format("text"))
-    return labels.rename(target), "classes", table
+        values = read_cells(column if truth else values, Format("text"))
+    return values.rename(target), "classes", table
 
 
 def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:

@@ -29,25 +29,20 @@ GRID = 200
 def _best(comparison: Comparison) -> pd.DataFrame:
     """Give the held-out predictions of the best power."""
     if comparison.best is None:
-        raise refusal(
-            "comparison", "one in which every power failed", "at least one that did not",
-            "The messages of its fits say why.",
-        )  # fmt: skip
+        got, expected = "one in which every power failed", "at least one that did not"
+        raise refusal("comparison", got, expected, "The messages of its fits say why.")
     return comparison.held_out[comparison.best]
 
 
 def _model(comparison: Comparison) -> Pipeline:
     if comparison.model is None:
-        raise refusal(
-            "comparison", "no model of all rows", "one", "Its fit failed; the message says why."
-        )
+        remedy = "Its fit failed; the message says why."
+        raise refusal("comparison", "no model of all rows", "one", remedy)
     return comparison.model
 
 
 def scores_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw each metric of held-out rows against alpha, with standard errors, beside the baselines.
-    """
+    """Draw each metric against alpha, with standard errors, beside the baselines."""
     _best(comparison)
     table = summarise(comparison)
     table = table[table["failed"] == 0]
@@ -73,9 +68,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
 
 
 def predictions_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw held-out predictions of the best power against the targets, and whether they are right.
-    """
+    """Draw held-out predictions of the best power against the targets; are they right?"""
     table, target = _best(comparison), comparison.data.y.name
     gaussian = isinstance(_model(comparison)[-1].likelihood_, Gaussian)
     figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
@@ -93,9 +86,7 @@ def predictions_figure(comparison: Comparison) -> "Figure":
 
 
 def classes_figure(comparison: Comparison) -> "Figure":
-    """
-    Draw how often held-out predictions of the best power come true, and what is taken for what.
-    """
+    """Draw how often held-out predictions come true, and what is taken for what."""
     table = _best(comparison)
     figure = plotting.figure(10.0, 4.8)
     left, right = figure.subplots(1, 2)

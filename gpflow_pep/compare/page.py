@@ -39,7 +39,9 @@ _ENVIRONMENT = Environment(
     autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
 )  # fmt: skip
 _ENVIRONMENT.filters["repr"] = repr
-_TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={"MAX_INPUTS": MAX_INPUTS})
+_WORDS = {words.__name__: words for words in (title, verdict, warnings_of, headings, legend)}
+_CONSTANTS = {"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE}
+_TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={**_WORDS, **_CONSTANTS})
 
 
 def page(
@@ -49,14 +51,7 @@ def page(
     libraries = (f"{name} {version(name)}" for name in LIBRARIES)
     return _TEMPLATE.render(
         comparison=comparison,
-        title=title(comparison),
-        verdict=verdict(comparison),
-        warnings=warnings_of(comparison),
-        headings=headings(comparison),
         scores=_scores(comparison),
-        legend=legend(comparison),
-        captions=CAPTIONS,
-        wide=WIDE,
         figures={name: base64.b64encode(content).decode() for name, content in figures.items()},
         columns=_columns(comparison.data),
         settings=asdict(comparison.settings),

@@ -52,6 +52,11 @@ def _whole(least: int, most: float = math.inf) -> Range:
     return Range(kind, allows, f"a whole number, at least {least}{limit}", "Choose another.")
 
 
+def _positive(limit: int | None, expected: str, remedy: str) -> Range:
+    kind = click.FloatRange(0, limit, min_open=True, max_open=limit is not None)
+    return Range(kind, lambda value: 0.0 < value < (limit or math.inf), expected, remedy)
+
+
 def _choice(names: Iterable[str]) -> Range:
     names = tuple(names)
     expected = f"one of {', '.join(names)}"
@@ -64,18 +69,8 @@ _POWERS = Range(
     "one or more numbers in [0, 1]",
     "Try 0 (variational), 0.5 and 1 (EP, FITC).",
 )
-_FRACTION = Range(
-    click.FloatRange(0, 1, min_open=True, max_open=True),
-    lambda value: 0.0 < value < 1.0,
-    "a number in (0, 1)",
-    "Choose 0.2 to hold out a fifth.",
-)
-_MINUTES = Range(
-    click.FloatRange(0, min_open=True),
-    lambda value: 0.0 < value < math.inf,
-    "a positive number",
-    "Raise it, to 10 for example.",
-)
+_FRACTION = _positive(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
+_MINUTES = _positive(None, "a positive number", "Raise it, to 10 for example.")
 _FLAG = Range(click.BOOL, lambda value: value in (True, False), "True or False", "Choose one.")
 
 
