@@ -43,7 +43,7 @@ BUDGET = {
     "estimators": 1850,
     "metrics": 303,
     "plotting": 1373,
-    "compare": 2824,
+    "compare": 2803,
     "monitor": 163,
     "files": 94,
 }
