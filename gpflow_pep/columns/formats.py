@@ -3,8 +3,6 @@
 import datetime
 import decimal
 import re
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,13 +69,14 @@ def recognise(column: "pd.Series[Any]") -> Format:
     counts = words.value_counts()
     if counts.empty:
         return Format("number")
-    best = max((_try_numbers(counts, *style) for style in _STYLES), key=lambda attempt: attempt[0])
-    if _is_enough(best[0], best[-1]):
-        return Format("number", *best[1:])
+    numbers = [_try(counts, Format("number", *style)) for style in _STYLES]
+    share, form = max(numbers, key=lambda attempt: attempt[0])
+    if _is_enough(share, form):
+        return form
     for pattern in _DATES:
-        share, missing = _try(counts, partial(_parse_dates, pattern=pattern))
-        if _is_enough(share, missing):
-            return Format("date", pattern=pattern, missing=missing)
+        share, form = _try(counts, Format("date", pattern=pattern))
+        if _is_enough(share, form):
+            return form
     return Format("text")
 
 
@@ -99,10 +98,9 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     words = _words(column)
     words = words.where(~words.isin(form.missing))
     cells = words.dropna()
-    if form.kind == "number":
-        values = _parse_numbers(cells, form.decimal, form.thousands)
-    else:
-        values = _dates(_parse_dates(cells, form.pattern or _DATES[0]))
+    values = _parse(cells, form)
+    if form.kind == "date":
+        values = _dates(values)
     wrong = values.isna()
     if wrong.any():
         place = int(np.flatnonzero(words.notna())[np.argmax(wrong)])
@@ -160,6 +158,14 @@ def _words(column: "pd.Series[Any]") -> "pd.Series[Any]":
     return values.where(values.notna() & (values != ""), np.nan)
 
 
+def _parse(words: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
+    """Read numbers or dates; no value where a word is none."""
+    if form.kind == "number":
+        return _parse_numbers(words, form.decimal, form.thousands)
+    pattern = form.pattern or _DATES[0]
+    return pd.to_datetime(words.astype(object), format=pattern, utc=True, errors="coerce")
+
+
 def _parse_numbers(words: "pd.Series[Any]", point: str, thousands: str) -> "pd.Series[Any]":
     """Read numbers; NaN where a word is none."""
     text = words.astype(str).str.translate(_GAPS).str.strip()
@@ -174,30 +180,16 @@ def _parse_numbers(words: "pd.Series[Any]", point: str, thousands: str) -> "pd.S
     return pd.to_numeric(plain.where(good), errors="coerce").astype(np.float64)
 
 
-def _parse_dates(words: "pd.Series[Any]", pattern: str) -> "pd.Series[Any]":
-    return pd.to_datetime(words.astype(object), format=pattern, utc=True, errors="coerce")
-
-
-def _try_numbers(
-    counts: "pd.Series[Any]", point: str, thousands: str
-) -> tuple[float, str, str, str, tuple[str, ...]]:
-    """Give the share of cells that are numbers so, and the rest of a Format."""
-    share, missing = _try(counts, lambda words: _parse_numbers(words, point, thousands))
-    return share, point, thousands, "", missing
-
-
-def _try(
-    counts: "pd.Series[Any]", parse: Callable[["pd.Series[Any]"], "pd.Series[Any]"]
-) -> tuple[float, tuple[str, ...]]:
-    """Give the share of cells, or of different ones, that can be read so, and words that cannot."""
+def _try(counts: "pd.Series[Any]", form: Format) -> tuple[float, Format]:
+    """Give the share of cells, or of different ones, that can be read so; which not: `missing`."""
     words = pd.Series(counts.index, dtype=object)
-    if parse(words.head(50)).isna().mean() > 0.5:
-        return 0.0, ()
-    wrong = parse(words).isna().to_numpy()
-    share = counts.to_numpy()[~wrong].sum() / counts.sum()
-    return max(float(share), float(1.0 - wrong.mean())), tuple(words[wrong].head(_MAX_WORDS + 1))
+    if _parse(words.head(50), form).isna().mean() > 0.5:
+        return 0.0, form
+    wrong = _parse(words, form).isna().to_numpy()
+    share = max(counts.to_numpy()[~wrong].sum() / counts.sum(), 1.0 - wrong.mean())
+    return float(share), form._replace(missing=tuple(words[wrong].head(_MAX_WORDS + 1)))
 
 
-def _is_enough(share: float, missing: tuple[str, ...]) -> bool:
+def _is_enough(share: float, form: Format) -> bool:
     """Whether nearly all cells are what was tried, and the others few words."""
-    return share >= _LEAST_SHARE and len(missing) <= _MAX_WORDS
+    return share >= _LEAST_SHARE and len(form.missing) <= _MAX_WORDS
