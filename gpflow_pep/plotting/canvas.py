@@ -1,6 +1,5 @@
 """What pictures share: axes, colours, notes, rows as points or a density, checks of arrays."""
 
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -86,6 +85,8 @@ def picture(
     """Give a function that draws on ``ax`` a new figure where it gets none; it returns ``ax``."""
 
     def with_axes(draw: Callable[Arguments, None]) -> Callable[Arguments, "Axes"]:
+        draw.__annotations__["return"] = "Axes"
+
         @wraps(draw)
         def drawn(*arguments: Arguments.args, **options: Arguments.kwargs) -> "Axes":
             callers: Any = options.get("ax")
@@ -102,8 +103,6 @@ def picture(
 
         description, _, errors = str(draw.__doc__).partition("    :raises")
         drawn.__doc__ = f"{description}{_AXES}    :raises{errors}"
-        signature = inspect.signature(draw).replace(return_annotation="Axes")
-        drawn.__signature__ = signature  # type: ignore[attr-defined]
         return drawn
 
     return with_axes
