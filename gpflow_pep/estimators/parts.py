@@ -33,13 +33,19 @@ CLASSES: dict[str, type[Likelihood]] = {
     "multiclass": gpflow.likelihoods.MultiClass,
     "softmax": gpflow.likelihoods.Softmax,
 }
-RULES = ("kmeans", "random", "greedy_variance")
-_POINTS = "points [M, D] or GPflow's inducing variables"
+#: Where inducing points start.
+RULES: dict[str, Callable[..., InducingVariables]] = {
+    "kmeans": kmeans,
+    "random": random_subset,
+    "greedy_variance": greedy_variance,
+}
 
 
-def _unknown_name(argument: str, name: Any, choices: Any, others: str) -> ValueError:
-    known = ", ".join(repr(choice) for choice in choices)
-    return refusal(argument, repr(name), f"{known} or {others}", "Choose one of them.")
+def _choose(argument: str, name: Any, choices: dict[str, Any], others: str) -> Any:
+    if isinstance(name, str) and name in choices:
+        return choices[name]
+    expected = f"{', '.join(map(repr, choices))} or {others}"
+    raise refusal(argument, repr(name), expected, "Choose one of them.")
 
 
 def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
@@ -51,9 +57,8 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
     """
     if isinstance(kernel, Kernel):
         return copy_of(kernel)
-    if not isinstance(kernel, str) or kernel not in KERNELS:
-        raise _unknown_name("kernel", kernel, KERNELS, "a GPflow kernel")
-    return KERNELS[kernel](lengthscales=np.full(num_inputs, np.sqrt(num_inputs)))
+    lengthscales = np.full(num_inputs, np.sqrt(num_inputs))
+    return _choose("kernel", kernel, KERNELS, "a GPflow kernel")(lengthscales=lengthscales)
 
 
 def make_likelihood(
@@ -62,9 +67,7 @@ def make_likelihood(
     """Make a likelihood by its name, with these arguments, or copy the one that is given."""
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
-    if not isinstance(likelihood, str) or likelihood not in choices:
-        raise _unknown_name("likelihood", likelihood, choices, "a GPflow likelihood")
-    return choices[likelihood](*arguments)
+    return _choose("likelihood", likelihood, choices, "a GPflow likelihood")(*arguments)
 
 
 def make_inducing_variable(
@@ -75,14 +78,9 @@ def make_inducing_variable(
         return copy_of(rule)
     if rule is not None and not isinstance(rule, str):
         points = as_numbers("inducing", rule, gpflow.default_float())
-        if points.ndim != 2:
-            raise _unknown_name("inducing", rule, RULES, _POINTS)
-        return gpflow.inducing_variables.InducingPoints(points)
+        if points.ndim == 2:
+            return gpflow.inducing_variables.InducingPoints(points)
+    select = _choose("inducing", rule, RULES, "points [M, D] or GPflow's inducing variables")
     number = min(num_inducing, len(np.unique(X, axis=0)))
-    if rule == "kmeans":
-        return kmeans(X, number, seed=seed)
-    if rule == "random":
-        return random_subset(X, number, seed=seed)
-    if rule == "greedy_variance":
-        return greedy_variance(X, number, kernel=kernel, seed=seed)
-    raise _unknown_name("inducing", rule, RULES, _POINTS)
+    options = {"kernel": kernel} if select is greedy_variance else {}
+    return select(X, number, seed=seed, **options)
