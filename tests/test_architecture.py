@@ -40,7 +40,7 @@ BUDGET = {
     "models": 2883,
     "selection": 905,
     "training": 2846,
-    "estimators": 1850,
+    "estimators": 1848,
     "metrics": 303,
     "plotting": 1372,
     "compare": 2803,
