@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
 
     fit: Fit
     table: pd.DataFrame
-    """Of the held-out rows, see :func:`held_out`; empty where the fit failed."""
+    """See :func:`~gpflow_pep.compare.held_out.held_out`; empty where the fit failed."""
     overhead: float
     """Seconds that were not steps, most of which are compiling."""
 
