@@ -1,7 +1,7 @@
 """Small test problems, comparison and differentiation used by several test modules."""
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -40,6 +40,13 @@ class RegressionProblem(NamedTuple):
         return gpflow.kernels.SquaredExponential(
             variance=self.variance, lengthscales=list(self.lengthscales)
         )
+
+    def model(self, model_class: Any, inducing_variable: Any = None, **options: Any) -> Any:
+        """Of Gaussian noise, ours or GPflow's; at Z, unless told where or exact."""
+        if not issubclass(model_class, gpflow.models.GPR):
+            points = self.Z if inducing_variable is None else inducing_variable
+            options = {"inducing_variable": points, **options}
+        return model_class(self.data, self.kernel(), noise_variance=self.noise_variance, **options)
 
     def covariance(self, X1: Array, X2: Array) -> Array:
         return reference.squared_exponential(X1, X2, self.variance, self.lengthscales)
@@ -128,6 +135,12 @@ def assert_close(actual: Any, expected: Any, rtol: float = 1e-8, scale: float = 
     )
 
 
+def assert_all_close(actual: Iterable[Any], expected: Iterable[Any], **tolerance: float) -> None:
+    """As many of each, and `assert_close` for every pair of them."""
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other, **tolerance)
+
+
 def finite_difference_gradient(
     function: Callable[[], tf.Tensor], variable: tf.Variable, step: float = 1e-3
 ) -> Array:
@@ -144,11 +157,27 @@ def finite_difference_gradient(
     return gradient
 
 
-def gradients(
+def trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:
+    """The variables that an optimiser would move."""
+    return {
+        name: parameter.unconstrained_variable
+        for name, parameter in gpflow.utilities.parameter_dict(model).items()
+        if parameter.trainable
+    }
+
+
+def value_and_gradients(
     function: Callable[[], tf.Tensor], variables: Sequence[tf.Variable | tf.Tensor]
-) -> list[Array]:
-    """The gradient in each variable by GradientTape."""
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """A function, and its gradient in each variable by GradientTape."""
     with tf.GradientTape() as tape:
         tape.watch(variables)
         value = function()
-    return [tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(value, variables)]
+    return value, [tf.convert_to_tensor(part) for part in tape.gradient(value, variables)]
+
+
+def gradients(
+    function: Callable[[], tf.Tensor], variables: Sequence[tf.Variable | tf.Tensor]
+) -> list[Array]:
+    """The gradient in each variable, eager."""
+    return [part.numpy() for part in value_and_gradients(function, variables)[1]]

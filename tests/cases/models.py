@@ -9,7 +9,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import Array, RegressionProblem, regression_problem
+from helpers import RegressionProblem, regression_problem, value_and_gradients
 
 import gpflow_pep as pep
 
@@ -176,10 +176,7 @@ class Compiled:
         return list({id(one): one for one in (*self.model.variables, *data)}.values())
 
     def loss_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            loss = self.loss()
-        gradients = tape.gradient(loss, self.variables)
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return value_and_gradients(self.loss, self.variables)
 
     def minimize(self, max_steps: int, **options: Any) -> Any:
         """By SciPy, of the variables that are to be trained now."""
@@ -226,14 +223,3 @@ def borrowed(case: ModelCase, **options: bool) -> Iterator[Compiled]:
         yield compiled
     finally:
         compiled.restore()
-
-
-def value_and_gradients(model: gpflow.models.GPModel, data: Data) -> tuple[tf.Tensor, list[Array]]:
-    """Of the training loss, not compiled."""
-    loss = gpflow.models.training_loss_closure(
-        model, tuple(map(tf.convert_to_tensor, data)), compile=False
-    )
-    with tf.GradientTape() as tape:
-        value = loss()
-    gradients = tape.gradient(value, model.trainable_variables)
-    return value, [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]

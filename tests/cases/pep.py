@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
-from helpers import Array, RegressionProblem, regression_problem
+from helpers import Array, RegressionProblem, regression_problem, trainable_by_name
 from reference import sites as pep_reference
 from reference.sites import Factor, LogDensity, largest_latent_factor, scalar_factor
 
@@ -222,14 +222,6 @@ class Compiled(NamedTuple):
     loss: Callable[[], tf.Tensor]
     loss_and_gradients: Callable[[], tuple[tf.Tensor, list[tf.Tensor]]]
     variables: dict[str, tf.Variable]
-
-
-def trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:
-    return {
-        name: parameter.unconstrained_variable
-        for name, parameter in gpflow.utilities.parameter_dict(model).items()
-        if parameter.trainable
-    }
 
 
 @functools.cache

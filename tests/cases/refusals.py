@@ -44,7 +44,9 @@ Y = np.sin(X[:, :1])
 LABELS = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0])[:, None]
 CLASSES = np.arange(N)[:, None] % C
 Z = X[::3]
-Changes = Callable[[], dict[str, Any]]
+BLOCKS = np.array([0, 0, 1, 1, 2, 2, 2])
+TWO_OUTPUTS = X, np.hstack([Y, Y])
+SHARED_POINTS = SharedIndependentInducingVariables(InducingPoints(Z))
 
 # Entry points. Each takes the changes to arguments that are accepted.
 
@@ -112,8 +114,9 @@ def _kernels(count: int) -> list[SquaredExponential]:
     return [SquaredExponential() for _ in range(count)]
 
 
-def _of_classes(**changes: Any) -> dict[str, Any]:
-    return {"data": (X, LABELS), "likelihood": MultiClass(C), **changes}
+def _of_classes(kernel: Any, inducing_variable: Any) -> dict[str, Any]:
+    options = {"kernel": kernel, "inducing_variable": inducing_variable}
+    return {"data": (X, LABELS), "likelihood": MultiClass(C), **options}
 
 
 def _kernel_in_single_precision() -> SquaredExponential:
@@ -121,289 +124,200 @@ def _kernel_in_single_precision() -> SquaredExponential:
         return SquaredExponential()
 
 
-# Arguments in place of accepted ones, and words.
+# Words, and arguments in place of accepted ones.
 
-REGRESSION = {
-    "fewer rows in Y": ({"data": (X, Y[:-2])}, "X and Y | 7 | 5 | rows"),
-    "more rows in Y": ({"data": (X[:4], Y)}, "X and Y | 4 | 7 | rows"),
-    "1-D X": ({"data": (X[:, 0], Y)}, "X | (7,) | N, D"),
-    "1-D Y": ({"data": (X, Y[:, 0])}, "Y | (7,) | N, P"),
-    "3-D X": ({"data": (X[:, None, :], Y)}, "X | 7, 1, 2 | N, D"),
-    "NaN in X": ({"data": (with_value(X, np.nan), Y)}, "X | NaN | finite"),
-    "NaN in Y": ({"data": (X, with_value(Y, np.nan))}, "Y | NaN | finite"),
-    "inf in X": ({"data": (with_value(X, np.inf), Y)}, "X | infinity | finite"),
-    "-inf in Y": ({"data": (X, with_value(Y, -np.inf))}, "Y | infinity | finite"),
-    "NaN in a variable": (
-        {"data": (tf.Variable(with_value(X, np.nan)), tf.Variable(Y))},
-        "X | NaN | finite",
-    ),
-    "no rows": ({"data": (X[:0], Y[:0])}, "data | 0 | row"),
-    "no inputs": ({"data": (X[:, :0], Y)}, "data | X | 0 | column"),
-    "no outputs": ({"data": (X, Y[:, :0])}, "data | Y | 0 | column"),
-    "alpha below 0": ({"alpha": -0.1}, "alpha | -0.1 | [0, 1]"),
-    "alpha above 1": ({"alpha": 1.5}, "alpha | 1.5 | [0, 1]"),
-    "alpha NaN": ({"alpha": np.nan}, "alpha | nan | [0, 1]"),
-    "alpha infinite": ({"alpha": np.inf}, "alpha | inf | [0, 1]"),
-    "one alpha of a row above 1": (
-        {"alpha": np.where(np.arange(N) == 3, 1.25, 0.5)},
-        "alpha | 1.25 | [0, 1]",
-    ),
-    "alpha of the wrong length": ({"alpha": np.full(N - 1, 0.5)}, "alpha | 6 | 7"),
-    "alpha of two dimensions": ({"alpha": np.full([N, 1], 0.5)}, "alpha | 7, 1 | 7"),
-    "alpha per row with fewer blocks": (
-        {"alpha": np.full(N, 0.5), "blocks": np.array([0, 0, 1, 1, 2, 2, 2])},
-        "alpha | 7 | 3 | block",
-    ),
-    "alpha per block of another count": (
-        {"alpha": np.full(4, 0.5), "blocks": np.array([0, 0, 1, 1, 2, 2, 2])},
-        "alpha | 4 | 3 | block",
-    ),
-    "too few block labels": ({"blocks": np.zeros(N - 1, dtype=int)}, "blocks | 6 | 7"),
-    "block labels of two dimensions": (
-        {"blocks": np.zeros([N, 1], dtype=int)},
-        "blocks | 7, 1 | 7",
-    ),
-    "block labels not integers": (
-        {"blocks": np.linspace(0.0, 1.0, N)},
-        "blocks | float64 | integers",
-    ),
-    "chunk_size 0": ({"chunk_size": 0}, "chunk_size | 0 | positive"),
-    "chunk_size negative": ({"chunk_size": -3}, "chunk_size | -3 | positive"),
-    "chunk_size not an integer": ({"chunk_size": 2.5}, "chunk_size | 2.5 | integer"),
-    "chunk_size a string": ({"chunk_size": "10"}, "chunk_size | '10' | integer"),
-    "chunk_size a boolean": ({"chunk_size": True}, "chunk_size | True | integer"),
-    "noise variance and likelihood": (
-        {"noise_variance": 0.1, "likelihood": gpflow.likelihoods.Gaussian(0.1)},
+REGRESSION = [
+    ("X and Y | 7 | 5 | rows", {"data": (X, Y[:-2])}),
+    ("X and Y | 4 | 7 | rows", {"data": (X[:4], Y)}),
+    ("X | (7,) | N, D", {"data": (X[:, 0], Y)}),
+    ("Y | (7,) | N, P", {"data": (X, Y[:, 0])}),
+    ("X | 7, 1, 2 | N, D", {"data": (X[:, None, :], Y)}),
+    ("X | NaN | finite", {"data": (with_value(X, np.nan), Y)}),
+    ("Y | NaN | finite", {"data": (X, with_value(Y, np.nan))}),
+    ("X | infinity | finite", {"data": (with_value(X, np.inf), Y)}),
+    ("Y | infinity | finite", {"data": (X, with_value(Y, -np.inf))}),
+    ("X | NaN | finite", {"data": (tf.Variable(with_value(X, np.nan)), tf.Variable(Y))}),
+    ("data | 0 | row", {"data": (X[:0], Y[:0])}),
+    ("data | X | 0 | column", {"data": (X[:, :0], Y)}),
+    ("data | Y | 0 | column", {"data": (X, Y[:, :0])}),
+    ("alpha | -0.1 | [0, 1]", {"alpha": -0.1}),
+    ("alpha | 1.5 | [0, 1]", {"alpha": 1.5}),
+    ("alpha | nan | [0, 1]", {"alpha": np.nan}),
+    ("alpha | inf | [0, 1]", {"alpha": np.inf}),
+    ("alpha | 1.25 | [0, 1]", {"alpha": np.where(np.arange(N) == 3, 1.25, 0.5)}),
+    ("alpha | 6 | 7", {"alpha": np.full(N - 1, 0.5)}),
+    ("alpha | 7, 1 | 7", {"alpha": np.full([N, 1], 0.5)}),
+    ("alpha | 7 | 3 | block", {"alpha": np.full(N, 0.5), "blocks": BLOCKS}),
+    ("alpha | 4 | 3 | block", {"alpha": np.full(4, 0.5), "blocks": BLOCKS}),
+    ("blocks | 6 | 7", {"blocks": np.zeros(N - 1, dtype=int)}),
+    ("blocks | 7, 1 | 7", {"blocks": np.zeros([N, 1], dtype=int)}),
+    ("blocks | float64 | integers", {"blocks": np.linspace(0.0, 1.0, N)}),
+    ("chunk_size | 0 | positive", {"chunk_size": 0}),
+    ("chunk_size | -3 | positive", {"chunk_size": -3}),
+    ("chunk_size | 2.5 | integer", {"chunk_size": 2.5}),
+    ("chunk_size | '10' | integer", {"chunk_size": "10"}),
+    ("chunk_size | True | integer", {"chunk_size": True}),
+    (
         "noise_variance and likelihood | noise_variance | likelihood | both",
+        {"noise_variance": 0.1, "likelihood": gpflow.likelihoods.Gaussian(0.1)},
     ),
-    "likelihood not Gaussian": (
-        {"likelihood": gpflow.likelihoods.StudentT()},
-        "likelihood | StudentT | Gaussian",
-    ),
-    "separate kernels per output": (
-        {
-            "data": (X, np.hstack([Y, Y])),
-            "kernel": SeparateIndependent([SquaredExponential(), SquaredExponential()]),
-        },
+    ("likelihood | StudentT | Gaussian", {"likelihood": gpflow.likelihoods.StudentT()}),
+    (
         "kernel | SeparateIndependent | multi",
+        {"data": TWO_OUTPUTS, "kernel": SeparateIndependent(_kernels(2))},
     ),
-    "shared multi-output kernel": (
-        {
-            "data": (X, np.hstack([Y, Y])),
-            "kernel": SharedIndependent(SquaredExponential(), output_dim=2),
-        },
+    (
         "kernel and inducing_variable | SharedIndependent | both of one output",
+        {"data": TWO_OUTPUTS, "kernel": SharedIndependent(SquaredExponential(), output_dim=2)},
     ),
-    "float32 data": (
-        {"data": (X.astype(np.float32), Y.astype(np.float32))},
-        "X | float32 | float64",
-    ),
-    "float32 X only": ({"data": (X.astype(np.float32), Y)}, "X | float32 | float64"),
-    "integer Y": ({"data": (X, Y.astype(int))}, "Y | int64 | float64"),
-    "Z with one column too many": (
-        {"inducing_variable": np.hstack([Z, Z[:, :1]])},
-        "inducing_variable | 3 | column | 2",
-    ),
-    "Z with one column too few": (
-        {"inducing_variable": Z[:, :1]},
-        "inducing_variable | 1 | column | 2",
-    ),
-    "1-D Z": ({"inducing_variable": Z[:, 0]}, "inducing_variable | (3,) | M, D"),
-    "no inducing variables": (
-        {"inducing_variable": Z[:0]},
-        "inducing_variable | 0 | inducing | at least",
-    ),
-    "several inducing variables": (
-        {"inducing_variable": SharedIndependentInducingVariables(InducingPoints(Z))},
+    ("X | float32 | float64", {"data": (X.astype(np.float32), Y.astype(np.float32))}),
+    ("X | float32 | float64", {"data": (X.astype(np.float32), Y)}),
+    ("Y | int64 | float64", {"data": (X, Y.astype(int))}),
+    ("inducing_variable | 3 | column | 2", {"inducing_variable": np.hstack([Z, Z[:, :1]])}),
+    ("inducing_variable | 1 | column | 2", {"inducing_variable": Z[:, :1]}),
+    ("inducing_variable | (3,) | M, D", {"inducing_variable": Z[:, 0]}),
+    ("inducing_variable | 0 | inducing | at least", {"inducing_variable": Z[:0]}),
+    (
         "inducing_variable and kernel | SharedIndependentInducingVariables | pair",
+        {"inducing_variable": SHARED_POINTS},
     ),
-    "another number of latent functions": ({"num_latent_gps": 2}, "num_latent_gps | 2 | 1"),
-    "unknown conditional": (
-        {"conditional": "titsias"},
-        "conditional | 'titsias' | 'prior', 'scaled'",
-    ),
-    "conditional True": ({"conditional": True}, "conditional | True | 'prior', 'scaled'"),
-}
+    ("num_latent_gps | 2 | 1", {"num_latent_gps": 2}),
+    ("conditional | 'titsias' | 'prior', 'scaled'", {"conditional": "titsias"}),
+    ("conditional | True | 'prior', 'scaled'", {"conditional": True}),
+]
 
 
-POINT = {
-    "fewer rows in Y": ({"data": (X, LABELS[:-2])}, "X and Y | 7 | 5 | rows"),
-    "1-D Y": ({"data": (X, LABELS[:, 0])}, "Y | (7,) | N, P"),
-    "NaN in X": ({"data": (X * np.nan, LABELS)}, "X | NaN | finite"),
-    "inf in Y": ({"data": (X, with_value(LABELS, np.inf))}, "Y | infinity | finite"),
-    "label 2 of two": (targets(2.0, Bernoulli()), "Y | 2 | row 4 | 0 or 1"),
-    "label -1 of two": (targets(-1.0, Bernoulli()), "Y | -1 | row 4 | 0 or 1"),
-    "label 0.5": (targets(0.5, Bernoulli()), "Y | 0.5 | row 4 | 0 or 1"),
-    "class 3 of three": (targets(3.0, MultiClass(C)), "Y | 3 | 0 to 2 | MultiClass"),
-    "class -1": (targets(-1.0, MultiClass(C)), "Y | -1 | 0 to 2 | MultiClass"),
-    "class 1.5 of a softmax": (targets(1.5, Softmax(C)), "Y | 1.5 | 0 to 2 | Softmax"),
-    "ordinal class 3 of three": (targets(3.0, Ordinal(np.array([0.0, 1.0]))), "Y | 3 | 0 to 2"),
-    "negative count": (targets(-2.0, Poisson()), "Y | -2 | whole numbers | Poisson"),
-    "half a count": (targets(1.5, Poisson()), "Y | 1.5 | whole numbers"),
-    "negative duration": (targets(-0.1, Exponential()), "Y | -0.1 | from 0 | Exponential"),
-    "negative amount": (targets(-0.1, Gamma()), "Y | -0.1 | from 0 | Gamma"),
-    "fraction above 1": (targets(1.2, Beta(), 0.5), "Y | 1.2 | 0 to 1 | Beta"),
-    "not a likelihood": ({"likelihood": "bernoulli"}, "likelihood | str | gpflow.likelihoods"),
-    "no likelihood": ({"likelihood": None}, "likelihood | NoneType | gpflow.likelihoods"),
-    "alpha above 1": ({"alpha": 1.5}, "alpha | 1.5 | [0, 1]"),
-    "alpha of the wrong length": ({"alpha": np.full(N - 1, 0.5)}, "alpha | 6 | 7"),
-    "unknown conditional": ({"conditional": "local"}, "conditional | 'local' | 'prior', 'scaled'"),
-    "neighbours": ({"neighbours": 5}, "neighbours | 5 | PEPRegression"),
-    "scaled conditional at alpha 0.5": (
-        {"conditional": "scaled"},
-        "alpha | between 0 and 1 | 0 or 1",
-    ),
-    "chunk_size 0": ({"chunk_size": 0}, "chunk_size | 0 | at least 1"),
-    "max_sweeps 0": ({"max_sweeps": 0}, "max_sweeps | 0 | at least 1"),
-    "max_sweeps negative": ({"max_sweeps": -1}, "max_sweeps | -1 | at least 1"),
-    "max_sweeps not an integer": ({"max_sweeps": 2.5}, "max_sweeps | 2.5 | integer"),
-    "max_sweeps a boolean": ({"max_sweeps": True}, "max_sweeps | True | integer"),
-    "tolerance 0": ({"tolerance": 0.0}, "tolerance | 0.0 | positive"),
-    "tolerance negative": ({"tolerance": -1e-6}, "tolerance | -1e-06 | positive"),
-    "tolerance NaN": ({"tolerance": np.nan}, "tolerance | nan | positive"),
-    "tolerance infinite": ({"tolerance": np.inf}, "tolerance | inf | positive"),
-    "tolerance a string": ({"tolerance": "1e-6"}, "tolerance | '1e-6' | positive"),
-    "kernel that mixes latent functions": (
-        _of_classes(
-            kernel=LinearCoregionalization(_kernels(C), W=np.eye(C)),
-            inducing_variable=SharedIndependentInducingVariables(InducingPoints(Z)),
-        ),
+POINT = [
+    ("X and Y | 7 | 5 | rows", {"data": (X, LABELS[:-2])}),
+    ("Y | (7,) | N, P", {"data": (X, LABELS[:, 0])}),
+    ("X | NaN | finite", {"data": (X * np.nan, LABELS)}),
+    ("Y | infinity | finite", {"data": (X, with_value(LABELS, np.inf))}),
+    ("Y | 2 | row 4 | 0 or 1", targets(2.0, Bernoulli())),
+    ("Y | -1 | row 4 | 0 or 1", targets(-1.0, Bernoulli())),
+    ("Y | 0.5 | row 4 | 0 or 1", targets(0.5, Bernoulli())),
+    ("Y | 3 | 0 to 2 | MultiClass", targets(3.0, MultiClass(C))),
+    ("Y | -1 | 0 to 2 | MultiClass", targets(-1.0, MultiClass(C))),
+    ("Y | 1.5 | 0 to 2 | Softmax", targets(1.5, Softmax(C))),
+    ("Y | 3 | 0 to 2", targets(3.0, Ordinal(np.array([0.0, 1.0])))),
+    ("Y | -2 | whole numbers | Poisson", targets(-2.0, Poisson())),
+    ("Y | 1.5 | whole numbers", targets(1.5, Poisson())),
+    ("Y | -0.1 | from 0 | Exponential", targets(-0.1, Exponential())),
+    ("Y | -0.1 | from 0 | Gamma", targets(-0.1, Gamma())),
+    ("Y | 1.2 | 0 to 1 | Beta", targets(1.2, Beta(), 0.5)),
+    ("likelihood | str | gpflow.likelihoods", {"likelihood": "bernoulli"}),
+    ("likelihood | NoneType | gpflow.likelihoods", {"likelihood": None}),
+    ("alpha | 1.5 | [0, 1]", {"alpha": 1.5}),
+    ("alpha | 6 | 7", {"alpha": np.full(N - 1, 0.5)}),
+    ("conditional | 'local' | 'prior', 'scaled'", {"conditional": "local"}),
+    ("neighbours | 5 | PEPRegression", {"neighbours": 5}),
+    ("alpha | between 0 and 1 | 0 or 1", {"conditional": "scaled"}),
+    ("chunk_size | 0 | at least 1", {"chunk_size": 0}),
+    ("max_sweeps | 0 | at least 1", {"max_sweeps": 0}),
+    ("max_sweeps | -1 | at least 1", {"max_sweeps": -1}),
+    ("max_sweeps | 2.5 | integer", {"max_sweeps": 2.5}),
+    ("max_sweeps | True | integer", {"max_sweeps": True}),
+    ("tolerance | 0.0 | positive", {"tolerance": 0.0}),
+    ("tolerance | -1e-06 | positive", {"tolerance": -1e-6}),
+    ("tolerance | nan | positive", {"tolerance": np.nan}),
+    ("tolerance | inf | positive", {"tolerance": np.inf}),
+    ("tolerance | '1e-6' | positive", {"tolerance": "1e-6"}),
+    (
         "kernel | LinearCoregionalization | independent | SharedIndependent",
+        _of_classes(LinearCoregionalization(_kernels(C), W=np.eye(C)), SHARED_POINTS),
     ),
-    "too few kernels": (
-        _of_classes(
-            kernel=SeparateIndependent(_kernels(2)),
-            inducing_variable=SharedIndependentInducingVariables(InducingPoints(Z)),
-        ),
-        "kernel | 2 | 3",
-    ),
-    "too many inducing variables": (
-        _of_classes(
-            kernel=SharedIndependent(SquaredExponential(), output_dim=C),
-            inducing_variable=SeparateIndependentInducingVariables(
-                [InducingPoints(Z) for _ in range(4)]
-            ),
-        ),
+    ("kernel | 2 | 3", _of_classes(SeparateIndependent(_kernels(2)), SHARED_POINTS)),
+    (
         "inducing_variable | 4 | 3",
+        _of_classes(
+            SharedIndependent(SquaredExponential(), output_dim=C),
+            SeparateIndependentInducingVariables([InducingPoints(Z) for _ in range(4)]),
+        ),
     ),
-    "several kernels with plain inducing points": (
-        _of_classes(kernel=SeparateIndependent(_kernels(C))),
+    (
         "kernel and inducing_variable | SeparateIndependent | InducingPoints | both",
+        _of_classes(SeparateIndependent(_kernels(C)), Z),
     ),
-    "plain kernel with several inducing variables": (
-        _of_classes(inducing_variable=SharedIndependentInducingVariables(InducingPoints(Z))),
+    (
         "inducing_variable and kernel | SharedIndependentInducingVariables with | pair",
+        _of_classes(SquaredExponential(), SHARED_POINTS),
     ),
-    "another number of latent functions than classes": (
-        _of_classes(num_latent_gps=2),
-        "num_latent_gps | 2 | 3",
-    ),
-    "two latent functions of one target": ({"num_latent_gps": 2}, "num_latent_gps | 2 | 1"),
-    "two label columns for classes": (
-        {"data": (X, np.hstack([LABELS, LABELS])), "likelihood": MultiClass(C)},
-        "Y | 2 | 1",
-    ),
-    "float32 data": (
-        {"data": (X.astype(np.float32), LABELS.astype(np.float32))},
-        "X | float32 | float64",
-    ),
-    "Z with one column too many": (
-        {"inducing_variable": np.hstack([Z, Z[:, :1]])},
-        "inducing_variable | 3 | column | 2",
-    ),
-}
+    ("num_latent_gps | 2 | 3", {**_of_classes(SquaredExponential(), Z), "num_latent_gps": 2}),
+    ("num_latent_gps | 2 | 1", {"num_latent_gps": 2}),
+    ("Y | 2 | 1", {"data": (X, np.hstack([LABELS, LABELS])), "likelihood": MultiClass(C)}),
+    ("X | float32 | float64", {"data": (X.astype(np.float32), LABELS.astype(np.float32))}),
+    ("inducing_variable | 3 | column | 2", {"inducing_variable": np.hstack([Z, Z[:, :1]])}),
+]
 
 
-UPDATE_SITES = {
-    "damping 0": ({"damping": 0.0}, "damping | 0.0 | (0, 1]"),
-    "damping above 1": ({"damping": 1.1}, "damping | 1.1 | (0, 1]"),
-    "damping NaN": ({"damping": np.nan}, "damping | nan | (0, 1]"),
-    "max_sweeps 0": ({"max_sweeps": 0}, "max_sweeps | 0 | at least 1"),
-    "max_sweeps -2": ({"max_sweeps": -2}, "max_sweeps | -2 | at least 1"),
-    "tolerance 0": ({"tolerance": 0.0}, "tolerance | 0 | positive"),
-    "tolerance -1": ({"tolerance": -1.0}, "tolerance | -1 | positive"),
-}
+UPDATE_SITES = [
+    ("damping | 0.0 | (0, 1]", {"damping": 0.0}),
+    ("damping | 1.1 | (0, 1]", {"damping": 1.1}),
+    ("damping | nan | (0, 1]", {"damping": np.nan}),
+    ("max_sweeps | 0 | at least 1", {"max_sweeps": 0}),
+    ("max_sweeps | -2 | at least 1", {"max_sweeps": -2}),
+    ("tolerance | 0 | positive", {"tolerance": 0.0}),
+    ("tolerance | -1 | positive", {"tolerance": -1.0}),
+]
 
 
-TIED = {
-    "num_data missing": ({"num_data": None}, "num_data | None | number of rows"),
-    "num_data 0": ({"num_data": 0}, "num_data | 0 | at least 1"),
-    "num_data 2.5": ({"num_data": 2.5}, "num_data | 2.5 | number of rows"),
-    "num_data NaN": ({"num_data": np.nan}, "num_data | nan | number of rows"),
-    "num_data of a wrong type": ({"num_data": "7"}, "num_data | '7' | number of rows"),
-    "alpha 1.5": ({"alpha": 1.5}, "alpha | 1.5 | [0, 1]"),
-    "alpha for each row": ({"alpha": np.ones(7)}, "alpha | (7,) | one number"),
-    "no kernel": ({"kernel": 1.0}, "kernel | float | gpflow.kernels.Kernel"),
-    "no likelihood": ({"likelihood": "probit"}, "likelihood | str | likelihoods"),
-    "no inducing inputs": ({"inducing_variable": X[:0]}, "inducing_variable | 0 | at least 1"),
-    "1-D inducing inputs": ({"inducing_variable": X[:, 0]}, "inducing_variable | (7,) | [M, D]"),
-    "no latent functions": ({"num_latent_gps": 0}, "num_latent_gps | 0 | at least 1"),
-    "half a latent function": ({"num_latent_gps": 0.5}, "num_latent_gps | 0.5 | whole"),
-    "q_mu too short": ({"q_mu": np.zeros([2, 1])}, "q_mu | (2, 1) | (3, 1)"),
-    "1-D q_mu": ({"q_mu": np.zeros(3)}, "q_mu | (3,) | (3, 3)"),
-    "NaN in q_mu": ({"q_mu": np.full([3, 1], np.nan)}, "q_mu | NaN | finite"),
-    "q_sqrt of other latents": (
-        {"q_mu": np.zeros([3, 1]), "q_sqrt": np.zeros([2, 3, 3])},
-        "q_sqrt | (2, 3, 3) | (1, 3, 3)",
-    ),
-    "diagonal q_sqrt": ({"q_sqrt": np.ones([3, 1])}, "q_sqrt | (3, 1) | (3, 3, 3)"),
-    "q_sqrt not triangular": (
-        {"q_sqrt": np.ones([1, 3, 3])},
-        "q_sqrt | above the diagonal | lower triangular",
-    ),
-    "float32 kernel": ({"kernel": _kernel_in_single_precision()}, "kernel | float32 | float64"),
-}
+TIED = [
+    ("num_data | None | number of rows", {"num_data": None}),
+    ("num_data | 0 | at least 1", {"num_data": 0}),
+    ("num_data | 2.5 | number of rows", {"num_data": 2.5}),
+    ("num_data | nan | number of rows", {"num_data": np.nan}),
+    ("num_data | '7' | number of rows", {"num_data": "7"}),
+    ("alpha | 1.5 | [0, 1]", {"alpha": 1.5}),
+    ("alpha | (7,) | one number", {"alpha": np.ones(7)}),
+    ("kernel | float | gpflow.kernels.Kernel", {"kernel": 1.0}),
+    ("likelihood | str | likelihoods", {"likelihood": "probit"}),
+    ("inducing_variable | 0 | at least 1", {"inducing_variable": X[:0]}),
+    ("inducing_variable | (7,) | [M, D]", {"inducing_variable": X[:, 0]}),
+    ("num_latent_gps | 0 | at least 1", {"num_latent_gps": 0}),
+    ("num_latent_gps | 0.5 | whole", {"num_latent_gps": 0.5}),
+    ("q_mu | (2, 1) | (3, 1)", {"q_mu": np.zeros([2, 1])}),
+    ("q_mu | (3,) | (3, 3)", {"q_mu": np.zeros(3)}),
+    ("q_mu | NaN | finite", {"q_mu": np.full([3, 1], np.nan)}),
+    ("q_sqrt | (2, 3, 3) | (1, 3, 3)", {"q_mu": np.zeros([3, 1]), "q_sqrt": np.zeros([2, 3, 3])}),
+    ("q_sqrt | (3, 1) | (3, 3, 3)", {"q_sqrt": np.ones([3, 1])}),
+    ("q_sqrt | above the diagonal | lower triangular", {"q_sqrt": np.ones([1, 3, 3])}),
+    ("kernel | float32 | float64", {"kernel": _kernel_in_single_precision()}),
+]
 
 
-BATCH = {
-    "no pair": ({"data": X}, "data | ndarray | pair"),
-    "NaN in X": ({"data": (X * np.nan, LABELS)}, "X | NaN | finite"),
-    "label 2": ({"data": (X, LABELS * 2)}, "Y | 2 | 0 or 1"),
-    "integer label 2": ({"data": (X, LABELS.astype(int) * 2)}, "Y | 2 | 0 or 1"),
-    "float32 X": ({"data": (X.astype(np.float32), LABELS)}, "X | float32 | float64"),
-    "another column in X": ({"data": (np.hstack([X, X]), LABELS)}, "inducing_variable | 2 | 4"),
-    "two columns of labels": ({"data": (X, np.hstack([LABELS, LABELS]))}, "num_latent_gps | 2 | 1"),
-    "fewer labels": ({"data": (X, LABELS[:4])}, "X and Y | 7 | 4"),
-    "no rows": ({"data": (X[:0], LABELS[:0])}, "data | (0, 2) | one row"),
-    "too few latent functions": (
-        {"likelihood": MultiClass(3), "data": (X, LABELS)},
-        "num_latent_gps | 1 | 3",
-    ),
-    "negative count": ({"likelihood": Poisson(), "data": (X, -LABELS)}, "Y | -1 | whole numbers"),
-}
+BATCH = [
+    ("data | ndarray | pair", {"data": X}),
+    ("X | NaN | finite", {"data": (X * np.nan, LABELS)}),
+    ("Y | 2 | 0 or 1", {"data": (X, LABELS * 2)}),
+    ("Y | 2 | 0 or 1", {"data": (X, LABELS.astype(int) * 2)}),
+    ("X | float32 | float64", {"data": (X.astype(np.float32), LABELS)}),
+    ("inducing_variable | 2 | 4", {"data": (np.hstack([X, X]), LABELS)}),
+    ("num_latent_gps | 2 | 1", {"data": (X, np.hstack([LABELS, LABELS]))}),
+    ("X and Y | 7 | 4", {"data": (X, LABELS[:4])}),
+    ("data | (0, 2) | one row", {"data": (X[:0], LABELS[:0])}),
+    ("num_latent_gps | 1 | 3", {"likelihood": MultiClass(3), "data": (X, LABELS)}),
+    ("Y | -1 | whole numbers", {"likelihood": Poisson(), "data": (X, -LABELS)}),
+]
 
 
-CLASSIFICATION = {
-    "labels -1 and 1": (
-        {"Y": 2 * LABELS.astype(int) - 1},
-        "Y | got the labels -1, 1 | expected 0 to C - 1 | Recode",
-    ),
-    "labels 0 and 2": (
-        {"Y": 2 * LABELS.astype(int)},
-        "Y | got the labels 0, 2 | or pass the likelihood",
-    ),
-    "one class": ({"Y": 0 * LABELS.astype(int)}, "Y | got the labels 0 | two or more classes"),
-    "fractions": ({"Y": LABELS + 0.5}, "Y | got the labels 0.5, 1.5 | expected 0 to C - 1"),
-    "words": ({"Y": LABELS.astype(str)}, "Y | got labels of type | Encode them"),
-    "class 2 of two": (
-        {"Y": CLASSES, "likelihood": Bernoulli()},
-        "Y | got 2 at row 2 | expected 0 or 1",
-    ),
-    "likelihood of counts": (
-        {"Y": LABELS, "likelihood": Poisson()},
-        "likelihood | got Poisson | models.PEP",
-    ),
-}
+CLASSIFICATION = [
+    ("Y | got the labels -1, 1 | expected 0 to C - 1 | Recode", {"Y": 2 * LABELS.astype(int) - 1}),
+    ("Y | got the labels 0, 2 | or pass the likelihood", {"Y": 2 * LABELS.astype(int)}),
+    ("Y | got the labels 0 | two or more classes", {"Y": 0 * LABELS.astype(int)}),
+    ("Y | got the labels 0.5, 1.5 | expected 0 to C - 1", {"Y": LABELS + 0.5}),
+    ("Y | got labels of type | Encode them", {"Y": LABELS.astype(str)}),
+    ("Y | got 2 at row 2 | expected 0 or 1", {"Y": CLASSES, "likelihood": Bernoulli()}),
+    ("likelihood | got Poisson | models.PEP", {"Y": LABELS, "likelihood": Poisson()}),
+]
 
 
-MINIBATCHES = {
-    "batch_size 0": ({"batch_size": 0}, "batch_size | 0 | positive"),
-    "batch_size 2.5": ({"batch_size": 2.5}, "batch_size | 2.5 | positive"),
-    "batch_size above N": ({"batch_size": N + 1}, "batch_size | 8 | 7 | less"),
-    "refresh_every 0": ({"batch_size": 2, "refresh_every": 0}, "refresh_every | 0 | positive"),
-}
+MINIBATCHES = [
+    ("batch_size | 0 | positive", {"batch_size": 0}),
+    ("batch_size | 2.5 | positive", {"batch_size": 2.5}),
+    ("batch_size | 8 | 7 | less", {"batch_size": N + 1}),
+    ("refresh_every | 0 | positive", {"batch_size": 2, "refresh_every": 0}),
+]
 
-ENTRIES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+ENTRIES: dict[str, tuple[Callable[..., Any], list[tuple[str, dict[str, Any]]]]] = {
     "PEPRegression": (regression, REGRESSION),
     "PEP": (point, POINT),
     "PEPClassification": (classification, CLASSIFICATION),
@@ -476,202 +390,140 @@ def _of(call: Any, **changes: Any) -> Any:
     return lambda: call(**changes)
 
 
-#: By room and name: a call, and words.
-BEYOND: dict[str, dict[str, tuple[Callable[[], Any], str]]] = {
-    "parts of models": {
-        "kernel of an input that is not there": (
-            partial(regression, kernel=SquaredExponential(active_dims=[5])),
+#: By room: words, and a call.
+BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
+    "parts of models": [
+        (
             "kernel | SquaredExponential | 2 column | active_dims",
+            partial(regression, kernel=SquaredExponential(active_dims=[5])),
         ),
-        "too many lengthscales": (
-            partial(point, kernel=SquaredExponential(lengthscales=[1.0, 1.0, 1.0])),
+        (
             "kernel | 2 column | Check",
+            partial(point, kernel=SquaredExponential(lengthscales=[1.0, 1.0, 1.0])),
         ),
-        "too many lengthscales of a tied model": (
+        (
+            "kernel | 2 column | Check",
             partial(
                 tied(pep.models.ARPEP), kernel=SquaredExponential(lengthscales=[1.0, 1.0, 1.0])
             ),
-            "kernel | 2 column | Check",
         ),
-        "mean function that is text": (
-            partial(regression, mean_function="zero"),
-            "mean_function | str | gpflow.functions",
-        ),
-        "mean of other columns": (
-            partial(regression, mean_function=Linear(np.ones((3, 1)))),
+        ("mean_function | str | gpflow.functions", partial(regression, mean_function="zero")),
+        (
             "mean_function | Linear | 2 column",
+            partial(regression, mean_function=Linear(np.ones((3, 1)))),
         ),
-        "mean of two outputs for one": (
-            partial(regression, mean_function=Constant(np.ones(2))),
-            "mean_function | (1, 2) | Use",
-        ),
-        "X ragged": (partial(regression, data=(RAGGED, Y)), "X | list | Convert"),
-        "X of objects": (partial(regression, data=(X.astype(object), Y)), "X | Convert"),
-        "X None": (partial(regression, data=(None, Y)), "X | NoneType | Convert"),
-        "Z NaN": (partial(regression, inducing_variable=BAD), "inducing_variable | NaN"),
-        "Z infinite": (
-            partial(tied(pep.models.ARPEP), inducing_variable=with_value(X, np.inf)),
+        ("mean_function | (1, 2) | Use", partial(regression, mean_function=Constant(np.ones(2)))),
+        ("X | list | Convert", partial(regression, data=(RAGGED, Y))),
+        ("X | Convert", partial(regression, data=(X.astype(object), Y))),
+        ("X | NoneType | Convert", partial(regression, data=(None, Y))),
+        ("inducing_variable | NaN", partial(regression, inducing_variable=BAD)),
+        (
             "inducing_variable | infinity",
+            partial(tied(pep.models.ARPEP), inducing_variable=with_value(X, np.inf)),
         ),
-        "Z text": (
-            partial(regression, inducing_variable=Z.astype(str)),
-            "inducing_variable | Give",
-        ),
-        "Z complex": (
-            partial(regression, inducing_variable=Z.astype(complex)),
+        ("inducing_variable | Give", partial(regression, inducing_variable=Z.astype(str))),
+        (
             "inducing_variable | complex128 | Give",
+            partial(regression, inducing_variable=Z.astype(complex)),
         ),
-        "Z ragged": (partial(regression, inducing_variable=RAGGED), "inducing_variable | Give"),
-        "blurred Z NaN": (
-            lambda: pep.inducing_variables.BlurredInducingPoints(Z * np.nan, np.ones(3)),
-            "Z | NaN",
-        ),
-        **{
-            f"noise variance {value!r}"[:40]: (
-                partial(regression, noise_variance=value),
-                "noise_variance | above 1e-06 | Pass",
-            )
+        ("inducing_variable | Give", partial(regression, inducing_variable=RAGGED)),
+        ("Z | NaN", lambda: pep.inducing_variables.BlurredInducingPoints(Z * np.nan, np.ones(3))),
+        *(
+            ("noise_variance | above 1e-06 | Pass", partial(regression, noise_variance=value))
             for value in (-0.1, 0.0, np.nan, np.inf, "a", np.full(N, 0.1))
-        },
-        "batch of more rows than there are": (
-            partial(batch_of_arpep, data=(X, LABELS), num_data=3),
+        ),
+        (
             "data | batch | num_data is: 3 | Pass",
+            partial(batch_of_arpep, data=(X, LABELS), num_data=3),
         ),
-        "damping that is text": (partial(update_sites, damping="a"), "damping | 'a' | (0, 1]"),
-    },
-    "predictions": {
-        f"{what} of {name}": (lambda f=f, bad=bad: f(bad), words)
-        for name, f in {
-            "PEPRegression": lambda bad: regression().predict_y(bad),
-            "its posterior": lambda bad: regression().posterior().predict_f(bad),
-            "PEP": lambda bad: point().predict_f(bad),
-            "ARPEP": lambda bad: tied(pep.models.ARPEP)().predict_f(bad),
-        }.items()
-        for what, bad, words in (
-            ("NaN", BAD, "Xnew | NaN | row"),
-            ("5 columns", np.ones((3, 5)), "Xnew | (3, 5) | 2"),
-            ("integers", np.ones((3, 2), int), "Xnew | int64 | float64 | Cast"),
-        )
-    }
-    | {
-        "text": (lambda: regression().predict_f(X.astype(str)), "Xnew | string | Cast"),
-        "None": (lambda: regression().predict_f(None), "Xnew | NoneType | Convert"),
-        "label 7 of two": (
-            lambda: point().predict_log_density((X, LABELS + 7.0)),
-            "Y | got 7 | 0 or 1",
+        ("damping | 'a' | (0, 1]", partial(update_sites, damping="a")),
+    ],
+    "predictions": [
+        *(
+            (words, partial(predict, bad))
+            for predict in (
+                lambda bad: regression().predict_y(bad),
+                lambda bad: regression().posterior().predict_f(bad),
+                lambda bad: point().predict_f(bad),
+                lambda bad: tied(pep.models.ARPEP)().predict_f(bad),
+            )
+            for words, bad in (
+                ("Xnew | NaN | row", BAD),
+                ("Xnew | (3, 5) | 2", np.ones((3, 5))),
+                ("Xnew | int64 | float64 | Cast", np.ones((3, 2), int)),
+            )
         ),
-        "target NaN": (
-            lambda: regression().predict_log_density((X, Y * np.nan)),
-            "Y | nan | finite",
-        ),
-        "-1 samples": (
-            lambda: regression().predict_f_samples(X, -1),
-            "num_samples | -1 | positive",
-        ),
-    },
-    "selection": {
-        "text for X": (
-            lambda: pep.selection.random_subset(X.astype(str), 2, seed=0),
-            "X | Convert",
-        ),
-        "complex X": (lambda: pep.selection.kmeans(X.astype(complex), 2, seed=0), "X | Convert"),
-        "ragged X": (lambda: pep.selection.random_subset(RAGGED, 1, seed=0), "X | Convert"),
-        "text for a seed": (
-            lambda: pep.selection.random_subset(X, 2, seed="a"),
-            "seed | 'a' | at least 0",
-        ),
-        "seed -1": (lambda: pep.selection.kmeans(X, 2, seed=-1), "seed | -1 | at least 0"),
-        "array for covariances": (
-            lambda: pep.selection.kmeans(X, 2, seed=1, covariances=np.ones(3)),
+        ("Xnew | string | Cast", lambda: regression().predict_f(X.astype(str))),
+        ("Xnew | NoneType | Convert", lambda: regression().predict_f(None)),
+        ("Y | got 7 | 0 or 1", lambda: point().predict_log_density((X, LABELS + 7.0))),
+        ("Y | nan | finite", lambda: regression().predict_log_density((X, Y * np.nan))),
+        ("num_samples | -1 | positive", lambda: regression().predict_f_samples(X, -1)),
+    ],
+    "selection": [
+        ("X | Convert", lambda: pep.selection.random_subset(X.astype(str), 2, seed=0)),
+        ("X | Convert", lambda: pep.selection.kmeans(X.astype(complex), 2, seed=0)),
+        ("X | Convert", lambda: pep.selection.random_subset(RAGGED, 1, seed=0)),
+        ("seed | 'a' | at least 0", lambda: pep.selection.random_subset(X, 2, seed="a")),
+        ("seed | -1 | at least 0", lambda: pep.selection.kmeans(X, 2, seed=-1)),
+        (
             "covariances | 'spherical' | Choose",
+            lambda: pep.selection.kmeans(X, 2, seed=1, covariances=np.ones(3)),
         ),
-        "text for a tolerance": (
-            lambda: pep.selection.greedy_variance(X, 2, kernel=SquaredExponential(), tolerance="a"),
+        (
             "tolerance | 'a' | from 0",
+            lambda: pep.selection.greedy_variance(X, 2, kernel=SquaredExponential(), tolerance="a"),
         ),
-        "too many lengthscales": (
+        (
+            "kernel | Matern32 | 2 column",
             lambda: pep.selection.greedy_variance(
                 X, 2, kernel=Matern32(lengthscales=[1.0, 1.0, 1.0])
             ),
-            "kernel | Matern32 | 2 column",
         ),
-        "noise variance -1": (lambda: _variational(-1.0), "noise_variance | -1 | Pass"),
-    },
-    "training": {
-        "tolerance text": (partial(_maximise, tolerance="a"), "tolerance | 'a' | at least 0"),
-        "seconds text": (partial(_maximise, seconds="a"), "seconds | 'a' | positive"),
-        "seed text": (partial(_maximise, seed="a"), "seed | 'a' | Pass"),
-        "callback 3": (partial(_maximise, callback=3), "callback | 3 | Pass"),
-        "evaluate 3": (partial(_fit, evaluate=3), "evaluate | 3 | Pass"),
-        "evaluate returns a number": (lambda: _evaluated(3.0), "evaluate | 3.0 | Return"),
-        "evaluate returns text": (lambda: _evaluated({"a": "b"}), "evaluate | b | Return"),
-        "early stopping by name": (
-            partial(_fit, early_stopping="nlpd"),
-            "early_stopping | nlpd | Pass",
-        ),
-        "checkpoints in a file": (
-            partial(_fit, checkpoint_dir=__file__),
-            "checkpoint_dir | cannot be written | Name",
-        ),
-        "scalars in a file": (
-            partial(_fit, log_dir=__file__),
-            "log_dir | cannot be written | Name",
-        ),
-        "no pair": (lambda: _shuffled(None), "data | NoneType | Pass"),
-        "three arrays": (lambda: _shuffled((X, Y, Y)), "data | tuple | Pass"),
-        "numbers for arrays": (lambda: _shuffled((1.0, 2.0)), "data | () | Pass"),
-        "seed of batches": (lambda: _shuffled((X, Y), "a"), "seed | 'a' | Pass"),
-        "seed of minibatches": (
-            lambda: point().minibatch_training_loss_closure(2, seed=-1),
-            "seed | -1 | Pass",
-        ),
-        "no strategy": (
-            lambda: pep.training.sharded_training_loss(regression(), None),
-            "strategy | None | Pass",
-        ),
-    },
-    "estimators": {
-        "quantiles before fit": (
-            lambda: _regressor().predict_quantiles(ROWS),
+        ("noise_variance | -1 | Pass", lambda: _variational(-1.0)),
+    ],
+    "training": [
+        ("tolerance | 'a' | at least 0", partial(_maximise, tolerance="a")),
+        ("seconds | 'a' | positive", partial(_maximise, seconds="a")),
+        ("seed | 'a' | Pass", partial(_maximise, seed="a")),
+        ("callback | 3 | Pass", partial(_maximise, callback=3)),
+        ("evaluate | 3 | Pass", partial(_fit, evaluate=3)),
+        ("evaluate | 3.0 | Return", lambda: _evaluated(3.0)),
+        ("evaluate | b | Return", lambda: _evaluated({"a": "b"})),
+        ("early_stopping | nlpd | Pass", partial(_fit, early_stopping="nlpd")),
+        ("checkpoint_dir | cannot be written | Name", partial(_fit, checkpoint_dir=__file__)),
+        ("log_dir | cannot be written | Name", partial(_fit, log_dir=__file__)),
+        ("data | NoneType | Pass", lambda: _shuffled(None)),
+        ("data | tuple | Pass", lambda: _shuffled((X, Y, Y))),
+        ("data | () | Pass", lambda: _shuffled((1.0, 2.0))),
+        ("seed | 'a' | Pass", lambda: _shuffled((X, Y), "a")),
+        ("seed | -1 | Pass", lambda: point().minibatch_training_loss_closure(2, seed=-1)),
+        ("strategy | None | Pass", lambda: pep.training.sharded_training_loss(regression(), None)),
+    ],
+    "estimators": [
+        (
             "This PEPRegressor | not fitted | Call 'fit'",
+            lambda: _regressor().predict_quantiles(ROWS),
         ),
-        "quantiles in a matrix": (
-            lambda: _fitted().predict_quantiles(ROWS, [[0.1, 0.9]]),
-            "quantiles | between",
-        ),
-        "samples text": (lambda: _fitted().sample_y(ROWS, "a"), "n_samples | 'a' | positive"),
-        "inducing None": (
-            lambda: _regressor(inducing=None).fit(ROWS, TARGETS),
-            "inducing | None | Choose",
-        ),
-        "inducing names": (
-            lambda: _regressor(inducing=["a"]).fit(ROWS, TARGETS),
-            "inducing | Convert",
-        ),
-    },
-    "metrics": {
-        "text": (lambda: pep.metrics.smse(np.array(["a", "b"]), np.ones(2)), "Y | <U1 | convert"),
-        "None": (lambda: pep.metrics.mean_nlpd(None), "log_density | NoneType | object | convert"),
-        "label that is no class": (
-            lambda: _calibration([0, 7], [[0.5, 0.5]] * 2),
-            "labels | 0 to 1 | encode",
-        ),
-        "probability of 4": (
-            lambda: _calibration([0, 1], [[4.0, 4.0]] * 2),
-            "probability | 4.0 | pass",
-        ),
-        "half a bin": (
-            lambda: _calibration([0, 1], [[0.5, 0.5]] * 2, 2.5),
-            "num_bins | 2.5 | whole",
-        ),
-    },
+        ("quantiles | between", lambda: _fitted().predict_quantiles(ROWS, [[0.1, 0.9]])),
+        ("n_samples | 'a' | positive", lambda: _fitted().sample_y(ROWS, "a")),
+        ("inducing | None | Choose", lambda: _regressor(inducing=None).fit(ROWS, TARGETS)),
+        ("inducing | Convert", lambda: _regressor(inducing=["a"]).fit(ROWS, TARGETS)),
+    ],
+    "metrics": [
+        ("Y | <U1 | convert", lambda: pep.metrics.smse(np.array(["a", "b"]), np.ones(2))),
+        ("log_density | NoneType | object | convert", lambda: pep.metrics.mean_nlpd(None)),
+        ("labels | 0 to 1 | encode", lambda: _calibration([0, 7], [[0.5, 0.5]] * 2)),
+        ("probability | 4.0 | pass", lambda: _calibration([0, 1], [[4.0, 4.0]] * 2)),
+        ("num_bins | 2.5 | whole", lambda: _calibration([0, 1], [[0.5, 0.5]] * 2, 2.5)),
+    ],
 }
 
-#: By entry point or room, and name: a call, and words. All are ``ValueError``.
-REFUSALS: dict[str, dict[str, tuple[Callable[[], Any], str]]] = {
-    **{
-        entry: {name: (partial(call, **changes), words) for name, (changes, words) in table.items()}
+#: The entry point or room, words of the message, and the call. All are ``ValueError``.
+REFUSALS: list[tuple[str, str, Callable[[], Any]]] = [
+    *(
+        (entry, words, partial(call, **changes))
         for entry, (call, table) in ENTRIES.items()
-    },
-    **BEYOND,
-}
+        for words, changes in table
+    ),
+    *((room, words, call) for room, table in BEYOND.items() for words, call in table),
+]

@@ -4,6 +4,7 @@ and what is unusual but accepted.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -15,7 +16,6 @@ from cases.refusals import (
     ALPHA_ASSIGNED,
     LABELS,
     REFUSALS,
-    Changes,
     D,
     N,
     X,
@@ -42,16 +42,14 @@ def _check(message: str, words: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "entry, name", [(entry, name) for entry, cases in REFUSALS.items() for name in cases]
-)
-def test_refused(entry: str, name: str) -> None:
-    call, words = REFUSALS[entry][name]
+@pytest.mark.parametrize("entry, words, call", REFUSALS)
+def test_refused(entry: str, words: str, call: Callable[[], Any]) -> None:
     with pytest.raises(ValueError) as caught:
         call()
     _check(str(caught.value), words)
 
 
+Changes = Callable[[], dict[str, Any]]
 REFUSED_BY_GPFLOW: dict[str, Changes] = {
     "negative noise variance": lambda: {"noise_variance": -0.1},
     "NaN in Z": lambda: {"inducing_variable": with_value(X, np.nan)},

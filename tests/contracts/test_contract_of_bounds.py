@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases.models import each_tied, gaussian_model
-from helpers import assert_close, regression_problem
+from helpers import assert_all_close, assert_close, regression_problem
 
 PROBLEM = regression_problem(3, num_data=12, num_inducing=4, num_outputs=2)
 _regression = partial(
@@ -76,8 +76,7 @@ def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
     assert ours.q_sqrt.shape == svgp.q_sqrt.shape
     for full_cov in (False, True):
         expected = svgp.predict_f(PROBLEM.Xnew, full_cov=full_cov)
-        for one, other in zip(ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected):
-            assert_close(one, other, rtol=1e-9)
+        assert_all_close(ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected, rtol=1e-9)
     ours.alpha = 0.5
     with pytest.raises(ValueError, match="elbo: got a power alpha above 0"):
         ours.elbo(PROBLEM.data)

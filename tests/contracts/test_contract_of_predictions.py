@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from cases.models import gaussian_model
 from gpflow.posteriors import PrecomputeCacheType
-from helpers import assert_close, regression_problem
+from helpers import assert_all_close, assert_close, regression_problem
 
 PROBLEM = regression_problem(6, num_data=10, num_inducing=4, num_outputs=2)
 XNEW = PROBLEM.Xnew
@@ -96,12 +96,10 @@ def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
     try:
         after = model.predict_f(XNEW)
         assert np.max(np.abs(after[1] - before[1])) > 1e-3
-        for one, other in zip(posterior.fused_predict_f(XNEW), after):
-            assert_close(one, other, rtol=1e-7)
+        assert_all_close(posterior.fused_predict_f(XNEW), after, rtol=1e-7)
         held = posterior.cache
         posterior.update_cache(None if cached else PrecomputeCacheType.TENSOR)
-        for one, other in zip(posterior.predict_f(XNEW), after):
-            assert_close(one, other, rtol=1e-7)
+        assert_all_close(posterior.predict_f(XNEW), after, rtol=1e-7)
         if cache is PrecomputeCacheType.VARIABLE:
             assert all(one is other for one, other in zip(held, posterior.cache))
     finally:
@@ -118,8 +116,7 @@ def test_a_cache_of_variables_serves_a_compiled_function(model: Any) -> None:
     variable.assign_add(0.5)
     try:
         posterior.update_cache()
-        for one, other in zip(predict(XNEW), model.predict_f(XNEW)):
-            assert_close(one, other, rtol=1e-7)
+        assert_all_close(predict(XNEW), model.predict_f(XNEW), rtol=1e-7)
         assert predict.experimental_get_tracing_count() == 1
     finally:
         variable.assign(old)

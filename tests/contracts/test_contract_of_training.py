@@ -10,7 +10,7 @@ from cases.models import each_tied, gaussian_model
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Gaussian
 from gpflow.optimizers import NaturalGradient, Scipy
-from helpers import assert_close, gradients, regression_problem
+from helpers import assert_all_close, assert_close, gradients, regression_problem
 
 import gpflow_pep as pep
 
@@ -22,7 +22,7 @@ def _growing(X: Any, Y: Any) -> tuple[tf.Variable, tf.Variable]:
     return tuple(tf.Variable(part, shape=[None, part.shape[1]], trainable=False) for part in (X, Y))
 
 
-@pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
 @pytest.mark.slow
 def test_a_loop_that_adds_what_it_looked_at(name: str) -> None:
     """Bayesian optimisation: one compiled step, more rows each time, the target's top is found."""
@@ -62,8 +62,7 @@ def test_a_natural_gradient_step_reaches_the_collapsed_bound(name: str) -> None:
     loss = model.training_loss_closure(PROBLEM.data, compile=False)
     NaturalGradient(1.0).minimize(loss, [(model.q_mu, model.q_sqrt)])
     assert_close(model.elbo(PROBLEM.data), regression.elbo(), rtol=1e-8)
-    for one, other in zip(model.predict_f(PROBLEM.Xnew), regression.predict_f(PROBLEM.Xnew)):
-        assert_close(one, other, rtol=1e-6)
+    assert_all_close(model.predict_f(PROBLEM.Xnew), regression.predict_f(PROBLEM.Xnew), rtol=1e-6)
     model.alpha = 1.0
     before = float(loss())
     for _ in range(3):
@@ -88,10 +87,7 @@ def test_scipy_ends_where_it_does_without_compilation() -> None:
     assert ends[0] == pytest.approx(ends[1], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "alpha",
-    [0.5, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(1.0, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("alpha", [0.5, 0.0, 1.0])
 @pytest.mark.slow
 def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
     """Where inducing points are at all rows, whatever alpha: GPR, SGPR, FITC, VGP and ours."""
@@ -119,8 +115,7 @@ def test_all_methods_agree_with_the_exact_one(alpha: float) -> None:
     for name, value in values.items():
         assert float(value) == pytest.approx(evidence, abs=2e-3), name  # of jitter
     for model in (sgpr, fitc, vgp, regression, point, tied):
-        for one, other in zip(model.predict_f(PROBLEM.Xnew), expected):
-            assert_close(one, other, rtol=1e-3)
+        assert_all_close(model.predict_f(PROBLEM.Xnew), expected, rtol=1e-3)
 
 
 @each_tied
@@ -140,7 +135,8 @@ def test_batches_of_any_size_from_a_compiled_loss(name: str) -> None:
     assert loss.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("name", ["PEPRegression", pytest.param("PEP", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["PEPRegression", "PEP"])
+@pytest.mark.near_copies
 def test_inducing_inputs_that_were_fixed_when_the_loss_was_compiled(name: str) -> None:
     """Their gradient was wrong where chunks are computed anew for it; GPflow's SGPR is right."""
     Z = PROBLEM.Z[:2]

@@ -6,7 +6,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_close
+from helpers import assert_all_close, assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.covariances.evaluate import convert_user_code, is_plain
@@ -87,5 +87,4 @@ def test_predictions_take_kernels_and_means_that_branch_on_tensors(
     model = _branching_model(likelihood)
     X, _ = model.data
     predict = tf.function(lambda Xnew: model.predict_f(Xnew, **options))
-    for actual, expected in zip(predict(X), model.predict_f(X, **options)):
-        assert_close(actual, expected, rtol=1e-9)
+    assert_all_close(predict(X), model.predict_f(X, **options), rtol=1e-9)

@@ -17,7 +17,13 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import Constant, Matern32, SquaredExponential, White
-from helpers import Array, assert_close, finite_difference_gradient, regression_problem
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    finite_difference_gradient,
+    regression_problem,
+)
 
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
@@ -155,26 +161,16 @@ def test_gradients(name: str, covariance: Array) -> None:
 
 
 def _regression(blurred: Any, alpha: float, chunk_size: int | None = None) -> Any:
-    return pep.models.PEPRegression(
-        PROBLEM.data,
-        PROBLEM.kernel(),
-        blurred,
-        alpha=alpha,
-        noise_variance=PROBLEM.noise_variance,
-        chunk_size=chunk_size,
-    )
+    return PROBLEM.model(pep.models.PEPRegression, blurred, alpha=alpha, chunk_size=chunk_size)
 
 
 @every_covariance
 def test_models_of_both_packages_agree(covariance: Array) -> None:
     blurred = BlurredInducingPoints(Z, covariance)
-    sgpr = gpflow.models.SGPR(
-        PROBLEM.data, PROBLEM.kernel(), blurred, noise_variance=PROBLEM.noise_variance
-    )
+    sgpr = PROBLEM.model(gpflow.models.SGPR, blurred)
     ours = _regression(blurred, alpha=0.0, chunk_size=4)
     assert_close(ours.pep_log_marginal_likelihood(), sgpr.elbo())
-    for moment, expected in zip(ours.predict_f(PROBLEM.Xnew), sgpr.predict_f(PROBLEM.Xnew)):
-        assert_close(moment, expected)
+    assert_all_close(ours.predict_f(PROBLEM.Xnew), sgpr.predict_f(PROBLEM.Xnew))
     posterior = ours.posterior()
     svgp = gpflow.models.SVGP(
         PROBLEM.kernel(),
@@ -185,15 +181,12 @@ def test_models_of_both_packages_agree(covariance: Array) -> None:
     )
     assert_close(svgp.elbo(PROBLEM.data), sgpr.elbo())
     full = svgp.predict_f(PROBLEM.Xnew, full_cov=True)
-    for moment, expected in zip(posterior.predict_f(PROBLEM.Xnew, full_cov=True), full):
-        assert_close(moment, expected)
+    assert_all_close(posterior.predict_f(PROBLEM.Xnew, full_cov=True), full)
 
 
 def test_alpha_one_is_fitc() -> None:
     blurred = BlurredInducingPoints(Z, FULL)
-    fitc = gpflow.models.GPRFITC(
-        PROBLEM.data, PROBLEM.kernel(), blurred, noise_variance=PROBLEM.noise_variance
-    )
+    fitc = PROBLEM.model(gpflow.models.GPRFITC, blurred)
     ours = _regression(blurred, alpha=1.0)
     assert_close(ours.pep_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood())
 

@@ -18,17 +18,13 @@ ALPHAS = (0.0, 0.5, 1.0)
 
 
 def _model(variance: float, alpha: float = 0.0) -> pep.models.PEPRegression:
-    return pep.models.PEPRegression(
-        PROBLEM.data,
-        PROBLEM.kernel(),
-        NoisyInducingVariables(PROBLEM.Z, variance),
-        alpha=alpha,
-        noise_variance=PROBLEM.noise_variance,
+    return PROBLEM.model(
+        pep.models.PEPRegression, NoisyInducingVariables(PROBLEM.Z, variance), alpha=alpha
     )
 
 
 def _exact() -> gpflow.models.GPR:
-    return gpflow.models.GPR(PROBLEM.data, PROBLEM.kernel(), noise_variance=PROBLEM.noise_variance)
+    return PROBLEM.model(gpflow.models.GPR)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -57,12 +53,7 @@ def test_a_lower_bound_that_rises_as_the_noise_falls() -> None:
     models = [_model(variance) for variance in (10.0, 1.0, 0.1, 1e-3, 1e-9)]
     bounds = [float(model.pep_log_marginal_likelihood()) for model in models]
     assert np.all(np.diff(bounds) > 0.0)
-    without = gpflow.models.SGPR(
-        PROBLEM.data,
-        PROBLEM.kernel(),
-        PROBLEM.Z,
-        noise_variance=PROBLEM.noise_variance,
-    )
+    without = PROBLEM.model(gpflow.models.SGPR)
     best = float(without.maximum_log_likelihood_objective())
     assert bounds[-1] <= best + 1e-6 <= exact
     assert_close(bounds[-1], best, rtol=1e-6)
@@ -73,12 +64,8 @@ def test_at_all_rows_it_stays_a_bound() -> None:
     """Points at all rows are exact; noise on them makes the bound fall, never exceed."""
     exact = float(_exact().log_marginal_likelihood())
     for variance in (1.0, 1e-2, 1e-8):
-        model = pep.models.PEPRegression(
-            PROBLEM.data,
-            PROBLEM.kernel(),
-            NoisyInducingVariables(PROBLEM.X, variance),
-            alpha=0.0,
-            noise_variance=PROBLEM.noise_variance,
+        model = PROBLEM.model(
+            pep.models.PEPRegression, NoisyInducingVariables(PROBLEM.X, variance), alpha=0.0
         )
         assert float(model.pep_log_marginal_likelihood()) < exact
     assert_close(model.pep_log_marginal_likelihood(), exact, rtol=1e-4)
@@ -145,9 +132,7 @@ def test_sites_and_shared_variables() -> None:
 
 
 def test_no_noise_is_no_noise() -> None:
-    expected = pep.models.PEPRegression(
-        PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, alpha=0.5, noise_variance=PROBLEM.noise_variance
-    )
+    expected = PROBLEM.model(pep.models.PEPRegression, alpha=0.5)
     assert_close(
         _model(0.0, 0.5).pep_log_marginal_likelihood(), expected.pep_log_marginal_likelihood()
     )

@@ -165,7 +165,6 @@ def _regressor() -> pep.estimators.PEPRegressor:
         minibatch_loss,
         pytest.param(fitted, marks=pytest.mark.slow),
     ],
-    ids=lambda call: call.__name__,
 )
 def test_nothing_is_kept(call: Callable[[], None]) -> None:
     """TensorFlow's and TensorFlow Probability's tables kept each graph before."""

@@ -203,44 +203,40 @@ def test_one_alpha_is_a_point_with_its_number(ax: Any) -> None:
 
 
 X2, Y2 = np.eye(2), [0, 1]
-REFUSED: dict[str, tuple[Any, str]] = {
-    "no lengthscales": (
-        lambda: plotting.relevance(Linear() + Constant()),
+REFUSED: list[tuple[str, Any]] = [
+    (
         "got Linear, Constant, expected lengthscales",
+        lambda: plotting.relevance(Linear() + Constant()),
     ),
-    "no kernel": (lambda: plotting.relevance(3), "kernel: got int"),
-    "few names": (lambda: plotting.relevance(SE(lengthscales=[1.0, 1.0]), ["a"]), "expected one"),
-    "alphas": (lambda: plotting.alpha_sweep([0.5, 0.5], [1, 2]), "alphas: got"),
-    "best": (lambda: plotting.alpha_sweep([0.5], [1], best=0.3), "best: got 0.3"),
-    "failed fit": (lambda: plotting.alpha_sweep([0.5], [np.nan]), "values: got NaN"),
-    "errors": (lambda: plotting.alpha_sweep([0.5], [1], [-1]), "errors: got -1"),
-    "infos": (lambda: plotting.site_trace([3]), "infos: got something else"),
-    "no infos": (lambda: plotting.site_trace([]), r"infos: got shape \(0,\)"),
-    "losses": (lambda: plotting.objective_trace([1.0, np.inf]), "losses: got NaN or infinity"),
-    "sums": (lambda: plotting.reliability(Y2, [[0.5, 0.9]] * 2), "rows that sum to 1.4"),
-    "labels": (lambda: plotting.reliability([0, 2], [[0.5, 0.5]] * 2), "labels: got 2"),
-    "missing": (lambda: plotting.confusion_matrix(["a", None], Y2), "1 missing label"),
-    "lengths": (lambda: plotting.confusion_matrix([0], Y2), "predicted: got 2 values, expected 1"),
-    "names": (lambda: plotting.confusion_matrix(Y2, Y2, ["a"]), "names: got 1 names, expected 2"),
-    "three inputs": (
-        lambda: plotting.decision_boundary(np.eye(3), [0, 1, 2], len),
-        "X: got 3 inputs, expected 2",
-    ),
-    "classifier": (lambda: plotting.decision_boundary(X2, Y2, 3), "classifier: got int"),
-    "regression": (
+    ("kernel: got int", lambda: plotting.relevance(3)),
+    ("expected one", lambda: plotting.relevance(SE(lengthscales=[1.0, 1.0]), ["a"])),
+    ("alphas: got", lambda: plotting.alpha_sweep([0.5, 0.5], [1, 2])),
+    ("best: got 0.3", lambda: plotting.alpha_sweep([0.5], [1], best=0.3)),
+    ("values: got NaN", lambda: plotting.alpha_sweep([0.5], [np.nan])),
+    ("errors: got -1", lambda: plotting.alpha_sweep([0.5], [1], [-1])),
+    ("infos: got something else", lambda: plotting.site_trace([3])),
+    (r"infos: got shape \(0,\)", lambda: plotting.site_trace([])),
+    ("losses: got NaN or infinity", lambda: plotting.objective_trace([1.0, np.inf])),
+    ("rows that sum to 1.4", lambda: plotting.reliability(Y2, [[0.5, 0.9]] * 2)),
+    ("labels: got 2", lambda: plotting.reliability([0, 2], [[0.5, 0.5]] * 2)),
+    ("1 missing label", lambda: plotting.confusion_matrix(["a", None], Y2)),
+    ("predicted: got 2 values, expected 1", lambda: plotting.confusion_matrix([0], Y2)),
+    ("names: got 1 names, expected 2", lambda: plotting.confusion_matrix(Y2, Y2, ["a"])),
+    ("X: got 3 inputs, expected 2", lambda: plotting.decision_boundary(np.eye(3), [0, 1, 2], len)),
+    ("classifier: got int", lambda: plotting.decision_boundary(X2, Y2, 3)),
+    (
+        "likelihood: got Gaussian, expected one of classes",
         lambda: plotting.decision_boundary(
             X2, Y2, gpflow.models.SVGP(SE(), gpflow.likelihoods.Gaussian(), InducingPoints(X2))
         ),
-        "likelihood: got Gaussian, expected one of classes",
     ),
-    "dimension": (lambda: plotting.inducing_points(X2, dimensions=[2]), "dimensions: got"),
-    "no Z": (lambda: plotting.inducing_points_of(3), "expected one with inputs Z"),
-}
+    ("dimensions: got", lambda: plotting.inducing_points(X2, dimensions=[2])),
+    ("expected one with inputs Z", lambda: plotting.inducing_points_of(3)),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
-    draw, message = REFUSED[case]
+@pytest.mark.parametrize("message, draw", REFUSED)
+def test_refused(message: str, draw: Any) -> None:
     with pytest.raises(ValueError, match=message):
         draw()
     pyplot = pytest.importorskip("matplotlib.pyplot")

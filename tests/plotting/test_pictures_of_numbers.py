@@ -157,30 +157,29 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NAN = [1.0, np.nan]
 OK = [1.0, 2.0]
-REFUSED: dict[str, tuple[Any, str]] = {
-    "NaN": (lambda: plotting.residuals(NAN, OK), "y: got NaN or infinity in 1 row.* index 1"),
-    "length": (lambda: plotting.residuals(OK, [1.0]), "mean: got 1 values, expected 2"),
-    "std": (
-        lambda: plotting.predicted_against_actual(OK, OK, [1.0, 0.0]),
+REFUSED: list[tuple[str, Any]] = [
+    ("y: got NaN or infinity in 1 row.* index 1", lambda: plotting.residuals(NAN, OK)),
+    ("mean: got 1 values, expected 2", lambda: plotting.residuals(OK, [1.0])),
+    (
         "std: got 0, expected positive",
+        lambda: plotting.predicted_against_actual(OK, OK, [1.0, 0.0]),
     ),
-    "words": (lambda: plotting.residuals(["a", "b"], OK), "y: got list that is no array"),
-    "shape": (lambda: plotting.residuals(np.ones([2, 2]), OK), r"y: got shape \(2, 2\)"),
-    "none": (lambda: plotting.residuals([], []), r"y: got shape \(0,\)"),
-    "pit": (lambda: plotting.pit_histogram([0.5, 1.5]), "pit: got numbers from 0.5 to 1.5"),
-    "bins": (lambda: plotting.pit_histogram([0.5], num_bins=0), "num_bins: got 0"),
-    "level": (lambda: plotting.pit_histogram([0.5], level=95), "level: got 95"),
-    "rows": (
-        lambda: plotting.leave_one_out({"a": OK, "b": [1.0]}),
+    ("y: got list that is no array", lambda: plotting.residuals(["a", "b"], OK)),
+    (r"y: got shape \(2, 2\)", lambda: plotting.residuals(np.ones([2, 2]), OK)),
+    (r"y: got shape \(0,\)", lambda: plotting.residuals([], [])),
+    ("pit: got numbers from 0.5 to 1.5", lambda: plotting.pit_histogram([0.5, 1.5])),
+    ("num_bins: got 0", lambda: plotting.pit_histogram([0.5], num_bins=0)),
+    ("level: got 95", lambda: plotting.pit_histogram([0.5], level=95)),
+    (
         "log_density of 'b': got 1 values, expected 2",
+        lambda: plotting.leave_one_out({"a": OK, "b": [1.0]}),
     ),
-    "pair": (lambda: plotting.regression_1d(OK, OK, OK, data=OK[0]), "data: got float"),
-}
+    ("data: got float", lambda: plotting.regression_1d(OK, OK, OK, data=OK[0])),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
-    draw, message = REFUSED[case]
+@pytest.mark.parametrize("message, draw", REFUSED)
+def test_refused(message: str, draw: Any) -> None:
     with pytest.raises(ValueError, match=message):
         draw()
 

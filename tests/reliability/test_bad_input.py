@@ -32,10 +32,9 @@ def assert_clear(error: Exception) -> None:
 
 def test_tables(trial: Trial) -> None:
     """Refused arguments of the tests' tables"""
-    for entry, cases in REFUSALS.items():
-        for name, (call, _) in cases.items():
-            with trial.case(f"{entry}, {name}"):
-                _refused(call)
+    for entry, words, call in REFUSALS:
+        with trial.case(f"{entry}, {words}"):
+            _refused(call)
 
 
 def _refused(call: Callable[[], Any]) -> None:

@@ -12,7 +12,7 @@ import psutil
 import reproducible_worker as worker
 import tensorflow as tf
 from campaign import Size, Trial
-from helpers import assert_close
+from helpers import assert_all_close
 from reproducible_worker import XNEW, X, Y, arpep, probit, regression
 from threadpoolctl import threadpool_info
 
@@ -56,8 +56,7 @@ def test_predictions(trial: Trial, size: Size) -> None:
             found = _in_threads(lambda k, predict=predict: predict(XNEW), count)
             for number, result in enumerate(found):
                 with trial.case(f"{name}, {way}, call {number}"):
-                    for one, other in zip(result, expected):
-                        assert_close(one, other, rtol=CLOSE, scale=1.0)
+                    assert_all_close(result, expected, rtol=CLOSE, scale=1.0)
 
 
 def test_several_models(trial: Trial, size: Size) -> None:
@@ -75,8 +74,7 @@ def test_several_models(trial: Trial, size: Size) -> None:
     found = _in_threads(trained, count)
     for number, result in enumerate(found):
         with trial.case(f"model {number}"):
-            for one, other in zip(result, trained(number)):
-                assert_close(one, other, rtol=CLOSE, scale=1.0)
+            assert_all_close(result, trained(number), rtol=CLOSE, scale=1.0)
     with trial.case("threads of linear algebra are as many as before"):
         assert [pool["num_threads"] for pool in threadpool_info()] == blas
 
@@ -88,8 +86,7 @@ def test_fit_in_threads(trial: Trial, size: Size) -> None:
         _in_threads(lambda k: worker.TRAINED["fit"](), size(quick=2, full=16))
     ):
         with trial.case(f"run {number}"):
-            for one, other in zip(result, alone):
-                assert_close(one, other, rtol=CLOSE, scale=1.0)
+            assert_all_close(result, alone, rtol=CLOSE, scale=1.0)
 
 
 def _megabytes() -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import Array, assert_close
+from helpers import Array, assert_all_close, assert_close
 
 from gpflow_pep.sites.fixed_point import run_to_fixed_point
 from gpflow_pep.sites.phases import FALLBACKS, POWER_SHIFTS, WARM_UP_POWERS
@@ -170,8 +170,7 @@ def test_a_compiled_run_is_an_eager_one(name: str) -> None:
     eager = _run(REACHED[name])
     assert (info.num_sweeps, info.num_rejected) == (eager.info[0], eager.info[3])
     assert bool(info.converged)
-    for actual, expected in zip(sites, eager.sites):
-        assert_close(actual, expected, rtol=1e-9)
+    assert_all_close(sites, eager.sites, rtol=1e-9)
 
 
 def test_a_constant_target_takes_two_evaluations() -> None:

@@ -13,16 +13,11 @@ import gpflow_pep as pep
     "likelihood, draw",
     [
         (gpflow.likelihoods.Poisson, lambda rng, rate: rng.poisson(rate)),
-        pytest.param(
-            gpflow.likelihoods.Exponential,
-            lambda rng, rate: rng.exponential(rate),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            gpflow.likelihoods.Gamma, lambda rng, rate: rng.gamma(2.0, rate), marks=pytest.mark.slow
-        ),
+        (gpflow.likelihoods.Exponential, lambda rng, rate: rng.exponential(rate)),
+        (gpflow.likelihoods.Gamma, lambda rng, rate: rng.gamma(2.0, rate)),
     ],
 )
+@pytest.mark.near_copies
 def test_rates_under_a_vague_prior(likelihood: Any, draw: Any) -> None:
     """The prior expects rates of e^50, and a first step at power 0 believes it."""
     rng = np.random.default_rng(1)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from helpers import assert_close
+from helpers import assert_all_close, assert_close
 from scipy.special import ndtr
 
 from gpflow_pep.tilted import multiclass
@@ -136,8 +136,7 @@ def test_rules_agree_where_they_meet(limit: float, panels: "list[None]") -> None
         assert not panels
         above = _value_and_derivatives(margin, rate * (1.0 + 1e-12))
         assert bool(panels) == (limit == LIMITS[-1])
-        for one, other in zip(below, above):
-            assert_close(one, other, rtol=1e-10, scale=1.0)
+        assert_all_close(below, above, rtol=1e-10, scale=1.0)
         panels.clear()
 
 
@@ -165,8 +164,7 @@ def test_single_precision() -> None:
     actual = _value_and_derivatives(margin, rate)
     assert all(part.dtype == np.float32 for part in actual)
     expected = _integrals(margin.astype(np.float64), rate.astype(np.float64))
-    for one, other in zip(actual, expected):
-        assert_close(one, other, rtol=1e-5, scale=1.0)
+    assert_all_close(actual, expected, rtol=1e-5, scale=1.0)
 
 
 @pytest.mark.parametrize("steep, compiled", [(False, True), (True, False)])

@@ -13,7 +13,7 @@ import scipy.integrate
 import scipy.stats
 import tensorflow as tf
 from cases.tilted import ALPHAS, CASES, MEANS, VARIANCES, grid, reference_values
-from helpers import assert_close
+from helpers import assert_all_close, assert_close
 from scipy.special import ndtr
 
 import gpflow_pep as pep
@@ -234,8 +234,7 @@ def test_compiles(name: str) -> None:
     expected = pep.tilted.tilted_derivatives(likelihood, *arguments)
     xla = name != "SwitchedLikelihood"  # its rows are sorted by likelihood, in unknown numbers
     compiled = tf.function(pep.tilted.tilted_derivatives, jit_compile=xla, autograph=False)
-    for actual, wanted in zip(compiled(likelihood, *arguments), expected):
-        assert_close(actual, wanted, rtol=1e-9, scale=1.0)
+    assert_all_close(compiled(likelihood, *arguments), expected, rtol=1e-9, scale=1.0)
 
 
 def test_rows_of_unknown_number() -> None:
@@ -325,8 +324,7 @@ def test_the_two_rules_of_the_probit_agree_where_they_meet(epsilon: float) -> No
         )
         for s in (0.7 - 1e-13, 0.7 + 1e-13)
     )
-    for one, other in zip(narrow, wide):
-        assert_close(one, other, rtol=2e-8, scale=1.0)
+    assert_all_close(narrow, wide, rtol=2e-8, scale=1.0)
 
 
 class _Half(gpflow.likelihoods.Bernoulli):

@@ -120,22 +120,19 @@ def test_inducing_inputs_of_each_set() -> None:
             np.testing.assert_array_equal(inducing.Z, other)
 
 
-REFUSED: dict[str, Any] = {
-    "sites": (lambda d: pep.monitor.SitesToTensorBoard(d, _regression()), "expected PEP"),
-    "classes": (
-        lambda d: pep.monitor.CalibrationToTensorBoard(d, _regression(), (X, CLASSES)),
+REFUSED: list[tuple[str, Any]] = [
+    ("expected PEP", lambda d: pep.monitor.SitesToTensorBoard(d, _regression())),
+    (
         "likelihood: got Gaussian, expected one of classes",
+        lambda d: pep.monitor.CalibrationToTensorBoard(d, _regression(), (X, CLASSES)),
     ),
-    "inputs": (
-        lambda d: pep.monitor.InducingPointsToTensorBoard(d, _exact()),
-        "expected one with inputs Z",
-    ),
-    "dimensions": (
-        lambda d: pep.monitor.InducingPointsToTensorBoard(d, _regression(), dimensions=(0, 2)),
+    ("expected one with inputs Z", lambda d: pep.monitor.InducingPointsToTensorBoard(d, _exact())),
+    (
         r"got \(0, 2\), expected two of the inputs 0 to 1",
+        lambda d: pep.monitor.InducingPointsToTensorBoard(d, _regression(), dimensions=(0, 2)),
     ),
-    "entered": (lambda d: pep.monitor.ProgressBar(3)(0), "expected to be in use as"),
-}
+    ("expected to be in use as", lambda d: pep.monitor.ProgressBar(3)(0)),
+]
 
 
 def _regression() -> gpflow.models.SGPR:
@@ -146,8 +143,7 @@ def _exact() -> gpflow.models.GPR:
     return gpflow.models.GPR((X, CLASSES), gpflow.kernels.SquaredExponential())
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str, tmp_path: Path) -> None:
-    create, message = REFUSED[case]
+@pytest.mark.parametrize("message, create", REFUSED)
+def test_refused(message: str, create: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         create(str(tmp_path))

@@ -8,7 +8,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_close
+from helpers import assert_all_close, assert_close, value_and_gradients
 
 import gpflow_pep as pep
 from gpflow_pep.models.parameters import set_unchecked
@@ -77,17 +77,8 @@ FOLDS = slice(0, 30), slice(3, 40)
 shared_losses = functools.cache(lambda make: SharedLosses())
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        regression,
-        binary,
-        exact,
-        pytest.param(with_neighbours, marks=pytest.mark.slow),
-        pytest.param(several, marks=pytest.mark.slow),
-        pytest.param(in_chunks, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("make", [regression, binary, exact, with_neighbours, several, in_chunks])
+@pytest.mark.near_copies("regression", "binary", "exact")
 def test_models_end_as_by_themselves(make: Make) -> None:
     losses = shared_losses(make)
     for rows, alpha in zip(FOLDS, (0.5, 0.8)):
@@ -95,8 +86,7 @@ def test_models_end_as_by_themselves(make: Make) -> None:
         found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
         assert_close(found.objective, expected.objective, rtol=1e-7)
         assert found.iterations == expected.iterations
-        for own, other in zip(model.trainable_variables, alone.trainable_variables, strict=True):
-            assert_close(own, other, rtol=1e-5)
+        assert_all_close(model.trainable_variables, alone.trainable_variables, rtol=1e-5)
         assert_close(-float(model.training_loss()), found.objective)
 
 
@@ -195,20 +185,13 @@ def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> No
     set_unchecked(model, data=tuple(rows))
     model.chunk_size = chunks.ALL_ROWS
     variables = model.trainable_variables
-
-    @tf.function(autograph=False)
-    def loss_and_gradient() -> Any:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        return loss, tape.gradient(loss, variables)
-
-    loss_and_gradient()
+    compiled = tf.function(
+        lambda: value_and_gradients(model.training_loss, variables), autograph=False
+    )
+    compiled()
     model.data = expected.data
     model.inducing_variable.Z.assign(expected.inducing_variable.Z)
-    with tf.GradientTape() as tape:
-        value = expected.training_loss()
-    wanted = tape.gradient(value, expected.trainable_variables)
-    loss, gradient = loss_and_gradient()
+    value, wanted = value_and_gradients(expected.training_loss, expected.trainable_variables)
+    loss, gradient = compiled()
     assert_close(loss, value)
-    for own, other in zip(gradient, wanted, strict=True):
-        assert_close(own, other)
+    assert_all_close(gradient, wanted)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from helpers import Array, assert_close
+from helpers import Array, assert_all_close, assert_close
 
 import gpflow_pep as pep
 from gpflow_pep.ops.natural import natural_step
@@ -67,8 +67,7 @@ def log_density(model: Any) -> dict[str, float]:
 
 
 def assert_same(model: tf.Module, expected: tf.Module) -> None:
-    for actual, wanted in zip(variables(model), variables(expected), strict=True):
-        assert_close(actual, wanted, rtol=SAME)
+    assert_all_close(variables(model), variables(expected), rtol=SAME)
 
 
 def test_loss_falls() -> None:
@@ -95,8 +94,7 @@ def test_a_step_is_the_optimisers() -> None:
             if len(losses) == 6:
                 break
     assert_close(record.losses, losses, rtol=1e-9)
-    for actual, expected in zip(variables(model), variables(by_hand), strict=True):
-        assert_close(actual, expected, rtol=1e-9)
+    assert_all_close(variables(model), variables(by_hand), rtol=1e-9)
 
 
 def tied(name: str, likelihood: Any = None, alpha: float = 0.0) -> Any:
@@ -108,28 +106,12 @@ def tied(name: str, likelihood: Any = None, alpha: float = 0.0) -> Any:
 _NATURAL = gpflow.optimizers.NaturalGradient(1.0)
 
 
-@pytest.mark.parametrize(
-    "create, way",
-    [
-        (svgp, 1.0),
-        (lambda: tied("ARPEP"), _NATURAL),
-        (lambda: tied("APEP"), True),
-        *(
-            pytest.param(create, way, marks=pytest.mark.slow)
-            for create, way in [
-                (svgp, True),
-                (svgp, _NATURAL),
-                (lambda: tied("ARPEP"), 1.0),
-                (lambda: tied("ARPEP"), True),
-                (lambda: tied("APEP"), 1.0),
-                (lambda: tied("APEP"), _NATURAL),
-            ]
-        ),
-    ],
-)
-def test_natural_gradients_and_optimiser(create: Callable[[], Any], way: Any) -> None:
+@pytest.mark.parametrize("way", [1.0, _NATURAL, True], ids=["number", "optimiser", "True"])
+@pytest.mark.parametrize("name", ["SVGP", "ARPEP", "APEP"])
+@pytest.mark.near_copies("SVGP-number", "ARPEP-optimiser", "APEP-True")
+def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
     """One step of length 1 on all rows is the optimum where the likelihood is Gaussian."""
-    model = create()
+    model = svgp() if name == "SVGP" else tied(name)
     data = X, Y
     exact = gpflow.models.SGPR(data, model.kernel, X[:4].copy(), noise_variance=0.3)
     rows, still = tf.data.Dataset.from_tensors(data), tf_keras.optimizers.SGD(0.0)
@@ -160,8 +142,9 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
         optimizer.apply_gradients(zip(gradients, others))
         by_hand.q_mu.assign(step.mean)
         by_hand.q_sqrt.assign(step.root)
-    for actual, expected in zip(variables(model), variables(by_hand), strict=True):
-        assert_close(actual, expected, rtol=1e-6)  # schedules are in single precision
+    assert_all_close(
+        variables(model), variables(by_hand), rtol=1e-6
+    )  # schedules are in single precision
 
 
 @pytest.mark.parametrize("way", [1.0, _NATURAL])
@@ -193,14 +176,7 @@ def test_steps_of_q_alone_are_counted(tmp_path: Path) -> None:
     assert_close(resumed.q_mu, model.q_mu, rtol=SAME)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("APEP", marks=pytest.mark.slow),
-        "ARPEP",
-        pytest.param("RPAPEP", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["APEP", "ARPEP", "RPAPEP"])
 @pytest.mark.slow
 def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
     """Long steps with a power above 0 on a wrong label that stands for many rows."""
@@ -242,11 +218,12 @@ def _natural_options(model: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "create, options",
     [
-        pytest.param(svgp, _natural_options, marks=pytest.mark.slow),
         (arpep, lambda model: {"natural_gradient": 0.1}),
-        pytest.param(point_pep, _pep_options, marks=pytest.mark.slow),
+        (svgp, _natural_options),
+        (point_pep, _pep_options),
     ],
 )
+@pytest.mark.near_copies
 def test_resumes_to_the_same_numbers(
     create: Callable[[], Any],
     options: Callable[[Any], dict[str, Any]],
@@ -338,8 +315,7 @@ def test_early_stopping_restores_the_best(tmp_path: Path) -> None:
             checkpoint_dir=tmp_path,
         )
         assert record.stopped_early and record.num_steps == 8 and record.best_step == 4
-        for actual, expected in zip(variables(model), at_evaluation[4], strict=True):
-            assert_close(actual, expected, rtol=SAME)
+        assert_all_close(variables(model), at_evaluation[4], rtol=SAME)
     assert max(at_evaluation) == 8
 
 
@@ -363,8 +339,7 @@ def test_nan_stops_with_a_message() -> None:
     before = variables(model)
     with pytest.raises(ValueError, match=r"step 1\b.*batch"):
         run(model, 5, batches=tf.data.Dataset.from_tensors((X, broken)))
-    for actual, expected in zip(variables(model), before, strict=True):
-        assert_close(actual, expected)
+    assert_all_close(variables(model), before)
 
 
 def test_metric_that_is_nan_stops() -> None:
