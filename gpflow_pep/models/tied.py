@@ -6,8 +6,7 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow import Parameter
-from gpflow.base import MeanAndVariance, RegressionData, TensorData
-from gpflow.inducing_variables import InducingVariables
+from gpflow.base import RegressionData, TensorData
 from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.likelihoods import Likelihood
@@ -47,6 +46,9 @@ from .base import ADVICE, PowerEPModel, labels_to_floats
 from .conditional import check_powers
 from .parameters import Power
 from .start import check_q, size_of_u
+
+#: For kernels of users, whose code is not traced without AutoGraph.
+_f_under = convert_user_code(f_under)
 
 _LARGE_BATCH = checks.message(
     "data",
@@ -213,19 +215,36 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
     ) -> tf.Tensor:
-        """Compute the tilted integral of each row under q, [B]."""
-        if self.conditional == "scaled":
-            return self._scaled(q, X, Y, alpha)
+        """Compute the tilted integral of each row under q, with what its scale costs, [B]."""
+        if mixes_outputs(self.kernel, self.inducing_variable):
+            return self._tilted_of_mixed(q, X, Y, alpha)
+        W = whiten(self.inducing_variable, self.kernel).W
+        A, D = project(W, self.inducing_variable, self.kernel, X)
+        h, s = row_moments(q, A)
+        d, mean = tf.transpose(D), h + evaluate.mean(self.mean_function, X)
+        check_num_latent(mean.shape[1], self.likelihood, Y)
+        if self.conditional == "prior":
+            return self._resolved(X, mean, s + d, Y, alpha)
+
+        def precision(v: tf.Tensor) -> tf.Tensor:
+            return -tilted_derivatives(self.likelihood, X, mean, s + v * d, Y, alpha).delta2
+
+        v = converged_scale(d, precision, alpha)
+        value = self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
+        sources = [*float_variables(self), X]
+        return checks.once_differentiable(value, sources, "log Z with a scaled conditional")
+
+    def _tilted_of_mixed(
+        self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
+    ) -> tf.Tensor:
+        """As :meth:`_tilted`, where q correlates the latent functions of a row."""
         parts = self.kernel, self.inducing_variable, self.mean_function
-        joint = mixes_outputs(self.kernel, self.inducing_variable)
-        if joint and traits(self.likelihood).is_gaussian:
-            mean, covariance = _f_under(*parts, q, X, True)
+        joint = traits(self.likelihood).is_gaussian
+        mean, covariance = _f_under(q, *parts, X, False, joint)
+        if joint:
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
-        mean, variance = _f_under(*parts, q, X, False)
         check_num_latent(mean.shape[1], self.likelihood, Y)
-        if not joint:
-            return self._resolved(X, mean, variance, Y, alpha)
         without_power = checks.require(
             tf.equal(alpha, 0.0),
             checks.message(
@@ -239,31 +258,13 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             ),
         )
         with tf.control_dependencies(without_power):
-            return self._resolved(X, mean, variance, Y, alpha)
+            return self._resolved(X, mean, covariance, Y, alpha)
 
     def _resolved(self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any) -> tf.Tensor:
         """Compute the integral of each row, after a check that it is one, [B]."""
         ell = log_power_expectation(self.likelihood, X, mean, variance, *rest)
         with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
             return tf.identity(ell)
-
-    def _scaled(
-        self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
-    ) -> tf.Tensor:
-        """As :meth:`_tilted`, with what the scales of the rows cost, [B]."""
-        W = whiten(self.inducing_variable, self.kernel).W
-        A, D = project(W, self.inducing_variable, self.kernel, X)
-        h, s = row_moments(q, A)
-        d, mean = tf.transpose(D), h + evaluate.mean(self.mean_function, X)
-        check_num_latent(mean.shape[1], self.likelihood, Y)
-
-        def precision(v: tf.Tensor) -> tf.Tensor:
-            return -tilted_derivatives(self.likelihood, X, mean, s + v * d, Y, alpha).delta2
-
-        v = converged_scale(d, precision, alpha)
-        value = self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
-        sources = [*float_variables(self), X]
-        return checks.once_differentiable(value, sources, "log Z with a scaled conditional")
 
     @check_shapes(
         "return[0]: [M, L]",
@@ -339,15 +340,3 @@ class APEP(TiedModel):
     """
 
     energy = staticmethod(tied.apep)
-
-
-@convert_user_code
-def _f_under(
-    kernel: Kernel,
-    inducing_variable: InducingVariables,
-    mean_function: MeanFunction,
-    q: WhitenedGaussian,
-    X: tf.Tensor,
-    joint: bool,
-) -> MeanAndVariance:
-    return f_under(q, kernel, inducing_variable, mean_function, X, full_output_cov=joint)
