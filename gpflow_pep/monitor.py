@@ -31,7 +31,7 @@ from gpflow.monitor import ImageToTensorBoard, MonitorTask, ToTensorBoard
 from . import metrics, plotting
 from .checks import refusal
 from .models import PEP
-from .sites.phases import FALLBACKS
+from .sites.record import FALLBACKS
 from .training.outputs import bar
 
 
@@ -40,7 +40,7 @@ class SitesToTensorBoard(ToTensorBoard):
     The record of the inner loop's newest run, as scalars ``sites/...``.
 
     They are ``residual``, ``num_sweeps``, ``num_rejected``, ``converged`` (1 or 0) and ``fallback``
-    (0 for none, else its place in :data:`gpflow_pep.sites.phases.FALLBACKS`). Nothing is
+    (0 for none, else its place in :data:`gpflow_pep.sites.record.FALLBACKS`). Nothing is
     computed for it.
 
     :param log_dir: Where to write.

@@ -30,9 +30,9 @@ import tensorflow as tf
 from examples.common import arguments
 from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
-from gpflow_pep.sites.phases import FALLBACKS
 from gpflow_pep.sites.posterior import Sites
 from gpflow_pep.sites.problem import row_prior
+from gpflow_pep.sites.record import FALLBACKS
 from gpflow_pep.sites.sweep import sweep
 
 VARIANCES = (0.1, 1.0, 10.0, 100.0, 1e4)

@@ -16,10 +16,9 @@ from ..energies import certificate, point
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
 from ..sites.memory import Memory, add_memory
-from ..sites.phases import FALLBACKS
 from ..sites.posterior import Natural, Sites, no_sites
 from ..sites.problem import SiteProblem, natural_sums
-from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
+from ..sites.record import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved

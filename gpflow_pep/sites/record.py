@@ -6,6 +6,16 @@ import tensorflow as tf
 
 from .posterior import Marginals, Sites
 
+#: What is tried until something has converged. "continuation": the problem of power 0 and those of
+#: larger and larger ones, each from the sites of the one before.
+#: "damped": small steps from no sites, or from where the run is where that is close already.
+#: "limited", where it is not close even then: towards sites whose precision is not negative and
+#: which match the tilted mean alone where theirs would be. That nearly always ends at a point that
+#: depends smoothly on the parameters, but it is not a fixed point of Power EP, and the record says
+#: that it did not converge, unless no precision was limited in the end.
+FALLBACKS = ("", "continuation", "damped", "limited")
+CONTINUATION, DAMPED, LIMITED = 1, 2, 3
+
 
 class SweepEvaluation(NamedTuple):
     r"""

@@ -11,10 +11,9 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_all_close, assert_close
 
-from gpflow_pep.sites.fixed_point import run_to_fixed_point
-from gpflow_pep.sites.phases import FALLBACKS, POWER_SHIFTS, WARM_UP_POWERS
+from gpflow_pep.sites.fixed_point import POWER_SHIFTS, WARM_UP_POWERS, run_to_fixed_point
 from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.sites.record import Goal, SiteUpdateInfo, SweepEvaluation
+from gpflow_pep.sites.record import FALLBACKS, Goal, SiteUpdateInfo, SweepEvaluation
 
 N, L = 5, 2
 SHAPE = (N, L)

@@ -1,0 +1,295 @@
+"""
+One step of the inner loop: what is proposed, and what follows where that is accepted or refused.
+
+Each site makes a step of its own, or all follow Anderson's acceleration, which looks back on the
+last ones. See :mod:`gpflow_pep.sites.fixed_point`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ..ops.chunks import Reduction
+from .posterior import in_deviations
+from .record import DAMPED, LIMITED, SweepEvaluation
+
+#: Differences that the acceleration looks back on: many, as long as they are few numbers beside
+#: others.
+_DEPTH, _SMALL_DEPTH = 16, 4
+_DEEP_SITES = 200_000
+#: It starts where the residual is below the first number, and forgets where the norm of it grows by
+#: more than the second.
+_ACCELERATE_BELOW = 0.5
+_LARGEST_JUMP = 2.0
+_DAMPED_CAP = 0.1
+#: A residual below which the run is close.
+_CLOSE = 0.05
+#: A run that begins with a mean square above this had no sites, or those of other data.
+FAR = 0.1
+#: Steps of single sites stay above this. Without steps of their own 5 cells of 1440 fewer converge
+#: (examples/benchmarks/stress.py; probit, Student-t), at 10% more sweeps in all.
+_MIN_STEP = 0.01
+_SHRINK_STEP, _GROW_STEP = 0.5, 1.2
+_SHRINK_CAP, _GROW_CAP = 0.7, 1.05  # 1.15 was seen to cycle, RobustMax at alpha 1
+#: The largest cap of a coupled run that began far away: means and precisions turn around each
+#: other, and longer steps took hundreds of sweeps at long lengthscales.
+_CAP_FROM_FAR = 0.4
+_REFUSED_CAP = 0.5
+_MIN_CAP = 1e-3
+#: Above this mean square a coupled step leaves precisions that want to be negative at 0: most do
+#: not later.
+_EARLY = 0.1
+#: What a proposal's negative precisions and its step are multiplied by, at first and after each
+#: refusal. The last one stays where it is, except that no precision is negative: at the start of
+#: the loop that is no sites at all, which is always proper; later the cap is made small.
+_NEGATIVE = (1.0, 1.0, 0.5, 0.1, 0.0, 0.0, 0.0)
+_FACTORS = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0)
+NUM_FACTORS = len(_FACTORS)
+#: The step instead, the same for all sites, where the merit fell but nothing was improper. Without
+#: these 2 cells of 1440 fewer converge (examples/benchmarks/stress.py), of the probit.
+_MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
+_RESTART_CAP = 0.1
+
+
+class Settings(NamedTuple):
+    """What does not change in a run."""
+
+    damping: float
+    coupled: bool
+    reduction: Reduction
+
+    def total(self, *parts: tf.Tensor) -> list[tf.Tensor]:
+        """Sum over processes."""
+        # No gradient is ever taken, but TensorFlow prepares that of a loop where several tapes
+        # watch.
+        return [tf.stop_gradient(part) for part in self.reduction.total(parts)]
+
+
+class Differences(NamedTuple):
+    """Of the last iterates of a run."""
+
+    count: tf.Tensor
+    """[], how many were remembered since some were forgotten."""
+
+    dx: tf.Tensor
+    """[depth, 2, N, L], the last ones of x, in turn."""
+
+    dF: tf.Tensor
+    """[depth, 2, N, L], of F(x)."""
+
+    @classmethod
+    def empty(cls, x: tf.Tensor, reduction: Reduction) -> "Differences":
+        """Remember nothing, but have room for differences of sites [2, N, L]."""
+        size = reduction.known_total(x.shape.num_elements())
+        depth = _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
+        sizes = [known or size for known, size in zip(x.shape, tf.unstack(tf.shape(x)))]
+        room = tf.zeros([depth, *sizes], x.dtype)
+        return cls(tf.constant(0), room, room)
+
+    def forgotten(self) -> "Differences":
+        """Remember nothing."""
+        return self._replace(count=tf.zeros_like(self.count))
+
+    def appended(self, dx: tf.Tensor, dF: tf.Tensor) -> "Differences":
+        """Remember one more, in the place of the oldest."""
+        place = tf.reshape(self.count % self.dx.shape[0], [1, 1])
+        latest = zip((self.dx, self.dF), (dx, dF))
+        rooms = (tf.tensor_scatter_nd_update(room, place, new[None]) for room, new in latest)
+        return Differences(self.count + 1, *rooms)
+
+
+class State(NamedTuple):
+    """Where a run is."""
+
+    sweep: tf.Tensor
+    phase: tf.Tensor
+    """Its place among all of them."""
+    phase_sweep: tf.Tensor
+    """Evaluations since its start."""
+    nothing_accepted: tf.Tensor
+    """Nothing was accepted since its start."""
+    num_rejected: tf.Tensor
+    retry: tf.Tensor
+    """Which of _FACTORS the next proposal uses."""
+    improper: tf.Tensor
+    """Whether a refused one was improper."""
+    x: tf.Tensor
+    """[2, N, L], the last sites that were accepted."""
+    marginals: tf.Tensor
+    """[2, N, L], m and s there."""
+    extra: Any
+    """Of the evaluation there."""
+    F: tf.Tensor
+    """[2, N, L], x* - x there, for the x* of the phase."""
+    scaled: tf.Tensor
+    """[2, N, L], F in units of q's standard deviation."""
+    norm: tf.Tensor
+    """[], root of the sum of squares of these."""
+    largest: tf.Tensor
+    """[], the residual, or in the limited phase the largest of these."""
+    residual: tf.Tensor
+    """[], of the record; infinite until something was evaluated."""
+    mean_square: tf.Tensor
+    """[], see :class:`~gpflow_pep.sites.record.Goal`."""
+    first_mean_square: tf.Tensor
+    """[], of the first evaluation of the run; 0 where that was refused."""
+    merit: tf.Tensor
+    step: tf.Tensor
+    """[1 or 2, N, L], step of each site, or of each of its numbers."""
+    cap: tf.Tensor
+    """[1 or 2, 1, 1], largest step of any."""
+    differences: Differences
+    """Of x and F; none where they were forgotten."""
+
+    @property
+    def is_close(self) -> tf.Tensor:
+        """Whether the fixed point is near."""
+        return ~self.nothing_accepted & (self.largest < _CLOSE)
+
+    @property
+    def accelerates(self) -> tf.Tensor:
+        """Whether the next step looks back on the last ones."""
+        return (self.retry == 0) & (self.differences.count > 0)
+
+
+def propose(state: State, settings: Settings) -> tf.Tensor:
+    """Make the next sites to evaluate, [2, N, L]."""
+    step = tf.cond(
+        state.accelerates, lambda: _accelerated_step(state, settings), lambda: _plain_step(state)
+    )
+    first, tau = tf.unstack(state.x + step)
+    shrink = tf.constant(_NEGATIVE, tau.dtype)[state.retry]
+    return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
+
+
+def _plain_step(state: State) -> tf.Tensor:
+    """Make a step of each site towards where it wants to be."""
+    factors, uniform = (
+        tf.constant(column, state.x.dtype)[state.retry] for column in (_FACTORS, _MERIT_STEPS)
+    )
+    damped = factors * tf.minimum(state.step, state.cap)
+    return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
+
+
+def _accelerated_step(state: State, settings: Settings) -> tf.Tensor:
+    r"""
+    Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` for which
+    :math:`|F - \sum_k \gamma_k dF_k|` is smallest, in standard deviations of q.
+    """
+    past = state.differences
+    scaled = in_deviations(state.F, state.marginals, settings.coupled)
+
+    def step_from(depth: int) -> tf.Tensor:
+        dx, dF = past.dx[:depth], past.dF[:depth]
+        rows = tf.reshape(in_deviations(dF, state.marginals, settings.coupled), [depth, -1])
+        products, moments = settings.total(
+            tf.matmul(rows, rows, transpose_b=True),
+            tf.matmul(rows, tf.reshape(scaled, [-1, 1])),
+        )
+        squares = tf.linalg.diag_part(products)
+        known = (tf.range(depth) < past.count) & (squares > 0.0)
+        unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))[:, None]
+        # Normal equations of rows of unit length; the ridge is far above their rounding error.
+        ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
+        normal = unit * products * tf.transpose(unit)
+        normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
+        gamma = unit * tf.linalg.solve(normal, unit * moments)
+        return state.F - tf.tensordot(gamma[:, 0], dx + dF, axes=1)
+
+    # Most runs end before there are many.
+    return tf.cond(
+        past.count <= _SMALL_DEPTH,
+        lambda: step_from(_SMALL_DEPTH),
+        lambda: step_from(past.dx.shape[0]),
+    )
+
+
+def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:
+    return tf.where(condition, tf.constant(number, like.dtype), tf.constant(other, like.dtype))
+
+
+def accept(
+    state: State,
+    fallback: tf.Tensor,
+    x: tf.Tensor,
+    evaluation: SweepEvaluation,
+    settings: Settings,
+) -> State:
+    """
+    Make the state after a proposal that was accepted.
+
+    :param fallback: That of the phase.
+    """
+    marginals, coupled = tf.stack(evaluation.marginals), settings.coupled
+    error, num_rows = settings.total(
+        tf.reduce_sum(tf.square(evaluation.error)), tf.cast(tf.shape(x)[1], x.dtype)
+    )
+    mean_square, limited = 0.5 * error / num_rows, fallback == LIMITED
+    first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
+    early = coupled & (mean_square > _EARLY)
+    F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
+    scaled = in_deviations(F, marginals, coupled)
+    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
+    largest, residual = settings.reduction.largest(sizes)
+    largest = tf.where(limited, largest, residual)
+    # A step is too long where the residual points back along the one it followed.
+    along, squares = scaled * state.scaled, tf.square(state.scaled)
+    if not coupled:
+        along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
+    all_along, squared_norm = settings.total(
+        tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
+    )
+    norm = tf.sqrt(squared_norm)
+    plain = ~state.nothing_accepted & ~state.accelerates
+    turned = along < -0.5 * squares
+    if coupled:
+        turned &= tf.constant([[[False]], [[True]]])
+    step = state.step * _either(turned & plain, _SHRINK_STEP, _GROW_STEP, x)
+    cap = state.cap * _either((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
+    restarted = (state.retry == NUM_FACTORS - 1) & ~state.nothing_accepted
+    cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
+    jumped = norm > _LARGEST_JUMP * state.norm
+    if coupled:  # where acceleration overshoots, so do the plain steps that follow it
+        cap = tf.where(jumped & state.accelerates, _REFUSED_CAP * cap, cap)
+    remembers = ~(jumped | state.nothing_accepted | restarted) & (largest < _ACCELERATE_BELOW)
+    differences = tf.cond(
+        remembers,
+        lambda: state.differences.appended(x - state.x, F - state.F),
+        state.differences.forgotten,
+    )
+    damped, from_far = (min(settings.damping, most) for most in (_DAMPED_CAP, _CAP_FROM_FAR))
+    largest_step = _either(fallback == DAMPED, damped, settings.damping, x)
+    if coupled:
+        largest_step = tf.minimum(largest_step, _either(first_mean_square > FAR, from_far, 1.0, x))
+    return state._replace(
+        nothing_accepted=tf.zeros_like(state.nothing_accepted),
+        retry=tf.zeros_like(state.retry),
+        improper=tf.zeros_like(state.improper),
+        x=x,
+        marginals=marginals,
+        extra=evaluation.extra,
+        F=F,
+        scaled=scaled,
+        norm=norm,
+        largest=largest,
+        residual=residual,
+        mean_square=mean_square,
+        first_mean_square=first_mean_square,
+        merit=evaluation.merit,
+        step=tf.clip_by_value(step, _MIN_STEP, largest_step),
+        cap=tf.clip_by_value(cap, _MIN_CAP, largest_step),
+        differences=differences,
+    )
+
+
+def refuse(state: State, evaluation: SweepEvaluation) -> State:
+    """Make the state after a proposal that was not accepted."""
+    smaller = tf.maximum(_REFUSED_CAP * state.cap, _MIN_CAP)
+    return state._replace(
+        num_rejected=state.num_rejected + 1,
+        retry=tf.minimum(state.retry + 1, NUM_FACTORS - 1),
+        improper=state.improper | ~evaluation.proper,
+        cap=tf.where(state.accelerates, state.cap, smaller),
+        differences=state.differences.forgotten(),
+    )
