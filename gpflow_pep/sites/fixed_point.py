@@ -37,7 +37,7 @@ from .record import (
     SiteUpdateInfo,
     SweepEvaluation,
 )
-from .steps import FAR, NUM_FACTORS, Differences, Settings, State, accept, propose, refuse
+from .steps import FAR, NUM_FACTORS, Differences, State, StepRules, accept, propose, refuse
 
 #: See :class:`~gpflow_pep.sites.record.Goal`.
 _OF_FIRST, _LARGEST_FACTOR = 1e-2, 10.0
@@ -182,7 +182,7 @@ def run_to_fixed_point(
     """
     phases = phases_of(warm_up is not None, fall_back, max_sweeps)
     main = 0 if warm_up is None else len(WARM_UP_POWERS)
-    settings = Settings(damping, coupled, reduction)
+    rules = StepRules(damping, coupled, reduction)
     x = tf.stack(initial)
     zero, no, infinity = tf.constant(0), tf.constant(False), tf.constant(np.inf, x.dtype)
     zeros, nil = tf.zeros_like(x), tf.zeros([], x.dtype)
@@ -215,13 +215,13 @@ def run_to_fixed_point(
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:
-        phase, proposal = _phase_at(phases, state.phase, x.dtype), propose(state, settings)
+        phase, proposal = _phase_at(phases, state.phase, x.dtype), propose(state, rules)
         evaluation = evaluate(Sites(proposal[0], proposal[1]), phase.power_shift, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         state = tf.cond(
             evaluation.proper & (state.nothing_accepted | no_worse),
-            lambda: accept(state, phase.fallback, proposal, evaluation, settings),
+            lambda: accept(state, phase.fallback, proposal, evaluation, rules),
             lambda: refuse(state, evaluation),
         )
         last = state.phase == len(phases) - 1

@@ -52,7 +52,7 @@ _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _RESTART_CAP = 0.1
 
 
-class Settings(NamedTuple):
+class StepRules(NamedTuple):
     """What does not change in a run."""
 
     damping: float
@@ -153,10 +153,10 @@ class State(NamedTuple):
         return (self.retry == 0) & (self.differences.count > 0)
 
 
-def propose(state: State, settings: Settings) -> tf.Tensor:
+def propose(state: State, rules: StepRules) -> tf.Tensor:
     """Make the next sites to evaluate, [2, N, L]."""
     step = tf.cond(
-        state.accelerates, lambda: _accelerated_step(state, settings), lambda: _plain_step(state)
+        state.accelerates, lambda: _accelerated_step(state, rules), lambda: _plain_step(state)
     )
     first, tau = tf.unstack(state.x + step)
     shrink = tf.constant(_NEGATIVE, tau.dtype)[state.retry]
@@ -172,18 +172,18 @@ def _plain_step(state: State) -> tf.Tensor:
     return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
 
-def _accelerated_step(state: State, settings: Settings) -> tf.Tensor:
+def _accelerated_step(state: State, rules: StepRules) -> tf.Tensor:
     r"""
     Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` for which
     :math:`|F - \sum_k \gamma_k dF_k|` is smallest, in standard deviations of q.
     """
     past = state.differences
-    scaled = in_deviations(state.F, state.marginals, settings.coupled)
+    scaled = in_deviations(state.F, state.marginals, rules.coupled)
 
     def step_from(depth: int) -> tf.Tensor:
         dx, dF = past.dx[:depth], past.dF[:depth]
-        rows = tf.reshape(in_deviations(dF, state.marginals, settings.coupled), [depth, -1])
-        products, moments = settings.total(
+        rows = tf.reshape(in_deviations(dF, state.marginals, rules.coupled), [depth, -1])
+        products, moments = rules.total(
             tf.matmul(rows, rows, transpose_b=True),
             tf.matmul(rows, tf.reshape(scaled, [-1, 1])),
         )
@@ -214,15 +214,15 @@ def accept(
     fallback: tf.Tensor,
     x: tf.Tensor,
     evaluation: SweepEvaluation,
-    settings: Settings,
+    rules: StepRules,
 ) -> State:
     """
     Make the state after a proposal that was accepted.
 
     :param fallback: That of the phase.
     """
-    marginals, coupled = tf.stack(evaluation.marginals), settings.coupled
-    error, num_rows = settings.total(
+    marginals, coupled = tf.stack(evaluation.marginals), rules.coupled
+    error, num_rows = rules.total(
         tf.reduce_sum(tf.square(evaluation.error)), tf.cast(tf.shape(x)[1], x.dtype)
     )
     mean_square, limited = 0.5 * error / num_rows, fallback == LIMITED
@@ -231,13 +231,13 @@ def accept(
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, coupled)
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
-    largest, residual = settings.reduction.largest(sizes)
+    largest, residual = rules.reduction.largest(sizes)
     largest = tf.where(limited, largest, residual)
     # A step is too long where the residual points back along the one it followed.
     along, squares = scaled * state.scaled, tf.square(state.scaled)
     if not coupled:
         along, squares = (tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares))
-    all_along, squared_norm = settings.total(
+    all_along, squared_norm = rules.total(
         tf.reduce_sum(along, axis=[1, 2], keepdims=True), tf.reduce_sum(tf.square(scaled))
     )
     norm = tf.sqrt(squared_norm)
@@ -258,8 +258,8 @@ def accept(
         lambda: state.differences.appended(x - state.x, F - state.F),
         state.differences.forgotten,
     )
-    damped, from_far = (min(settings.damping, most) for most in (_DAMPED_CAP, _CAP_FROM_FAR))
-    largest_step = _either(fallback == DAMPED, damped, settings.damping, x)
+    damped, from_far = (min(rules.damping, most) for most in (_DAMPED_CAP, _CAP_FROM_FAR))
+    largest_step = _either(fallback == DAMPED, damped, rules.damping, x)
     if coupled:
         largest_step = tf.minimum(largest_step, _either(first_mean_square > FAR, from_far, 1.0, x))
     return state._replace(
