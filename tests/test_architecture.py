@@ -37,7 +37,7 @@ BUDGET = {
     "sites": 1890,
     "energies": 1275,
     "predictions": 756,
-    "models": 2871,
+    "models": 2869,
     "selection": 905,
     "training": 2846,
     "estimators": 1848,

@@ -30,10 +30,8 @@ from .parameters import Power, SiteParameters, warn_unless_converged
 from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
-#: In nats for each row, see :class:`~gpflow_pep.sites.record.Goal`. On the paths of L-BFGS on
-#: six data sets the error of the energy was then below 1e-6 nats for each row in half of all
-#: evaluations, and below 4e-6 in nine of ten. A tenth of this took 13 to 55% more sweeps to the
-#: same optima.
+#: In nats for each row, see :class:`~gpflow_pep.sites.record.Goal`: the error of the energy that it
+#: leaves is too small for L-BFGS to see. Less takes more sweeps to the same optima.
 _TRAINING_GAP = 1e-7
 
 
