@@ -9,6 +9,7 @@ from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixtures import mix_alphas, mix_models, mixture_weights
+from .points import PointsScore
 
 __all__ = [
     "AlphaScore",
@@ -20,6 +21,7 @@ __all__ = [
     "MaximiseRecord",
     "MixedModel",
     "MixtureRecord",
+    "PointsScore",
     "Step",
     "best_evaluation",
     "fit",

@@ -14,24 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 
 from .. import checks
-from ..covariances import check_columns
-from ..models.base import InternalDataModel
 from ..models.tied import TiedModel
-from ..tilted import check_support, log_power_expectation
 from .ascent import FAILURES
 from .full_batch import maximise
+from .left_out import held_out_densities, left_out_densities
 from .model_state import assign, assigned_at_exit, state_of
 from .whole_loss import WholeLoss
 
 #: What is tried unless others are asked for.
 ALPHAS = (0.0, 0.5, 1.0)
-#: Rows predicted at a time.
-_CHUNK = 10_000
 
 Train = Callable[[GPModel], Any]
 
@@ -97,7 +92,9 @@ def select_alpha(
         be left out, or every power fails.
     """
     alphas = check_alphas(alphas)
-    density = _left_out(model) if validation is None else _held_out(model, validation)
+    density = (
+        left_out_densities(model) if validation is None else held_out_densities(model, validation)
+    )
     state = state_of(model)
     best_values = [variable.numpy() for variable in state]
     densities: dict[float, AnyNDArray] = {}
@@ -207,62 +204,3 @@ def _trainer(model: GPModel, refit: bool | Train, objective: str) -> Train:
         )
     loss = WholeLoss(model, objective=objective)
     return lambda _: maximise(loss, progress=False)
-
-
-def _left_out(model: GPModel) -> Callable[[], AnyNDArray]:
-    """Make a function that computes the log density of each row without its own site, [N]."""
-    check_one_power(model)
-    if not isinstance(model, InternalDataModel):
-        raise checks.refusal(
-            "validation",
-            f"none with {type(model).__name__}, whose rows share one site that cannot be removed"
-            " for a single row",
-            "rows that were held out",
-            "Pass validation=(X, Y).",
-        )
-    checks.check_not_sharded(
-        model.reduction.count, "select_alpha without held-out rows", "Pass validation=(X, Y)."
-    )
-    if model.data[0].shape[0] == 1:
-        raise checks.refusal("model", "one row", "several", "There is no other to predict by.")
-    return lambda: np.asarray(model.loo_log_density())
-
-
-def _held_out(model: GPModel, validation: RegressionData) -> Callable[[], AnyNDArray]:
-    """Make a function that computes the log density of each row that was held out, [N]."""
-    check_one_power(model)
-    X, Y = map(tf.convert_to_tensor, checks.check_data(validation))
-    check_columns(model.inducing_variable, X)
-    check_support(model.likelihood, Y)
-    if len(X) < 2:
-        expected = "several: its mean has no standard error"
-        raise checks.refusal("validation", "one row", expected, "Hold more rows out.")
-    power = tf.ones([1], X.dtype)
-
-    def density() -> AnyNDArray:
-        posterior = model.posterior()
-        parts = []
-        for start in range(0, len(X), _CHUNK):
-            rows, targets = X[start : start + _CHUNK], Y[start : start + _CHUNK]
-            moments = posterior.predict_f(rows)
-            parts.append(log_power_expectation(model.likelihood, rows, *moments, targets, power))
-        values = tf.concat(parts, axis=0)
-        return np.asarray(checks.require_finite(values, "log density of held-out rows", _ADVICE))
-
-    return density
-
-
-_ADVICE = "Look for rows far from those of training, or for parameters that ran off."
-
-
-def check_one_power(model: Any) -> None:
-    if not isinstance(model, (InternalDataModel, TiedModel)):
-        remedy = (
-            "An estimator chooses by itself: pass it alpha='auto', or the powers as its alpha."
-            if hasattr(model, "get_params")
-            else "Other models have no power."
-        )
-        raise checks.refusal("model", type(model).__name__, "one of gpflow_pep.models", remedy)
-    if model.alpha.shape.rank != 0:
-        got, remedy = f"powers of shape {tuple(model.alpha.shape)}", "Pass a number for alpha."
-        raise checks.refusal("model", got, "one power for all rows", remedy)

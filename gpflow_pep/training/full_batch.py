@@ -22,6 +22,7 @@ from . import checks
 from .ascent import FAILURES, Ascent, Limits, Point, Run, evaluate
 from .model_state import assign, assigned_at_exit
 from .outputs import bar
+from .points import PointsScore, add_points
 from .threads import one_blas_thread
 from .whole_loss import WholeLoss
 
@@ -62,12 +63,15 @@ class MaximiseRecord(NamedTuple):
     """The first evaluation, which compiles, once for all starts."""
 
     starts: tuple[Ascent, ...]
+    points: tuple[PointsScore, ...] = ()
+    """The numbers of inducing points that ``num_inducing="auto"`` tried, with their scores."""
 
 
 def maximise(
     model: GPModel | WholeLoss,
     *,
     objective: str = "evidence",
+    num_inducing: str | None = None,
     tolerance: float = 1e-6,
     window: int = 1,
     max_iterations: int = 1000,
@@ -101,6 +105,10 @@ def maximise(
         powers above 0 log Z alone can make the noise too small, which left-out rows punish; and
         their density alone does not keep inducing inputs from fitting single rows. It takes a
         second pass over the rows. Not for a ``WholeLoss``, which has one.
+    :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
+        trained again from where it was, as long as that pays by the rule of
+        :mod:`gpflow_pep.training.points`; its ``inducing_variable`` is another one then. Start with
+        few, 25 for example. Not for a ``WholeLoss`` or with an optimizer. None: those that it has.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
         nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
         that, or :data:`FLAT`.
@@ -128,6 +136,30 @@ def maximise(
     if isinstance(model, WholeLoss) and objective not in ("evidence", model.objective):
         got = f"{objective!r} with a WholeLoss of {model.objective!r}"
         raise refusal("objective", got, "that of the loss", "Leave it out, or pass the model.")
+    if num_inducing is not None:
+        if num_inducing != "auto" or isinstance(model, WholeLoss) or optimizer is not None:
+            got = f"{num_inducing!r} for {type(model).__name__} with optimizer={optimizer!r}"
+            expected = "None, or 'auto' for a model without an optimizer of your own"
+            raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
+        checks.check_limits(tolerance, window, max_iterations, seconds)
+        deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
+
+        def train(model: GPModel) -> MaximiseRecord:
+            return maximise(
+                model,
+                objective=objective,
+                tolerance=tolerance,
+                window=window,
+                max_iterations=max_iterations,
+                seconds=None if seconds is None else max(deadline - time.perf_counter(), 1e-3),
+                starts=starts,
+                seed=seed,
+                callback=callback,
+                progress=progress,
+            )
+
+        points, record = add_points(model, train, seed=seed, deadline=deadline)
+        return record._replace(points=points)
     loss = model if isinstance(model, WholeLoss) else WholeLoss(model, optimizer, objective)
     model, state, num_rows = loss.model, loss.state, loss.num_rows()
     checks.check_limits(tolerance, window, max_iterations, seconds)

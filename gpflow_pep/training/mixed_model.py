@@ -16,7 +16,14 @@ from gpflow.posteriors import AbstractPosterior
 
 from .. import checks
 from ..models.base import finite
-from ..tilted import check_support, predict_mean_and_var, traits
+from ..tilted import (
+    check_support,
+    class_probabilities,
+    log_power_expectation,
+    num_classes,
+    predict_mean_and_var,
+    traits,
+)
 
 #: Halvings of an interval: enough for all digits of a double.
 _BISECTIONS = 60
@@ -108,15 +115,35 @@ class Mixture(Module):
         :param data: X and Y of the rows.
         :raises ValueError: If a target is outside the likelihood's support.
         """
-        X, Y = data
+        X, Y = map(tf.convert_to_tensor, data)
         check_support(self._likelihoods[0], Y)
+        one = tf.ones([1], X.dtype)
         densities = tf.stack(
             [
-                likelihood.predict_log_density(X, *moments_of_f, Y)
+                log_power_expectation(likelihood, X, *moments_of_f, Y, one)
                 for likelihood, moments_of_f in self._components(X)
             ]
         )
         return tf.reduce_logsumexp(densities + tf.math.log(self._weights(densities))[:, None], 0)
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [N, C]",
+    )
+    def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
+        """
+        Compute the probability of each class at new rows.
+
+        :param Xnew: Where.
+        :raises ValueError: If the targets are no classes.
+        """
+        number = num_classes(self._likelihoods[0])
+        probabilities = [
+            class_probabilities(likelihood, Xnew, *moments_of_f, number)
+            for likelihood, moments_of_f in self._components(Xnew)
+        ]
+        w = self._weights(probabilities[0])
+        return tf.tensordot(w, tf.stack(probabilities), 1)
 
     @check_shapes(
         "Xnew: [N, D]",
@@ -182,21 +209,64 @@ class Mixture(Module):
         :param full_cov: Whether rows are drawn jointly.
         :param seed: The same seed gives the same draws; None: others each time.
         """
+        return tf.constant(self._draw_f(Xnew, num_samples, full_cov, seed)[1])
+
+    @check_shapes(
+        "Xnew: [N, D]",
+        "return: [S, N, P]",
+    )
+    def predict_y_samples(
+        self,
+        Xnew: InputData,
+        num_samples: int = 1,
+        full_cov: bool = True,
+        *,
+        seed: int | None = None,
+    ) -> tf.Tensor:
+        """
+        Draw targets given :meth:`predict_f_samples`, whose arguments these are.
+
+        :raises ValueError: If nothing is known that draws from the likelihood.
+        """
+        draws = [traits(likelihood).draw for likelihood in self._likelihoods]
+        if None in draws:
+            raise checks.refusal(
+                "likelihood",
+                type(self._likelihoods[0]).__name__,
+                "one that can be drawn from, such as Gaussian, StudentT or Poisson",
+                "Use predict_y.",
+            )
+        component, f, random = self._draw_f(Xnew, num_samples, full_cov, seed)
+        y: list[AnyNDArray] = [np.empty(0)] * num_samples
+        for k, draw in enumerate(draws):
+            chosen = np.flatnonzero(component == k)
+            if len(chosen):
+                latents = np.moveaxis(f[chosen], 0, 1)  # [N, S, L]
+                latents = latents[..., 0] if f.shape[-1] == 1 else latents
+                for place, drawn in zip(chosen, draw(np.asarray(Xnew), latents, random).T):
+                    y[place] = drawn
+        return tf.constant(np.stack(y)[..., None])
+
+    def _draw_f(
+        self, Xnew: InputData, num_samples: int, full_cov: bool, seed: int | None
+    ) -> tuple[AnyNDArray, AnyNDArray, np.random.Generator]:
+        """Draw components [S] and f [S, N, L], and give the generator for what comes next."""
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
         component = random.choice(len(self._likelihoods), num_samples, p=self.weights.numpy())
-        draws = []
-        for mean, covariance in self._components_of_f(Xnew, full_cov):
-            noise = tf.constant(random.standard_normal((num_samples, *mean.shape)), mean.dtype)
+        moments = [[part.numpy() for part in m] for m in self._components_of_f(Xnew, full_cov)]
+        f = np.empty([num_samples, *moments[0][0].shape], moments[0][0].dtype)
+        for k, (mean, covariance) in enumerate(moments):
+            chosen = component == k
+            noise = random.standard_normal((np.sum(chosen), *mean.shape))
             if full_cov:
                 # Unlike a Cholesky factor this root never fails: rounding can make values negative.
-                values, vectors = tf.linalg.eigh(covariance)
-                root = vectors * tf.sqrt(tf.maximum(values, 0.0))[:, None, :]
-                draws.append(mean + tf.einsum("pnm,smp->snp", root, noise))
+                values, vectors = np.linalg.eigh(covariance)
+                root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+                f[chosen] = mean + np.einsum("pnm,smp->snp", root, noise, optimize=True)
             else:
-                draws.append(mean + tf.sqrt(covariance) * noise)
-        index = np.stack([component, np.arange(num_samples)], axis=1)
-        return tf.gather_nd(tf.stack(draws), index)
+                f[chosen] = mean + np.sqrt(covariance) * noise
+        return component, f, random
 
     def _components(self, Xnew: InputData) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
         return zip(self._likelihoods, self._components_of_f(Xnew), strict=True)

@@ -57,3 +57,12 @@ def assigned_at_exit(
         yield
     finally:
         assign(variables, values())
+
+
+def assign_same(model: GPModel, other: GPModel) -> None:
+    """Give a model the trainable parameters of another that have the same path and shape."""
+    parameters = gpflow.utilities.parameter_dict(model)
+    for path, value in gpflow.utilities.parameter_dict(other).items():
+        parameter = parameters.get(path)
+        if parameter is not None and parameter.trainable and parameter.shape == value.shape:
+            parameter.assign(value)
