@@ -21,7 +21,9 @@ F = np.sin(2.0 * X)
 def regression(M: int = 2, **options) -> PEPRegression:
     data = X, F + 0.1 * RNG.standard_normal(X.shape)
     options = {"noise_variance": 0.01, **options}
-    return PEPRegression(data, gpflow.kernels.SquaredExponential(lengthscales=1.2), X[:M], **options)
+    return PEPRegression(
+        data, gpflow.kernels.SquaredExponential(lengthscales=0.8), X[:M], **options
+    )
 
 
 def classification() -> PEP:
@@ -39,7 +41,7 @@ def test_points_are_doubled_as_long_as_that_pays(model) -> None:
     model = model()
     scores, record = add_points(model, no_training, seed=0)
     numbers = [score.num_inducing for score in scores]
-    assert numbers == [numbers[0] * 2**k for k in range(len(numbers))] and len(numbers) > 2
+    assert numbers == [min(2 * 2**k, 30) for k in range(len(numbers))] and len(numbers) > 2
     gains = np.diff([score.score for score in scores])
     assert (gains[:-1] > GAIN).all() and gains[-1] <= GAIN
     Z = model.inducing_variable.Z.numpy()
@@ -96,7 +98,7 @@ def test_training_that_fails_goes_back() -> None:
     assert [score.num_inducing for score in scores] == [2, 4, 8]
     assert np.isnan(scores[-1].score)
     assert model.inducing_variable.Z.shape[0] == 4
-    assert model.kernel.lengthscales.numpy() == 1.2
+    np.testing.assert_allclose(model.kernel.lengthscales, 0.8)
     with pytest.raises(ValueError, match="no"):
         add_points(regression(8), train, seed=0)
 
@@ -124,7 +126,9 @@ def test_maximise_chooses_the_number() -> None:
         ),
         (
             lambda: PEPRegression(
-                (X, F), gpflow.kernels.RBF(), gpflow.inducing_variables.Multiscale(X[:3], X[:3] ** 0)
+                (X, F),
+                gpflow.kernels.RBF(),
+                gpflow.inducing_variables.Multiscale(X[:3], X[:3] ** 0),
             ),
             "'auto' with Multiscale",
         ),
