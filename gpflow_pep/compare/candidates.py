@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from ..estimators import PEPClassifier, PEPRegressor
-from ..estimators.base import MOST_ROWS, Trainer
+from ..estimators.base import MOST_ROWS
 from ..tilted import check_num_latent
 from .cleaning import Cleaned
 from .settings import INITS, Settings
@@ -56,6 +56,9 @@ class ExactGP(PEPRegressor):
         kernel, likelihood, _ = parts
         return gpflow.models.GPR(data, kernel, likelihood=likelihood)
 
+    def _objective(self) -> str:
+        return "evidence"
+
 
 class _AllRows(gpflow.base.Module):
     """GPflow's SVGP with all rows as its one batch, for what trains models that hold their data."""
@@ -71,13 +74,15 @@ class _AllRows(gpflow.base.Module):
 class WholeSVGP(PEPClassifier):
     """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule."""
 
-    def _model_and_trainer(
-        self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
-    ) -> tuple[GPModel, Trainer]:
-        kernel, likelihood, points = self._parts(X, seed)
-        num_latent = check_num_latent(None, likelihood, tf.constant(Y))
-        model = gpflow.models.SVGP(kernel, likelihood, points, num_latent_gps=num_latent)
-        return model, self._trainer(_AllRows(model, (tf.constant(X), tf.constant(Y))))
+    def _make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        num_latent = check_num_latent(None, parts[1], tf.constant(data[1]))
+        self._data = tuple(map(tf.constant, data))
+        return gpflow.models.SVGP(*parts, num_latent_gps=num_latent)
+
+    def _training_model(self, model: GPModel) -> Any:
+        return _AllRows(model, self._data)
 
 
 def name_of(alpha: float) -> str:

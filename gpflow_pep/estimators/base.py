@@ -1,10 +1,10 @@
 """What the estimators have in common: columns matched by name, units, training, and pickling."""
 
 import abc
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -17,7 +17,6 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
-from gpflow.posteriors import BasePosterior
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
@@ -27,8 +26,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import checks
 from ..models import ARPEP
 from ..tilted import check_num_latent
-from ..training import MaximiseRecord, fit, maximise, select_alpha, shuffled_batches
+from ..training import (
+    MaximiseRecord,
+    MixedModel,
+    fit,
+    maximise,
+    mix_alphas,
+    select_alpha,
+    shuffled_batches,
+)
 from ..training.alphas import ALPHAS, check_alphas
+from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior
+from ..training.model_state import assign_same
+from ..training.points import PointsScore, add_points
 from ..training.shared import fits_one_chunk, thread_cache
 from ..training.whole_loss import WholeLoss
 from .parts import make_inducing_variable, make_kernel
@@ -37,6 +47,9 @@ from .parts import make_inducing_variable, make_kernel
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
 #: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
 TOLERANCE, WINDOW = 1e-4, 10
+#: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as that pays;
+#: where it cannot, with minibatches or neighbours for example, it is the second number.
+FIRST_POINTS, MANY_POINTS = 25, 100
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
 PREDICTION_CHUNK = 10_000
 #: Above so many rows, ``batch_size="auto"`` trains by minibatches of so many.
@@ -60,10 +73,6 @@ RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
 RESTORE = ContextVar("RESTORE", default=None)
 
 
-#: Trains a model, and gives the record of that, if there is one, and the number of steps.
-Trainer = Callable[[], tuple[MaximiseRecord | None, int]]
-
-
 class PEPEstimator(BaseEstimator, abc.ABC):
     """
     A model behind scikit-learn's conventions; see the estimators.
@@ -71,18 +80,18 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     Parameters are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
     """
 
-    model_: GPModel
+    model_: GPModel | MixedModel
     n_features_in_: int
     feature_names_in_: AnyNDArray
     record_: MaximiseRecord | None = None
-    _posterior: BasePosterior | None
+    _posterior: MixedPosterior | None
 
     def __init__(
         self,
         kernel: str | Kernel = "rbf",
         *,
-        num_inducing: int = 100,
-        alpha: float | str | Sequence[float] = 0.5,
+        num_inducing: int | str = "auto",
+        alpha: float | str | Sequence[float] = "auto",
         likelihood: str | Likelihood = "auto",
         inducing: Any = "kmeans",
         standardize: bool = True,
@@ -120,109 +129,156 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Train on inputs in original units, and targets [N, 1] as the model takes them."""
-        checks.check_positive("num_inducing", self.num_inducing)
+        if self.num_inducing != "auto":
+            checks.check_positive("num_inducing", self.num_inducing)
         checks.check_positive("max_iterations", self.max_iterations)
         self._scaler = StandardScaler(with_mean=self.standardize, with_std=self.standardize).fit(X)
         X = self._scaler.transform(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
-        alphas = self._alphas()
-        model, train = self._model_and_trainer(X, Y, alphas[0], seed, batch_size)
-        if before is not None:
-            _continue_from(before, model)
-        self.alpha_, self.alpha_scores_ = alphas[0], None
-        if len(alphas) == 1:
-            self.record_, self.n_iter_ = train()
+        alphas, mixed = self._powers(batch_size)
+        grows = self.num_inducing == "auto" and self._can_grow(batch_size)
+        kernel, likelihood, points = self._parts(X, seed, grows)
+        if batch_size is not None:
+            model = self._tied_model(kernel, likelihood, points, alphas[0], len(X), Y)
         else:
-            outcomes: dict[float, tuple[MaximiseRecord | None, int]] = {}
-            selection = select_alpha(
-                model,
-                alphas,
-                refit=lambda model: outcomes.update({float(model.alpha.numpy()): train()}),
-            )
-            self.alpha_ = selection.alpha
-            self.record_, self.n_iter_ = outcomes[selection.alpha]
-            log_scale = float(np.log(self._units()[0]))
-            self.alpha_scores_ = {s.alpha: s.log_density - log_scale for s in selection.scores}
+            # The power in the middle: from there it is not far to the others.
+            alpha = alphas[len(alphas) // 2]
+            model = self._make_model((X, Y), kernel, likelihood, points, alpha=alpha)
+        if before is not None:
+            assign_same(model, heaviest(before))
+        self.alpha_scores_: dict[float, float] | None = None
+        if batch_size is not None:
+            self.record_, self.n_iter_ = None, self._train_by_batches(model, X, Y, batch_size, seed)
+        else:
+            self.record_, model = self._train_on_all_rows(model, alphas, mixed, grows, seed)
+            self.n_iter_ = self.record_.iterations
         self._set_model(model)
-        self._posterior = model.posterior()
 
-    def _set_model(self, model: GPModel) -> None:
+    def _train_on_all_rows(
+        self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
+    ) -> tuple[MaximiseRecord, GPModel]:
+        """Train, at several powers maybe, with as many inducing points as pay."""
+        train = _Trainer(self, len(alphas) + grows)
+        points: tuple[PointsScore, ...] = ()
+        record = None
+        if grows:
+            points, record = add_points(model, train, seed=seed, deadline=train.share_ends())
+        if len(alphas) == 1:
+            return (record or train(model))._replace(points=points), model
+        records: dict[float, MaximiseRecord] = {}
+
+        def refit(model: GPModel) -> None:
+            records[float(model.alpha.numpy())] = train(model)
+
+        if mixed:
+            model = mix_alphas(model, alphas, refit=refit)
+            densities = model.record.log_densities if model.record else ()
+            scores = dict(zip(records, densities, strict=True))
+        else:
+            scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
+        log_scale = float(np.log(self._units()[0]))
+        self.alpha_scores_ = {a: float(score) - log_scale for a, score in scores.items()}
+        return records[float(heaviest(model).alpha.numpy())]._replace(points=points), model
+
+    def _set_model(self, model: GPModel | MixedModel) -> None:
         self.model_, self._posterior = model, None
-        self.kernel_, self.likelihood_ = model.kernel, model.likelihood
-        self.inducing_variable_ = getattr(model, "inducing_variable", None)
+        main = heaviest(model)
+        self.kernel_, self.likelihood_ = main.kernel, main.likelihood
+        self.inducing_variable_ = getattr(main, "inducing_variable", None)
+        self.alpha_ = float(main.alpha.numpy()) if hasattr(main, "alpha") else np.nan
+
+    @property
+    def posterior_(self) -> MixedPosterior:
+        """What predicts f and y at inputs as the model takes them; of one component or several."""
+        if self._posterior is None:
+            self._posterior = mixed_posterior(self.model_)
+        return self._posterior
 
     @property
     def input_scaler_(self) -> StandardScaler:
         """What changes inputs from original units to those of ``model_``."""
         return self._scaler
 
-    def _alphas(self) -> tuple[float, ...]:
-        """Give the power, or the powers of which one is chosen."""
-        if isinstance(self.alpha, str):
-            if self.alpha != "auto":
-                expected = "a number in [0, 1], several, or 'auto'"
-                raise checks.refusal("alpha", repr(self.alpha), expected, "Choose 0.5 if in doubt.")
-            return ALPHAS
-        alpha: Any = self.alpha
-        return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
-
-    def _batch_size(self, num_rows: int) -> int | None:
-        """Give the rows in a batch; None: all."""
-        if self.batch_size == "auto":
-            batch_size = BATCH_SIZE if num_rows > MOST_ROWS else None
-        elif self.batch_size is None:
-            batch_size = None
-        elif isinstance(self.batch_size, str):
-            expected = "a number of rows, 'auto' or None"
-            remedy = "Leave it out if in doubt."
-            raise checks.refusal("batch_size", repr(self.batch_size), expected, remedy)
+    def _powers(self, batch_size: int | None) -> tuple[tuple[float, ...], bool]:
+        """Give the power, or those of which one is chosen, or that are mixed (and True)."""
+        if not isinstance(self.alpha, str):
+            alpha: Any = self.alpha
+            alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
+            mixed = False
+        elif self.alpha in ("auto", "mix"):
+            mixed = self.alpha == "mix" or (batch_size is None and self._mixes())
+            alphas = ALPHAS if mixed else (0.5,)
         else:
-            checks.check_positive("batch_size", self.batch_size)
-            batch_size = min(self.batch_size, num_rows)
-        if batch_size and len(self._alphas()) > 1:
+            expected = "a number in [0, 1], several, 'mix' or 'auto'"
+            raise checks.refusal("alpha", repr(self.alpha), expected, "Leave it out if in doubt.")
+        if batch_size is not None and len(alphas) > 1:
             raise checks.refusal(
                 "alpha",
                 f"{self.alpha!r} with minibatches",
                 "a number: leaving rows out needs a site for each",
                 "Pass a number, or batch_size=None.",
             )
-        return batch_size
+        return alphas, mixed
 
-    def _model_and_trainer(
-        self, X: AnyNDArray, Y: AnyNDArray, alpha: float, seed: int, batch_size: int | None
-    ) -> tuple[GPModel, Trainer]:
-        parts = self._parts(X, seed)
-        if batch_size is None:
-            model = self._make_model((X, Y), *parts, alpha=alpha)
-            return model, self._trainer(model)
-        num_latent = check_num_latent(None, parts[1], tf.constant(Y))
-        model = ARPEP(*parts, alpha=alpha, num_data=len(X), num_latent_gps=num_latent)
-        batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
+    def _mixes(self) -> bool:
+        """Whether ``alpha="auto"`` stands for a mixture."""
+        return False
 
-        def train_by_batches() -> tuple[None, int]:
-            num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * len(X) // batch_size)
-            num_steps = min(num_steps, self.max_iterations * max(1, len(X) // batch_size))
-            optimizer = tf_keras.optimizers.Adam(_LEARNING_RATE)
-            fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=self.verbose)
-            return None, num_steps
+    def _can_grow(self, batch_size: int | None) -> bool:
+        """Whether more inducing points can be added to those of the start."""
+        return batch_size is None and isinstance(self.inducing, str)
 
-        return model, train_by_batches
+    def _objective(self) -> str:
+        """Name what training maximises: see :func:`~gpflow_pep.training.full_batch.maximise`."""
+        return "evidence"
 
-    def _parts(self, X: AnyNDArray, seed: int) -> tuple[Kernel, Likelihood, InducingVariables]:
+    def _training_model(self, model: GPModel) -> Any:
+        """Give what holds the data and the loss of a model."""
+        return model
+
+    def _batch_size(self, num_rows: int) -> int | None:
+        """Give the rows in a batch; None: all."""
+        if self.batch_size == "auto":
+            return BATCH_SIZE if num_rows > MOST_ROWS else None
+        if self.batch_size is None:
+            return None
+        if isinstance(self.batch_size, str):
+            expected = "a number of rows, 'auto' or None"
+            remedy = "Leave it out if in doubt."
+            raise checks.refusal("batch_size", repr(self.batch_size), expected, remedy)
+        checks.check_positive("batch_size", self.batch_size)
+        return min(self.batch_size, num_rows)
+
+    def _parts(
+        self, X: AnyNDArray, seed: int, grows: bool
+    ) -> tuple[Kernel, Likelihood, InducingVariables]:
         """Make the parts of a model, with the values that training starts from."""
         kernel = make_kernel(self.kernel, X.shape[1])
-        points = make_inducing_variable(self.inducing, X, self.num_inducing, kernel, seed)
+        number = self.num_inducing
+        if isinstance(number, str):
+            number = FIRST_POINTS if grows else MANY_POINTS
+        points = make_inducing_variable(self.inducing, X, number, kernel, seed)
         return kernel, self._make_likelihood(), points
 
-    def _trainer(self, model: GPModel) -> Trainer:
-        """Make a function that trains a model on all rows; at several powers it compiles once."""
-        cache_key = self._cache_key()
-        if cache_key is None or not fits_one_chunk(model):
-            return partial(self._train_lbfgs, partial(maximise, WholeLoss(model)))
-        shared = partial(thread_cache().maximise, model, cache_key=cache_key)
-        return partial(self._train_lbfgs, shared)
+    def _tied_model(
+        self, kernel: Kernel, likelihood: Likelihood, points: Any, alpha: float, N: int, Y: Any
+    ) -> ARPEP:
+        num_latent = check_num_latent(None, likelihood, tf.constant(Y))
+        parts = kernel, likelihood, points
+        return ARPEP(*parts, alpha=alpha, num_data=N, num_latent_gps=num_latent)
+
+    def _train_by_batches(
+        self, model: ARPEP, X: AnyNDArray, Y: AnyNDArray, batch_size: int, seed: int
+    ) -> int:
+        """Train, and give the number of steps."""
+        batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
+        num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * len(X) // batch_size)
+        num_steps = min(num_steps, self.max_iterations * max(1, len(X) // batch_size))
+        optimizer = tf_keras.optimizers.Adam(_LEARNING_RATE)
+        fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=self.verbose)
+        return num_steps
 
     def _cache_key(self) -> tuple[Any, ...] | None:
         """
@@ -239,23 +295,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         num_classes = len(getattr(self, "classes_", ()))
         surroundings = (gpflow.config.config(), eager, device)
         return type(self), num_classes, *sorted(settings.items()), *surroundings
-
-    def _train_lbfgs(self, train: Callable[..., MaximiseRecord]) -> tuple[MaximiseRecord, int]:
-        record = train(
-            tolerance=TOLERANCE,
-            window=WINDOW,
-            max_iterations=self.max_iterations,
-            seconds=self.max_seconds,
-            progress=self.verbose,
-        )
-        if not record.converged:
-            warnings.warn(
-                f"Training ended after {record.iterations} steps: {record.message} Raise"
-                " max_iterations or max_seconds, or start from another kernel.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        return record, record.iterations
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -275,15 +314,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         scaled: AnyNDArray = self._scaler.transform(self._validate(X, reset=False))
         return scaled
 
-    def _latents(
-        self, X: AnyNDArray, chunk_size: int = PREDICTION_CHUNK
-    ) -> Iterator[tuple[AnyNDArray, Any, Any]]:
-        """Give inputs as the model takes them with moments of f there, some rows at a time."""
-        if self._posterior is None:
-            self._posterior = self.model_.posterior()
-        for start in range(0, len(X), chunk_size):
-            rows = X[start : start + chunk_size]
-            yield rows, *self._posterior.predict_f(rows)
+    def _predicted(
+        self, X: AnyNDArray, predict: Callable[[AnyNDArray], Any], chunk_size: int
+    ) -> list[AnyNDArray]:
+        """Predict some rows at a time: the parts of what a function returns, for all rows."""
+        chunks = range(0, max(len(X), 1), chunk_size)
+        parts = [tf.nest.flatten(predict(X[start : start + chunk_size])) for start in chunks]
+        return [np.concatenate([np.asarray(p) for p in part]) for part in zip(*parts, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the posterior, which is computed again when it is needed."""
@@ -300,13 +337,55 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         super().__setstate__(state if restore is None else restore(state))
 
 
-def _continue_from(before: GPModel, model: GPModel) -> None:
-    """Give a model the parameters of another that have the same path and shape."""
-    parameters = gpflow.utilities.parameter_dict(model)
-    for path, value in gpflow.utilities.parameter_dict(before).items():
-        parameter = parameters.get(path)
-        if parameter is not None and parameter.trainable and parameter.shape == value.shape:
-            parameter.assign(value)
+class _Trainer:
+    """
+    Trains models that differ in rows and parameters, with one compilation where that is possible.
+
+    :param estimator: Whose settings these are.
+    :param num_trainings: Among how many the seconds are shared, if there is a limit.
+    """
+
+    def __init__(self, estimator: PEPEstimator, num_trainings: int) -> None:
+        self._estimator, self._left = estimator, num_trainings
+        seconds = estimator.max_seconds
+        self._end = None if seconds is None else time.perf_counter() + seconds
+        self._key = estimator._cache_key()
+        self._loss: WholeLoss | None = None
+        self._compiled_for: Any = None
+
+    def share_ends(self) -> float:
+        """Say when the next training's share of the seconds will be over."""
+        now = time.perf_counter()
+        return np.inf if self._end is None else now + (self._end - now) / max(self._left, 1)
+
+    def __call__(self, model: GPModel) -> MaximiseRecord:
+        estimator = self._estimator
+        options: dict[str, Any] = {
+            "tolerance": TOLERANCE,
+            "window": WINDOW,
+            "max_iterations": estimator.max_iterations,
+            "progress": estimator.verbose,
+        }
+        if self._end is not None:
+            options["seconds"] = max(self.share_ends() - time.perf_counter(), 1e-3)
+        self._left -= 1
+        trained, objective = estimator._training_model(model), estimator._objective()
+        if self._key is not None and fits_one_chunk(model):
+            cache = thread_cache()
+            record = cache.maximise(trained, cache_key=self._key, objective=objective, **options)
+        else:
+            points = getattr(model, "inducing_variable", None)
+            if self._loss is None or self._compiled_for is not points:
+                self._loss, self._compiled_for = WholeLoss(trained, objective=objective), points
+            record = maximise(self._loss, **options)
+        if not record.converged:
+            warnings.warn(
+                f"Training ended after {record.iterations} steps: {record.message} Raise"
+                " max_iterations or max_seconds, or start from another kernel.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return record
 
 
 def _dense(X: Any) -> Any:

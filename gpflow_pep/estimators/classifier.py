@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from .. import tilted
 from ..checks import refusal
 from ..models import PEPClassification
-from .base import PEPEstimator, refuse_weights
+from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
 
@@ -80,11 +80,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :raises ValueError: If they are not what the model was trained on.
         """
         X = self._inputs(X)
-        likelihood, num_classes = self.likelihood_, len(self.classes_)
-        parts = [
-            tilted.class_probabilities(likelihood, *part, num_classes) for part in self._latents(X)
-        ]
-        probability = np.concatenate(parts) if parts else np.zeros([0, num_classes])
+        (probability,) = self._predicted(X, self.posterior_.predict_probabilities, PREDICTION_CHUNK)
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)
         return normal

@@ -1,8 +1,10 @@
 """Estimators as JSON and arrays, and back."""
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
@@ -12,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from ..checks import refusal
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..sites.posterior import Sites
+from ..training.mixed_model import MixedModel, MixedPosterior, heaviest
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -54,18 +57,23 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     }
     if not hasattr(estimator, "model_"):
         return described
-    if estimator._posterior is None:
-        estimator._posterior = estimator.model_.posterior()
     fitted = [key for key in _FITTED if hasattr(estimator, key)]
     described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
     described["inputs"] = _describe_scaler(estimator._scaler, describe)
-    described["model"] = _describe_model(estimator.model_, describe)
+    model = estimator.model_
+    if isinstance(model, MixedModel):
+        described["mixture"] = {
+            "models": [_describe_model(one, describe) for one in model.models],
+            "weights": describe(model.weights.numpy(), "weights"),
+        }
+    else:
+        described["model"] = _describe_model(model, describe)
     if estimator.alpha_scores_ is not None:
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
-    if isinstance(estimator.model_, PEP):
+    if isinstance(heaviest(model), PEP):
         # Computing the posterior anew would move the sites a little, by less than their tolerance.
-        cache = [describe(part, "posterior") for part in estimator._posterior.cache or ()]
-        described["posterior"] = cache
+        parts = [part for one in estimator.posterior_.posteriors for part in one.cache or ()]
+        described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
         described["target"] = _describe_scaler(estimator._target, describe)
     return described
@@ -77,7 +85,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         raise ValueError(f"{described['class']} is no estimator that is known")
     parameters = {name: load(value) for name, value in described["parameters"].items()}
     estimator = ESTIMATORS[described["class"]](**parameters)
-    if "model" not in described:
+    if "model" not in described and "mixture" not in described:
         return estimator
     for name in _FITTED:
         if name in described["fitted"]:
@@ -87,20 +95,36 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
         estimator._target = _construct_scaler(described["target"], load)
-    estimator._set_model(_construct_model(described["model"], load))
-    if isinstance(estimator.model_, PEP):
-        cache = tuple(tf.constant(load(part)) for part in described["posterior"])
-        estimator._posterior = _posterior_with(estimator.model_, cache)
+    mixture = described.get("mixture")
+    every = mixture["models"] if mixture else [described["model"]]
+    models = [_construct_model(one, load) for one in every]
+    weights = load(mixture["weights"]) if mixture else [1.0]
+    estimator._set_model(MixedModel(models, weights) if mixture else models[0])
+    if isinstance(models[0], PEP):
+        parts = [tf.constant(load(part)) for part in described["posterior"]]
+        size = len(parts) // len(models)
+        posteriors = [
+            _posterior_with(model, tuple(parts[k * size : (k + 1) * size]))
+            for k, model in enumerate(models)
+        ]
+        likelihoods = [model.likelihood for model in models]
+        estimator._posterior = MixedPosterior(posteriors, likelihoods, np.asarray(weights))
     return estimator
 
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
     """Refuse to save an estimator that loading would change."""
     for part in _PARTS if hasattr(original, "model_") else ():
-        check_same(getattr(loaded.model_, part), getattr(original.model_, part), part)
+        for new, old in zip(_models(loaded), _models(original), strict=True):
+            check_same(getattr(new, part), getattr(old, part), part)
     parameters = loaded.get_params(deep=False)
     for name, value in original.get_params(deep=False).items():
         check_same(parameters[name], value, name)
+
+
+def _models(estimator: PEPEstimator) -> Sequence[GPModel]:
+    model = estimator.model_
+    return model.models if isinstance(model, MixedModel) else [model]
 
 
 def _describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:

@@ -12,10 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import refusal
 from ..ops.graphs import OneUseGraphs
-from ..tilted import class_probabilities, predict_mean_and_var
+from ..training.mixed_model import MixedPosterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .regressor import PEPRegressor
 from .saved_files import replaced_folder
 
 #: What TensorFlow writes into the folder of a SavedModel.
@@ -58,7 +57,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         remedy = "Export what it is made of."
         raise refusal("estimator", f"a {type(last).__name__}", expected, remedy)
     check_is_fitted(last)
-    posterior = last.model_.posterior() if last._posterior is None else last._posterior
+    posterior = last.posterior_
     scaler = last._scaler
     dtype = gpflow.default_float()
     rows = tf.TensorSpec([None, last.n_features_in_], dtype, name="X")
@@ -70,14 +69,14 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         @graphs.tracked
         def predict(X: tf.Tensor) -> Any:
             X = (X - offset) / scale
-            return _predict_targets(last, X, *posterior.predict_f(X))
+            return _predict_targets(last, posterior, X)
 
         @tf.function(input_signature=[rows])
         def predict_y(X: tf.Tensor) -> Any:
             return predict(X)
 
         module = tf.Module()
-        module.posterior, module.likelihood = posterior, last.likelihood_
+        module.posterior = posterior
         names = [str(name) for name in _columns(estimator)]
         module.columns = tf.Variable(names, trainable=False)
         module.predict_y = predict_y
@@ -95,15 +94,10 @@ def _columns(estimator: Any) -> list[str]:
     return list(getattr(last, "feature_names_in_", map("x{}".format, range(last.n_features_in_))))
 
 
-def _predict_targets(
-    estimator: PEPEstimator, X: TensorType, Fmu: TensorType, Fvar: TensorType
-) -> Any:
-    """Predict y from mean and variance of f at inputs as the model takes them."""
-    likelihood = estimator.likelihood_
+def _predict_targets(estimator: PEPEstimator, posterior: MixedPosterior, X: TensorType) -> Any:
+    """Predict y at inputs as the model takes them."""
     if isinstance(estimator, PEPClassifier):
-        number = len(estimator.classes_)
-        return ClassProbabilities(class_probabilities(likelihood, X, Fmu, Fvar, number))
-    assert isinstance(estimator, PEPRegressor)
-    mean, variance = predict_mean_and_var(likelihood, X, Fmu, Fvar)
+        return ClassProbabilities(posterior.predict_probabilities(X))
+    mean, variance = posterior.predict_y(X)
     scale, offset = estimator._units()
     return Prediction(mean * scale + offset, variance * scale**2)

@@ -9,7 +9,6 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
-from scipy.stats import norm
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
@@ -17,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import as_numbers, check_positive, refusal
 from ..models import PEP, PEPRegression
-from ..tilted import log_power_expectation, predict_mean_and_var, support, traits
-from .base import PEPEstimator, refuse_weights
+from ..tilted import support, traits
+from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
 from .parts import NUMBERS, make_likelihood
 
 #: Where training starts: a tenth of the variance of standardised targets.
@@ -46,9 +45,17 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         lengthscale for each input; or a GPflow kernel, which is copied, for inputs as the model
         takes them.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
-    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). Several: of them
-        the one whose trained model has the highest leave-one-out log density
-        (:func:`~gpflow_pep.training.alphas.select_alpha`). "auto": of 0, 0.5 and 1.
+        "auto": 25, to which others are added as long as that pays
+        (:mod:`gpflow_pep.training.points`); 100 with minibatches, neighbours or inducing variables
+        of your own.
+    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": a mixture of
+        0, 0.5 and 1 (:func:`~gpflow_pep.training.mixtures.mix_alphas`). "auto": that with Gaussian
+        noise, without minibatches and neighbours; otherwise 0.5. Several: of them the one whose
+        trained model has the highest leave-one-out log density
+        (:func:`~gpflow_pep.training.alphas.select_alpha`).
+    :param objective: "evidence" or "evidence+loo", see
+        :func:`~gpflow_pep.training.full_batch.maximise`. "auto": the second one where it is known:
+        with Gaussian noise, without neighbours.
     :param likelihood: "gaussian", "student_t" or "poisson" (y counts, exp of f the rate); or a
         GPflow likelihood of one latent function, which is copied.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
@@ -65,18 +72,21 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
     :param verbose: Whether to show a bar on stderr.
 
-    After ``fit``: ``model_``, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``,
-    ``alpha_scores_`` (of several, nats a row), ``n_iter_``, ``record_`` (of
-    :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded),
-    ``n_features_in_``, ``feature_names_in_``.
+    After ``fit``: ``model_``, a :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers
+    are mixed; ``posterior_``, which predicts in the model's units; ``alpha_scores_`` (of several
+    powers, nats a row), ``n_features_in_``, ``feature_names_in_``; and, of the component of the
+    largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_``
+    and ``record_`` (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was
+    loaded).
     """
 
     def __init__(
         self,
         kernel: str | Kernel = "rbf",
         *,
-        num_inducing: int = 100,
-        alpha: float | str | Sequence[float] = 0.5,
+        num_inducing: int | str = "auto",
+        alpha: float | str | Sequence[float] = "auto",
+        objective: str = "auto",
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
         neighbours: int = 0,
@@ -103,6 +113,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             verbose=verbose,
         )
         self.neighbours = neighbours
+        self.objective = objective
 
     def fit(self, X: Any, y: Any, **refused: Any) -> "PEPRegressor":
         """
@@ -142,12 +153,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         if return_cov:
             mean, covariance = self._joint(X)
             return scale * mean + offset, scale**2 * covariance
-        parts = [predict_mean_and_var(self.likelihood_, *latents) for latents in self._latents(X)]
-        mean, variance = (
-            np.concatenate([np.asarray(p) for p in part])[:, 0] for part in zip(*parts)
-        )
-        mean = scale * mean + offset
-        return (mean, scale * np.sqrt(variance)) if return_std else mean
+        mean, variance = self._predicted(X, self.posterior_.predict_y, PREDICTION_CHUNK)
+        mean = scale * mean[:, 0] + offset
+        return (mean, scale * np.sqrt(variance[:, 0])) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> AnyNDArray:
         """
@@ -164,19 +172,21 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             expected = "probabilities between 0 and 1, these excluded"
             remedy = "The central 90% lies between 0.05 and 0.95."
             raise refusal("quantiles", quantiles, expected, remedy)
-        if traits(self.likelihood_).is_gaussian:
-            mean, std = self.predict(X, return_std=True)
-            exact: AnyNDArray = mean[:, None] + std[:, None] * norm.ppf(quantiles)
-            return exact
+        X = self._inputs(X)
         scale, offset = self._units()
-        random = np.random.default_rng(0)
-        parts = []
-        for rows, mean, variance in self._latents(self._inputs(X), _DRAWN_ROWS):
-            noise = random.standard_normal((len(rows), _DRAWS, mean.shape[1]))
-            f = np.asarray(mean)[:, None] + np.sqrt(variance)[:, None] * noise
-            y = self._draw(rows, f, random)
-            parts.append(np.quantile(y, quantiles, axis=1).T)
-        return scale * np.concatenate(parts) + offset
+
+        def exact(rows: AnyNDArray) -> Any:
+            return self.posterior_.predict_quantiles(rows, quantiles)[:, 0]
+
+        def of_draws(rows: AnyNDArray) -> Any:
+            y = self.posterior_.predict_y_samples(rows, _DRAWS, full_cov=False, seed=0)
+            return np.quantile(y[..., 0], quantiles, axis=0).T
+
+        gaussian = traits(self.likelihood_).is_gaussian
+        predict, chunk_size = (exact, PREDICTION_CHUNK) if gaussian else (of_draws, _DRAWN_ROWS)
+        (values,) = self._predicted(X, predict, chunk_size)
+        y: AnyNDArray = scale * values + offset
+        return y
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
         """
@@ -188,15 +198,10 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         """
         X = self._inputs(X)
         check_positive("n_samples", n_samples)
-        random = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        mean, covariance = self.model_.predict_f(X, full_cov=True)
-        # Unlike a Cholesky factor this root never fails: rounding can make values negative.
-        values, vectors = np.linalg.eigh(covariance)
-        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-        noise = random.standard_normal((len(roots), len(X), n_samples))
-        f = np.asarray(mean)[:, None] + np.transpose(roots @ noise, (1, 2, 0))
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed)
         scale, offset = self._units()
-        y: AnyNDArray = scale * self._draw(X, f, random) + offset
+        y: AnyNDArray = scale * draws.numpy()[..., 0].T + offset
         return y
 
     def log_score(self, X: Any, y: Any) -> float:
@@ -219,14 +224,13 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))
         check_consistent_length(X, y)
         Y = self._target.transform(y[:, None])
-        power = tf.ones([1], X.dtype)
-        parts, start = [], 0
-        for rows, mean, variance in self._latents(X):
-            part = tf.constant(rows), mean, variance, tf.constant(Y[start : start + len(rows)])
-            parts.append(log_power_expectation(self.likelihood_, *part, power).numpy())
-            start += len(rows)
-        densities: AnyNDArray = np.concatenate(parts).reshape(len(y)) - np.log(self._units()[0])
-        return densities
+        rows = np.hstack([X, Y])
+
+        def density(rows: AnyNDArray) -> Any:
+            return self.posterior_.predict_log_density((rows[:, :-1], rows[:, -1:]))
+
+        (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
+        return densities - np.log(self._units()[0])
 
     def _make_likelihood(self) -> Likelihood:
         arguments = (NOISE_VARIANCE,) if self.likelihood == "gaussian" else ()
@@ -242,7 +246,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
     def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
-        several = len(self._alphas()) > 1
+        several = self.alpha == "mix" if isinstance(self.alpha, str) else np.ndim(self.alpha) > 0
         if several or self._batch_size(num_rows) or not traits(likelihood).is_gaussian:
             raise refusal(
                 "neighbours",
@@ -270,20 +274,27 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
                 "Ask for return_std, or draw with sample_y.",
             )
         mean, covariance = self.model_.predict_f(X, full_cov=True)
-        noise = self.likelihood_.variance_at(X)[:, 0]
+        posterior = self.posterior_
+        noise = sum(
+            weight * likelihood.variance_at(X)[:, 0]
+            for weight, likelihood in zip(posterior.weights.numpy(), posterior.likelihoods)
+        )
         return np.asarray(mean)[:, 0], np.asarray(covariance[0] + tf.linalg.diag(noise))
 
-    def _draw(self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
-        """Draw y [N, S] given f [N, S, L]."""
-        draw = traits(self.likelihood_).draw
-        if draw is None:
-            raise refusal(
-                "likelihood",
-                type(self.likelihood_).__name__,
-                "one that can be drawn from, such as Gaussian, StudentT or Poisson",
-                "Use model_.predict_y.",
-            )
-        return draw(X, f[..., 0] if f.shape[-1] == 1 else f, random)
+    def _mixes(self) -> bool:
+        """Whether ``alpha="auto"`` stands for a mixture: where rows have a density of their own."""
+        return self._objective_is_known()
+
+    def _objective(self) -> str:
+        if self.objective != "auto":
+            return self.objective
+        return "evidence+loo" if self._objective_is_known() else "evidence"
+
+    def _objective_is_known(self) -> bool:
+        return not self.neighbours and traits(self._make_likelihood()).is_gaussian
+
+    def _can_grow(self, batch_size: int | None) -> bool:
+        return super()._can_grow(batch_size) and not self.neighbours
 
 
 def _takes_any_number(likelihood: Likelihood) -> bool:

@@ -52,7 +52,7 @@ class Mixture(Module):
 
     def __init__(self, likelihoods: Sequence[Likelihood], weights: AnyNDArray) -> None:
         super().__init__()
-        self._likelihoods = list(likelihoods)
+        self.likelihoods = list(likelihoods)
         self.weights = gpflow.Parameter(weights, trainable=False)
 
     @abc.abstractmethod
@@ -116,7 +116,7 @@ class Mixture(Module):
         :raises ValueError: If a target is outside the likelihood's support.
         """
         X, Y = map(tf.convert_to_tensor, data)
-        check_support(self._likelihoods[0], Y)
+        check_support(self.likelihoods[0], Y)
         one = tf.ones([1], X.dtype)
         densities = tf.stack(
             [
@@ -137,7 +137,7 @@ class Mixture(Module):
         :param Xnew: Where.
         :raises ValueError: If the targets are no classes.
         """
-        number = num_classes(self._likelihoods[0])
+        number = num_classes(self.likelihoods[0])
         probabilities = [
             class_probabilities(likelihood, Xnew, *moments_of_f, number)
             for likelihood, moments_of_f in self._components(Xnew)
@@ -161,10 +161,10 @@ class Mixture(Module):
         :param quantiles: Probabilities in (0, 1).
         :raises ValueError: If one is not, or if the noise is not Gaussian.
         """
-        if not all(traits(likelihood).is_gaussian for likelihood in self._likelihoods):
+        if not all(traits(likelihood).is_gaussian for likelihood in self.likelihoods):
             raise checks.refusal(
                 "predict_quantiles",
-                f"the likelihood {type(self._likelihoods[0]).__name__}",
+                f"the likelihood {type(self.likelihoods[0]).__name__}",
                 "Gaussian noise",
                 "Draw f by predict_f_samples, and targets given f.",
             )
@@ -228,11 +228,11 @@ class Mixture(Module):
 
         :raises ValueError: If nothing is known that draws from the likelihood.
         """
-        draws = [traits(likelihood).draw for likelihood in self._likelihoods]
+        draws = [traits(likelihood).draw for likelihood in self.likelihoods]
         if None in draws:
             raise checks.refusal(
                 "likelihood",
-                type(self._likelihoods[0]).__name__,
+                type(self.likelihoods[0]).__name__,
                 "one that can be drawn from, such as Gaussian, StudentT or Poisson",
                 "Use predict_y.",
             )
@@ -253,7 +253,7 @@ class Mixture(Module):
         """Draw components [S] and f [S, N, L], and give the generator for what comes next."""
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
-        component = random.choice(len(self._likelihoods), num_samples, p=self.weights.numpy())
+        component = random.choice(len(self.likelihoods), num_samples, p=self.weights.numpy())
         moments = [[part.numpy() for part in m] for m in self._components_of_f(Xnew, full_cov)]
         f = np.empty([num_samples, *moments[0][0].shape], moments[0][0].dtype)
         for k, (mean, covariance) in enumerate(moments):
@@ -269,7 +269,7 @@ class Mixture(Module):
         return component, f, random
 
     def _components(self, Xnew: InputData) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
-        return zip(self._likelihoods, self._components_of_f(Xnew), strict=True)
+        return zip(self.likelihoods, self._components_of_f(Xnew), strict=True)
 
     def _weights(self, like: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.convert_to_tensor(self.weights), like.dtype)
@@ -320,7 +320,7 @@ class MixedModel(Mixture):
     def posterior(self) -> "MixedPosterior":
         """Compute the posterior of each component, for fast predictions."""
         posteriors = [model.posterior() for model in self.models]
-        return MixedPosterior(posteriors, self._likelihoods, self.weights.numpy())
+        return MixedPosterior(posteriors, self.likelihoods, self.weights.numpy())
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -352,6 +352,20 @@ class MixedPosterior(Mixture):
         return [
             posterior.predict_f(Xnew, full_cov, full_output_cov) for posterior in self.posteriors
         ]
+
+
+def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
+    """Compute the posterior of a mixture, or of one model as a mixture of one."""
+    if isinstance(model, MixedModel):
+        return model.posterior()
+    return MixedPosterior([model.posterior()], [model.likelihood], np.ones(1))
+
+
+def heaviest(model: GPModel | MixedModel) -> GPModel:
+    """Give the component of the largest weight; one model is its own."""
+    if not isinstance(model, MixedModel):
+        return model
+    return model.models[int(np.argmax(model.weights.numpy()))]
 
 
 def check_models(models: Sequence[GPModel]) -> list[GPModel]:

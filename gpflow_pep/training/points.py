@@ -35,9 +35,10 @@ from .model_state import assign, state_of
 CHARGE = 0.15
 #: More points must raise the score by so many nats a row.
 GAIN = 0.01
-#: The largest :math:`N M^2`, to which the time of an evaluation is proportional. It allows 400
-#: points for 1 250 rows, 200 for 5 000, 100 for 20 000, if they are doubled from 25.
-MOST_WORK = 2e8
+#: More than 100 points are allowed up to this :math:`N M^2`, to which the time of an evaluation is
+#: proportional: 400 for 625 rows, 200 for 2 500, if they are doubled from 25.
+MOST_WORK = 1e8
+_CHEAP = 100
 
 
 class PointsScore(NamedTuple):
@@ -83,27 +84,36 @@ def add_points(
     candidates = np.random.default_rng(seed).permutation(np.unique(X, axis=0))
     densities = left_out_densities(model)
     scores: list[PointsScore] = []
+    best: _Trained | None = None
     while True:
         began = time.perf_counter()
+        record = None
         try:
             record = train(model)
             scores.append(_score(model, record, densities(), began))
         except FAILURES:
-            if not scores:
+            if best is None:
                 raise
             scores.append(_failure(model, began))
-        if len(scores) > 1 and not scores[-1].score > scores[-2].score + GAIN:
-            model.inducing_variable = best
-            assign(state_of(model), values)
-            return tuple(scores), best_record
-        best, values = model.inducing_variable, [v.numpy() for v in state_of(model)]
-        best_record = record
-        M, seconds = scores[-1].num_inducing, scores[-1].seconds
+        if best is not None and not scores[-1].score > scores[-2].score + GAIN:
+            model.inducing_variable = best.points
+            assign(state_of(model), best.values)
+            return tuple(scores), best.record
+        values = [variable.numpy() for variable in state_of(model)]
+        best = _Trained(model.inducing_variable, values, record)
+        M = scores[-1].num_inducing
         num_points = min(2 * M, len(candidates))
-        late = time.perf_counter() + 3.0 * seconds > deadline
-        if num_points <= M or len(X) * num_points**2 > MOST_WORK or late:
-            return tuple(scores), best_record
-        model.inducing_variable = _with_more(best.Z, candidates, num_points)
+        late = time.perf_counter() + 3.0 * scores[-1].seconds > deadline
+        dear = num_points > _CHEAP and len(X) * num_points**2 > MOST_WORK
+        if num_points <= M or dear or late:
+            return tuple(scores), record
+        model.inducing_variable = _with_more(best.points.Z, candidates, num_points)
+
+
+class _Trained(NamedTuple):
+    points: InducingPoints
+    values: list[AnyNDArray]
+    record: Any
 
 
 def _score(model: GPModel, record: Any, density: AnyNDArray, began: float) -> PointsScore:
@@ -117,7 +127,8 @@ def _score(model: GPModel, record: Any, density: AnyNDArray, began: float) -> Po
 
 def _failure(model: GPModel, began: float) -> PointsScore:
     seconds = time.perf_counter() - began
-    return PointsScore(model.inducing_variable.Z.shape[0], *[np.nan] * 4, seconds)
+    unknown = np.nan, np.nan, np.nan, np.nan
+    return PointsScore(model.inducing_variable.Z.shape[0], *unknown, seconds)
 
 
 def _gap(model: GPModel) -> float:

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_saved_model
 
-SMALL: dict[str, Any] = {"num_inducing": 5, "random_state": 0}
+SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "c": ["u", "v", "w"] * 6})
 Y = 3e3 * np.sin(TABLE["a"] / 9.0)

@@ -33,7 +33,7 @@ RNG = np.random.default_rng(0)
 X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "b": RNG.normal(size=18)})
 Y = np.sin(X["a"] / 9.0) + X["b"]
 CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.4, 0.4])]
-SMALL: dict[str, Any] = {"num_inducing": 5, "random_state": 0}
+SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
 
 
 def no_steps(*_: Any, **__: Any) -> SimpleNamespace:

@@ -7,7 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 
-SMALL: dict[str, Any] = {"num_inducing": 5, "max_iterations": 20}
+SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 20}
 
 
 @pytest.mark.slow

@@ -1,0 +1,131 @@
+"""Estimators with nothing set: powers that are mixed, and as many inducing points as pay."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from scipy.special import logsumexp
+from scipy.stats import norm
+from sklearn.base import clone
+
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    export_saved_model,
+    load_estimator,
+    save_estimator,
+)
+from gpflow_pep.estimators import base as estimators_base
+from gpflow_pep.training import MixedModel
+from gpflow_pep.training.points import MOST_WORK
+
+ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-2.0, 2.0, (45, 1))
+Y = 50.0 + 9.0 * np.sin(3.0 * X[:, 0]) + RNG.standard_normal(45)
+XNEW = np.linspace(-3.0, 3.0, 7)[:, None]
+pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
+
+
+@pytest.fixture(scope="module")
+def mixed() -> PEPRegressor:
+    options: dict[str, Any] = {"num_inducing": 5, "max_iterations": 5, "random_state": 0}
+    return PEPRegressor(**options, objective="evidence").fit(X, Y)
+
+
+def components(estimator: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+    """Weights [K, 1], means [K, N] and standard deviations of y, in original units."""
+    model = estimator.model_
+    assert isinstance(model, MixedModel)
+    scaled = (XNEW - X.mean()) / X.std()
+    parts = [[p.numpy()[:, 0] for p in one.predict_y(scaled)] for one in model.models]
+    mean = np.stack([part[0] for part in parts]) * Y.std() + Y.mean()
+    sd = np.sqrt(np.stack([part[1] for part in parts])) * Y.std()
+    return model.weights.numpy()[:, None], mean, sd
+
+
+def test_powers_are_mixed(mixed: PEPRegressor) -> None:
+    w, m, s = components(mixed)
+    mean, sd = mixed.predict(XNEW, return_std=True)
+    np.testing.assert_allclose(mean, (w * m).sum(0), rtol=1e-9)
+    np.testing.assert_allclose(sd**2, (w * (s**2 + (m - mean) ** 2)).sum(0), rtol=1e-7)
+    y = mean + 1.0
+    density = logsumexp(norm.logpdf(y, m, s), axis=0, b=w)
+    np.testing.assert_allclose(mixed.log_densities(XNEW, y), density, rtol=1e-8)
+    low, high = mixed.predict_quantiles(XNEW, [0.1, 0.7]).T
+    np.testing.assert_allclose((w * norm.cdf(low, m, s)).sum(0), 0.1, rtol=1e-8)
+    np.testing.assert_allclose((w * norm.cdf(high, m, s)).sum(0), 0.7, rtol=1e-8)
+    _, covariance = mixed.predict(XNEW, return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance), sd**2, rtol=1e-7)
+    draws = mixed.sample_y(XNEW, 4000, random_state=1)
+    assert draws.shape == (7, 4000)
+    assert (np.abs(draws.mean(1) - mean) < 5.0 * sd / np.sqrt(4000)).all()
+    assert (np.abs(draws.std(1) / sd - 1.0) < 0.15).all()
+
+
+def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
+    model = mixed.model_
+    assert isinstance(model, MixedModel)
+    heaviest = model.models[int(np.argmax(model.weights))]
+    assert mixed.alpha_ == heaviest.alpha.numpy() and mixed.kernel_ is heaviest.kernel
+    assert tuple(mixed.alpha_scores_ or ()) == ALL
+    assert mixed.record_ is not None and mixed.record_.iterations == mixed.n_iter_
+    np.testing.assert_allclose(mixed.record_.objective, -heaviest.training_loss(), rtol=1e-6)
+
+
+def test_a_mixture_is_saved(mixed: PEPRegressor, tmp_path: Path) -> None:
+    expected = mixed.predict(XNEW, return_std=True)
+    save_estimator(tmp_path / "model", mixed)
+    for other in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(mixed))):
+        np.testing.assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-9)
+        assert other.alpha_ == mixed.alpha_
+    export_saved_model(tmp_path / "saved", mixed)
+    mean, variance = tf.saved_model.load(str(tmp_path / "saved")).predict_y(XNEW)
+    np.testing.assert_allclose(mean[:, 0], expected[0], rtol=1e-7)
+    np.testing.assert_allclose(np.sqrt(variance[:, 0]), expected[1], rtol=1e-7)
+
+
+def test_where_powers_are_mixed() -> None:
+    assert PEPRegressor()._powers(None) == (ALL, True)
+    assert PEPRegressor()._powers(1000) == ((0.5,), False)
+    assert PEPRegressor(neighbours=3)._powers(None) == ((0.5,), False)
+    assert PEPRegressor(likelihood="poisson")._powers(None) == ((0.5,), False)
+    assert PEPClassifier()._powers(None) == ((0.5,), False)
+    assert PEPClassifier(alpha="mix")._powers(None) == (ALL, True)
+    assert PEPRegressor()._objective() == "evidence+loo"
+    assert PEPRegressor(likelihood="student_t")._objective() == "evidence"
+    with pytest.raises(ValueError, match=r"alpha: got 'mixed', .*'mix' or 'auto'"):
+        PEPRegressor("rbf", alpha="mixed").fit(X, Y)
+
+
+def test_classes_are_mixed() -> None:
+    labels = np.where(Y > 50.0, "high", "low")
+    options: dict[str, Any] = {"num_inducing": 4, "max_iterations": 2, "random_state": 0}
+    fitted = PEPClassifier(**options, alpha="mix").fit(X, labels)
+    model = fitted.model_
+    scaled = (XNEW - X.mean()) / X.std()
+    low = sum(w * one.predict_y(scaled)[0] for w, one in zip(model.weights.numpy(), model.models))
+    np.testing.assert_allclose(fitted.predict_proba(XNEW)[:, 1], low[:, 0], rtol=1e-7)
+
+
+def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimators_base, "FIRST_POINTS", 3)
+    fitted = PEPRegressor(alpha=0.5, objective="evidence", random_state=0).fit(X, Y)
+    assert fitted.record_ is not None
+    numbers = [score.num_inducing for score in fitted.record_.points]
+    assert numbers[:3] == [3, 6, 12]
+    assert fitted.inducing_variable_.num_inducing in numbers
+    fixed = clone(fitted).set_params(inducing=X[:4], max_iterations=2).fit(X, Y)
+    assert fixed.inducing_variable_.num_inducing == 4 and fixed.record_.points == ()
+    assert 1000 * 200**2 < MOST_WORK < 1000 * 400**2
+
+
+def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = PEPRegressor(max_seconds=8.0)
+    trainer = estimators_base._Trainer(estimator, 4)
+    monkeypatch.setattr(estimators_base.time, "perf_counter", lambda: trainer._end - 6.0)
+    np.testing.assert_allclose(trainer.share_ends() - (trainer._end - 6.0), 1.5)
