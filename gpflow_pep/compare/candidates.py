@@ -56,8 +56,8 @@ class ExactGP(PEPRegressor):
         kernel, likelihood, _ = parts
         return gpflow.models.GPR(data, kernel, likelihood=likelihood)
 
-    def _objective(self) -> str:
-        return "evidence"
+    def _objective_is_known(self) -> bool:
+        return False
 
 
 class _AllRows(gpflow.base.Module):
@@ -102,7 +102,7 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     likelihood = settings.likelihood
     if numbers:
         likelihood = "gaussian" if likelihood == "auto" else likelihood
-        options["neighbours"] = settings.neighbours
+        options |= {"neighbours": settings.neighbours, "objective": "evidence"}
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
     trivial = MeanBaseline() if numbers else DummyClassifier(strategy="prior")

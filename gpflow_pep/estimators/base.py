@@ -166,7 +166,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if grows:
             points, record = add_points(model, train, seed=seed, deadline=train.share_ends())
         if len(alphas) == 1:
-            return (record or train(model))._replace(points=points), model
+            record = record or train(model)
+            return (record._replace(points=points) if points else record), model
         records: dict[float, MaximiseRecord] = {}
 
         def refit(model: GPModel) -> None:
@@ -180,7 +181,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
         log_scale = float(np.log(self._units()[0]))
         self.alpha_scores_ = {a: float(score) - log_scale for a, score in scores.items()}
-        return records[float(heaviest(model).alpha.numpy())]._replace(points=points), model
+        record = records[float(heaviest(model).alpha.numpy())]
+        return (record._replace(points=points) if points else record), model
 
     def _set_model(self, model: GPModel | MixedModel) -> None:
         self.model_, self._posterior = model, None

@@ -393,4 +393,6 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
             f"{num_components} numbers of at least 0, not all 0",
             "Give one for each component.",
         )
-    return values / values.sum()
+    # Those that were divided once stay as they are, so that a mixture that was saved is the same.
+    total = values.sum()
+    return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

@@ -84,7 +84,8 @@ def test_a_mixture_is_saved(mixed: PEPRegressor, tmp_path: Path) -> None:
         np.testing.assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-9)
         assert other.alpha_ == mixed.alpha_
     export_saved_model(tmp_path / "saved", mixed)
-    mean, variance = tf.saved_model.load(str(tmp_path / "saved")).predict_y(XNEW)
+    predictor = tf.saved_model.load(str(tmp_path / "saved"))
+    mean, variance = predictor.predict_y(XNEW)
     np.testing.assert_allclose(mean[:, 0], expected[0], rtol=1e-7)
     np.testing.assert_allclose(np.sqrt(variance[:, 0]), expected[1], rtol=1e-7)
 

@@ -199,7 +199,7 @@ def test_warm_start_goes_on() -> None:
         ({"alpha": "best"}, "alpha: got 'best', expected a number"),
         ({"alpha": [0.5, 1.5]}, "alphas: got"),
         ({"alpha": 1.5}, "alpha"),
-        ({"alpha": "auto", "batch_size": 5}, "alpha: got 'auto' with minibatches"),
+        ({"alpha": "mix", "batch_size": 5}, "alpha: got 'mix' with minibatches"),
         ({"batch_size": "many"}, "batch_size: got 'many'"),
         ({"batch_size": 0}, "batch_size"),
         ({"num_inducing": 0}, "num_inducing"),
