@@ -24,7 +24,7 @@ import tensorflow as tf
 from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Dataset, Problem, random_rows, read, standardised
 from examples.papers.intervals import mean_interval
-from gpflow_pep.estimators.base import TOLERANCE, WINDOW
+from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.selection import kmeans
 from gpflow_pep.tilted import log_power_expectation

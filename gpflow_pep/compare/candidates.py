@@ -56,7 +56,7 @@ class ExactGP(PEPRegressor):
         kernel, likelihood, _ = parts
         return gpflow.models.GPR(data, kernel, likelihood=likelihood)
 
-    def _objective_is_known(self) -> bool:
+    def _mixes(self) -> bool:
         return False
 
 
@@ -102,7 +102,7 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     likelihood = settings.likelihood
     if numbers:
         likelihood = "gaussian" if likelihood == "auto" else likelihood
-        options |= {"neighbours": settings.neighbours, "objective": "evidence"}
+        options["neighbours"] = settings.neighbours
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
     trivial = MeanBaseline() if numbers else DummyClassifier(strategy="prior")

@@ -1,8 +1,6 @@
 """What the estimators have in common: columns matched by name, units, training, and pickling."""
 
 import abc
-import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -18,7 +16,6 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,7 +27,6 @@ from ..training import (
     MaximiseRecord,
     MixedModel,
     fit,
-    maximise,
     mix_alphas,
     select_alpha,
     shuffled_batches,
@@ -39,14 +35,9 @@ from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior
 from ..training.model_state import assign_same
 from ..training.points import PointsScore, add_points
-from ..training.shared import fits_one_chunk, thread_cache
-from ..training.whole_loss import WholeLoss
 from .parts import make_inducing_variable, make_kernel
+from .trainer import Trainer
 
-#: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
-#: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
-#: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
-TOLERANCE, WINDOW = 1e-4, 10
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as that pays;
 #: where it cannot, with minibatches or neighbours for example, it is the second number.
 FIRST_POINTS, MANY_POINTS = 25, 100
@@ -160,7 +151,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
     ) -> tuple[MaximiseRecord, GPModel]:
         """Train, at several powers maybe, with as many inducing points as pay."""
-        train = _Trainer(self, len(alphas) + grows)
+        train = Trainer(self, len(alphas) + grows)
         points: tuple[PointsScore, ...] = ()
         record = None
         if grows:
@@ -337,57 +328,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         restore = RESTORE.get()
         super().__setstate__(state if restore is None else restore(state))
-
-
-class _Trainer:
-    """
-    Trains models that differ in rows and parameters, with one compilation where that is possible.
-
-    :param estimator: Whose settings these are.
-    :param num_trainings: Among how many the seconds are shared, if there is a limit.
-    """
-
-    def __init__(self, estimator: PEPEstimator, num_trainings: int) -> None:
-        self._estimator, self._left = estimator, num_trainings
-        seconds = estimator.max_seconds
-        self._end = None if seconds is None else time.perf_counter() + seconds
-        self._key = estimator._cache_key()
-        self._loss: WholeLoss | None = None
-        self._compiled_for: Any = None
-
-    def share_ends(self) -> float:
-        """Say when the next training's share of the seconds will be over."""
-        now = time.perf_counter()
-        return np.inf if self._end is None else now + (self._end - now) / max(self._left, 1)
-
-    def __call__(self, model: GPModel) -> MaximiseRecord:
-        estimator = self._estimator
-        options: dict[str, Any] = {
-            "tolerance": TOLERANCE,
-            "window": WINDOW,
-            "max_iterations": estimator.max_iterations,
-            "progress": estimator.verbose,
-        }
-        if self._end is not None:
-            options["seconds"] = max(self.share_ends() - time.perf_counter(), 1e-3)
-        self._left -= 1
-        trained, objective = estimator._training_model(model), estimator._objective()
-        if self._key is not None and fits_one_chunk(model):
-            cache = thread_cache()
-            record = cache.maximise(trained, cache_key=self._key, objective=objective, **options)
-        else:
-            points = getattr(model, "inducing_variable", None)
-            if self._loss is None or self._compiled_for is not points:
-                self._loss, self._compiled_for = WholeLoss(trained, objective=objective), points
-            record = maximise(self._loss, **options)
-        if not record.converged:
-            warnings.warn(
-                f"Training ended after {record.iterations} steps: {record.message} Raise"
-                " max_iterations or max_seconds, or start from another kernel.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        return record
 
 
 def _dense(X: Any) -> Any:

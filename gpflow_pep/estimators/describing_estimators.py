@@ -63,7 +63,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     model = estimator.model_
     if isinstance(model, MixedModel):
         described["mixture"] = {
-            "models": [_describe_model(one, describe) for one in model.models],
+            "models": [_describe_model(component, describe) for component in model.models],
             "weights": describe(model.weights.numpy(), "weights"),
         }
     else:
@@ -72,7 +72,9 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
     if isinstance(heaviest(model), PEP):
         # Computing the posterior anew would move the sites a little, by less than their tolerance.
-        parts = [part for one in estimator.posterior_.posteriors for part in one.cache or ()]
+        parts = [
+            part for component in estimator.posterior_.posteriors for part in component.cache or ()
+        ]
         described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
         described["target"] = _describe_scaler(estimator._target, describe)
@@ -97,7 +99,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         estimator._target = _construct_scaler(described["target"], load)
     mixture = described.get("mixture")
     every = mixture["models"] if mixture else [described["model"]]
-    models = [_construct_model(one, load) for one in every]
+    models = [_construct_model(component, load) for component in every]
     weights = load(mixture["weights"]) if mixture else [1.0]
     estimator._set_model(MixedModel(models, weights) if mixture else models[0])
     if isinstance(models[0], PEP):

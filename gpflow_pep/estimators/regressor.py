@@ -53,9 +53,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         noise, without minibatches and neighbours; otherwise 0.5. Several: of them the one whose
         trained model has the highest leave-one-out log density
         (:func:`~gpflow_pep.training.alphas.select_alpha`).
-    :param objective: "evidence" or "evidence+loo", see
-        :func:`~gpflow_pep.training.full_batch.maximise`. "auto": the second one where it is known:
-        with Gaussian noise, without neighbours.
+    :param objective: "evidence" or, with Gaussian noise and without neighbours, "evidence+loo", see
+        :func:`~gpflow_pep.training.full_batch.maximise`. The second one predicts better on many
+        tables, and far worse on some that are small and noisy: :doc:`/study`.
     :param likelihood: "gaussian", "student_t" or "poisson" (y counts, exp of f the rate); or a
         GPflow likelihood of one latent function, which is copied.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
@@ -86,7 +86,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         *,
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
-        objective: str = "auto",
+        objective: str = "evidence",
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
         neighbours: int = 0,
@@ -282,16 +282,10 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         return np.asarray(mean)[:, 0], np.asarray(covariance[0] + tf.linalg.diag(noise))
 
     def _mixes(self) -> bool:
-        """Whether ``alpha="auto"`` stands for a mixture: where rows have a density of their own."""
-        return self._objective_is_known()
+        return not self.neighbours and traits(self._make_likelihood()).is_gaussian
 
     def _objective(self) -> str:
-        if self.objective != "auto":
-            return self.objective
-        return "evidence+loo" if self._objective_is_known() else "evidence"
-
-    def _objective_is_known(self) -> bool:
-        return not self.neighbours and traits(self._make_likelihood()).is_gaussian
+        return self.objective
 
     def _can_grow(self, batch_size: int | None) -> bool:
         return super()._can_grow(batch_size) and not self.neighbours

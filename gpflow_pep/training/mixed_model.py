@@ -117,10 +117,10 @@ class Mixture(Module):
         """
         X, Y = map(tf.convert_to_tensor, data)
         check_support(self.likelihoods[0], Y)
-        one = tf.ones([1], X.dtype)
+        power = tf.ones([1], X.dtype)
         densities = tf.stack(
             [
-                log_power_expectation(likelihood, X, *moments_of_f, Y, one)
+                log_power_expectation(likelihood, X, *moments_of_f, Y, power)
                 for likelihood, moments_of_f in self._components(X)
             ]
         )

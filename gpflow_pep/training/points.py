@@ -54,7 +54,7 @@ class PointsScore(NamedTuple):
     objective: float
     """What training maximised, at its end."""
 
-    gap: float
+    bound_gap: float
     """With Gaussian noise, the exact log evidence for these hyperparameters is known to so many
     nats a row: the upper bound less the lower one of scaled conditionals. NaN otherwise."""
 
@@ -122,7 +122,7 @@ def _score(model: GPModel, record: Any, density: AnyNDArray, began: float) -> Po
     charge = CHARGE * np.prod(Z.shape) / len(density) if Z.trainable else 0.0
     score = log_density - float(charge)
     objective = float(record.objective)
-    return PointsScore(Z.shape[0], score, log_density, objective, _gap(model), seconds)
+    return PointsScore(Z.shape[0], score, log_density, objective, _bound_gap(model), seconds)
 
 
 def _failure(model: GPModel, began: float) -> PointsScore:
@@ -131,7 +131,7 @@ def _failure(model: GPModel, began: float) -> PointsScore:
     return PointsScore(model.inducing_variable.Z.shape[0], *unknown, seconds)
 
 
-def _gap(model: GPModel) -> float:
+def _bound_gap(model: GPModel) -> float:
     if not isinstance(model, PEPRegression):
         return np.nan
     parts = model.data, model.kernel, model.inducing_variable

@@ -15,11 +15,12 @@ from sklearn.base import clone
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
+    base,
     export_saved_model,
     load_estimator,
     save_estimator,
+    trainer,
 )
-from gpflow_pep.estimators import base as estimators_base
 from gpflow_pep.training import MixedModel
 from gpflow_pep.training.points import MOST_WORK
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.fixture(scope="module")
 def mixed() -> PEPRegressor:
     options: dict[str, Any] = {"num_inducing": 5, "max_iterations": 5, "random_state": 0}
-    return PEPRegressor(**options, objective="evidence").fit(X, Y)
+    return PEPRegressor(**options).fit(X, Y)
 
 
 def components(estimator: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
@@ -97,8 +98,9 @@ def test_where_powers_are_mixed() -> None:
     assert PEPRegressor(likelihood="poisson")._powers(None) == ((0.5,), False)
     assert PEPClassifier()._powers(None) == ((0.5,), False)
     assert PEPClassifier(alpha="mix")._powers(None) == (ALL, True)
-    assert PEPRegressor()._objective() == "evidence+loo"
-    assert PEPRegressor(likelihood="student_t")._objective() == "evidence"
+    assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
+    with pytest.raises(ValueError, match=r"'evidence\+loo' with PEP, expected PEPRegression"):
+        PEPRegressor(likelihood="student_t", objective="evidence+loo").fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha: got 'mixed', .*'mix' or 'auto'"):
         PEPRegressor("rbf", alpha="mixed").fit(X, Y)
 
@@ -114,7 +116,7 @@ def test_classes_are_mixed() -> None:
 
 
 def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimators_base, "FIRST_POINTS", 3)
+    monkeypatch.setattr(base, "FIRST_POINTS", 3)
     fitted = PEPRegressor(alpha=0.5, objective="evidence", random_state=0).fit(X, Y)
     assert fitted.record_ is not None
     numbers = [score.num_inducing for score in fitted.record_.points]
@@ -127,6 +129,6 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
-    trainer = estimators_base._Trainer(estimator, 4)
-    monkeypatch.setattr(estimators_base.time, "perf_counter", lambda: trainer._end - 6.0)
-    np.testing.assert_allclose(trainer.share_ends() - (trainer._end - 6.0), 1.5)
+    train = trainer.Trainer(estimator, 4)
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: train._end - 6.0)
+    np.testing.assert_allclose(train.share_ends() - (train._end - 6.0), 1.5)

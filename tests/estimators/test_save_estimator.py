@@ -43,7 +43,7 @@ def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved does not depend on it."""
-    monkeypatch.setattr("gpflow_pep.estimators.base.maximise", no_steps)
+    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
 
 
 def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
@@ -212,7 +212,7 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, make: Any, message: str) 
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "model"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpflow_pep.estimators.base.maximise", no_steps)
+        patch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
         save_estimator(folder, pipeline())
     return folder
 

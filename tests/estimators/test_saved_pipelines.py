@@ -49,7 +49,7 @@ def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved does not depend on it."""
-    monkeypatch.setattr("gpflow_pep.estimators.base.maximise", no_steps)
+    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
     monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
 
 

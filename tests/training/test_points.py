@@ -59,11 +59,11 @@ def test_the_certificate_is_that_of_the_tighter_bound() -> None:
     (score, *_), _ = add_points(model, no_training, seed=0, deadline=time.perf_counter())
     parts = model.data, model.kernel, model.inducing_variable
     bounds = PEPRegression(*parts, alpha=0.0, likelihood=model.likelihood, conditional="scaled")
-    np.testing.assert_allclose(score.gap, bounds.bound_gap() / 30.0, rtol=1e-10)
+    np.testing.assert_allclose(score.bound_gap, bounds.bound_gap() / 30.0, rtol=1e-10)
     exact = gpflow.models.GPR(model.data, model.kernel, likelihood=model.likelihood)
     lower, upper = bounds.elbo(), model.upper_bound()
     assert lower <= exact.log_marginal_likelihood() <= upper
-    assert np.isnan(add_points(classification(), no_training, seed=0)[0][0].gap)
+    assert np.isnan(add_points(classification(), no_training, seed=0)[0][0].bound_gap)
 
 
 def test_points_that_are_not_trained_cost_nothing() -> None:
