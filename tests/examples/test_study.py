@@ -1,0 +1,58 @@
+"""The study of defaults: its cells, its rows, its table."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from examples.papers import study
+from examples.papers.runner import Cell
+
+
+def cell(data: str, experiment: str = "regression") -> Cell:
+    return Cell(experiment, data, 0, 5, "all rules")
+
+
+def test_the_grid_has_enough_sets() -> None:
+    cells = study.grid("reduced")
+    number = pd.Series([c.experiment for c in cells if c.split == 0]).value_counts()
+    assert number["regression"] >= 12 and number["binary"] >= 8 and number["classes"] >= 5
+    assert len(study.grid("quick")) == 3
+
+
+@pytest.mark.parametrize("name", ["diabetes", "friedman1", "friedman2", "friedman3"])
+def test_rows_are_split_and_standardised(name: str) -> None:
+    problem = study.problem_of(cell(f"{name}:100"), Path())
+    X, Y = problem.train
+    assert len(X) == len(Y) == 100 and len(problem.test[0]) > 80
+    rows = {row.tobytes() for row in X}
+    assert not any(row.tobytes() in rows for row in problem.test[0])
+    np.testing.assert_allclose(Y.mean(), 0.0, atol=0.3)
+
+
+def test_the_summary_compares_with_the_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = {"evidence .5": [1.0, 2.0], "evidence mix": [0.5, 2.2]}
+    rows = [
+        {"experiment": "regression", "data": data, "split": 0, "rule": rule, "N": 10, "nlpd": value}
+        for rule, values in rules.items()
+        for data, value in zip("ab", values)
+    ]
+    study.summarise(pd.DataFrame(rows), tmp_path)
+    text = (tmp_path / "study.txt").read_text()
+    assert text in capsys.readouterr().out
+    line = next(line for line in text.splitlines() if line.startswith("evidence mix"))
+    assert [float(word) for word in line.split()[2:]] == [2, 1.35, -0.15, 0.35, 1, 1.5]
+
+
+@pytest.mark.slow
+def test_every_rule_gives_scores() -> None:
+    rows = study.evaluate(cell("diabetes:60"), Path())
+    assert {"evidence .5", "both mix", "PEPRegressor()", "boosted trees"} <= {
+        row["rule"] for row in rows
+    }
+    assert all(np.isfinite(row["nlpd"]) and 0.0 <= row["coverage"] <= 1.0 for row in rows)
+    rows = study.evaluate(cell("moons:60", "binary"), Path())
+    assert all(row["error"] < 0.5 for row in rows)
