@@ -15,6 +15,7 @@ from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 from gpflow.utilities import positive, to_default_float
 from tensorflow import Tensor
 
+from .checks import check_choice, check_real
 from .covariances import project, whiten
 from .tilted import implementations
 from .tilted.bernoulli import (
@@ -25,7 +26,6 @@ from .tilted.bernoulli import (
     step_log_power_expectation,
 )
 
-_LINKS = ("probit", "step")
 #: Enough for rates of errors down to 1e-12.
 _PROBIT_NODES = 80
 
@@ -51,13 +51,14 @@ class NoisyLabelBernoulli(ScalarLikelihood):
         :raises ValueError: If epsilon is outside its range or the link is another.
         """
         super().__init__(**kwargs)
-        if not 0.0 < float(epsilon) < 0.5:
-            raise ValueError(
-                f"epsilon: got {epsilon}, expected a rate above 0 and below 0.5. For labels without"
-                " errors choose a small one, such as 1e-6; above 0.5 swap the labels."
-            )
-        if link not in _LINKS:
-            raise ValueError(f"link: got {link!r}, expected 'probit' or 'step'.")
+        check_real(
+            "epsilon",
+            float(epsilon),
+            "(0, 0.5)",
+            "It is a rate: for labels without errors choose a small one, such as 1e-6; above 0.5"
+            " swap the labels.",
+        )
+        check_choice("link", link, ("probit", "step"))
         to_half = tfp.bijectors.Sigmoid(to_default_float(0.0), to_default_float(0.5))
         self.epsilon = Parameter(epsilon, transform=to_half, trainable=False)
         self.link = link
@@ -152,10 +153,8 @@ class UniformRobustMax(RobustMax):
         :param epsilon: The paper's :math:`\epsilon`, in (0, 1).
         :raises ValueError: If one of them is outside its range.
         """
-        if num_classes < 2:
-            raise ValueError(f"num_classes: got {num_classes}, expected at least 2.")
-        if not 0.0 < float(np.asarray(epsilon)) < 1.0:
-            raise ValueError(f"epsilon: got {epsilon}, expected a rate above 0 and below 1.")
+        check_real("num_classes", int(num_classes), "[2, inf)", "One class needs no model.")
+        check_real("epsilon", float(np.asarray(epsilon)), "(0, 1)", "It is a rate, often 1e-3.")
         super().__init__(num_classes, epsilon * (num_classes - 1.0) / num_classes, **kwargs)
 
 
@@ -188,8 +187,9 @@ class ResidualVariance(Function):
         :raises ValueError: If the variance is not above 0.
         """
         super().__init__()
-        if not float(variance) > 0.0:
-            raise ValueError(f"variance: got {variance}, expected a number above 0.")
+        check_real(
+            "variance", float(variance), "(0, inf]", "Pass 0.1 times that of Y, for example."
+        )
         self.kernel = kernel
         self.inducing_variable = inducingpoint_wrapper(inducing_variable)
         self.variance = Parameter(variance, transform=positive())

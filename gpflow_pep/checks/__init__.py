@@ -3,7 +3,7 @@
 from ..refusals import message, refusal
 from .arguments import (
     CONDITIONALS,
-    as_tensor,
+    as_pair,
     check_blocks,
     check_conditional,
     check_data,
@@ -38,11 +38,13 @@ from .graph import (
 )
 from .numbers import (
     check_callable,
+    check_choice,
     check_level,
     check_loop,
     check_noise_variance,
     check_number,
     check_positive,
+    check_real,
     check_seed,
     is_number,
 )
@@ -52,12 +54,13 @@ __all__ = [
     "as_labels",
     "as_matrix",
     "as_numbers",
-    "as_tensor",
+    "as_pair",
     "as_vector",
     "as_vectors",
     "check_alpha",
     "check_blocks",
     "check_callable",
+    "check_choice",
     "check_conditional",
     "check_data",
     "check_finite",
@@ -73,6 +76,7 @@ __all__ = [
     "check_num_outputs",
     "check_number",
     "check_positive",
+    "check_real",
     "check_same_float",
     "check_seed",
     "check_single_output",

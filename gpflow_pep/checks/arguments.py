@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..refusals import refusal
 from .arrays import require_finite_rows
+from .numbers import check_choice
 
 #: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
 CONDITIONALS = ("prior", "scaled")
@@ -23,9 +24,7 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
 
     :param data: A pair of X [N, D] and Y [N, P], finite, of GPflow's default float.
     """
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
-    X, Y = (as_tensor(name, value) for name, value in zip("XY", data))
+    X, Y = as_pair(data)
     for name, value, axes in (("X", X, "[N, D]"), ("Y", Y, "[N, P]")):
         if value.dtype != default_float():
             raise refusal(
@@ -60,12 +59,15 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     return X, Y
 
 
-def as_tensor(name: str, value: Any) -> tf.Tensor:
-    """
-    Convert an array, a table or lists of numbers; tensors and variables stay as they are.
+def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Convert a pair of arrays to tensors."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
+    return as_tensor("X", data[0]), as_tensor("Y", data[1])
 
-    :raises ValueError: If it is nothing of the kind.
-    """
+
+def as_tensor(name: str, value: Any) -> tf.Tensor:
+    """Convert an array, a table or lists of numbers; tensors and variables stay as they are."""
     if tf.is_tensor(value):
         return value
     try:
@@ -83,12 +85,9 @@ def as_tensor(name: str, value: Any) -> tf.Tensor:
 
 def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
     """
-    Check inputs of rows to predict and convert them to a tensor.
+    Check inputs of rows to predict, [..., N, D], and convert them to a tensor.
 
-    :param Xnew: Inputs, [..., N, D], of the float of the model. Finite, too; inside a graph there
-        is no value to check yet, and a row with NaN has NaN for its prediction.
-    :param num_columns: D, or None where it is not known.
-    :raises ValueError: If their float, shape or values are others.
+    Inside a graph there is no value to check yet: a row with NaN has NaN for its prediction.
     """
     Xnew = as_tensor("Xnew", Xnew)
     if Xnew.dtype != dtype:
@@ -111,11 +110,7 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
 
 
 def check_finite(name: str, value: tf.Tensor) -> None:
-    """
-    Refuse data with NaN or infinity in them. Inside a graph there is no value to check yet.
-
-    :raises ValueError: With the number of bad rows and the first of them.
-    """
+    """Refuse data with NaN or infinity in them. Inside a graph there is no value to check yet."""
     if tf.executing_eagerly() and not np.isfinite(value).all():
         remedy = "Remove those rows or fill in the missing values."
         require_finite_rows(name, np.asarray(value), remedy)
@@ -161,11 +156,7 @@ def check_likelihood(likelihood: Any) -> None:
 
 
 def check_same_float(dtype: tf.DType, **parts: Module) -> None:
-    """
-    Refuse a mixture of float32 and float64.
-
-    :raises ValueError: If a part has a floating parameter of another type.
-    """
+    """Refuse parts with a floating parameter of another type than the data."""
     for name, part in parts.items():
         for variable in part.variables:
             if variable.dtype.is_floating and variable.dtype != dtype:
@@ -178,12 +169,7 @@ def check_same_float(dtype: tf.DType, **parts: Module) -> None:
 
 
 def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
-    """
-    Check the block labels of rows.
-
-    :param num_rows: N, or None where it is unknown.
-    :raises ValueError: If they are not integers, one for each row.
-    """
+    """Refuse labels of blocks that are not integers, one for each row."""
     labels: AnyNDArray = np.asarray(blocks)
     if not np.issubdtype(labels.dtype, np.integer):
         raise refusal(
@@ -217,10 +203,7 @@ def check_no_neighbours(neighbours: Any) -> None:
 
 def check_conditional(conditional: Any, names: Iterable[str] = CONDITIONALS) -> str:
     """Refuse what is no name of a conditional of f given u."""
-    if not isinstance(conditional, str) or conditional not in names:
-        expected = f"one of {', '.join(map(repr, names))}"
-        raise refusal("conditional", repr(conditional), expected, "Pass one, or leave it out.")
-    return conditional
+    return str(check_choice("conditional", conditional, list(names)))
 
 
 def check_not_sharded(num_processes: int, quantity: str, remedy: str) -> None:

@@ -11,11 +11,7 @@ _ROWS_WITHOUT = "Leave out rows without a value."
 
 
 def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """
-    Convert anything like an array to one of floats.
-
-    :raises ValueError: If there are others than real numbers.
-    """
+    """Convert anything like an array to one of floats; refuse others than real numbers."""
     try:
         array = np.asarray(values)
         if values is None or array.dtype.kind not in "fiubO":  # objects may be numbers
@@ -42,7 +38,6 @@ def as_matrix(
     Convert to a matrix of finite numbers, [N, D], with at least one row and one column.
 
     :param remedy: What to do about values that are not finite.
-    :raises ValueError: If these are no numbers, not finite, or of another shape.
     """
     array = as_numbers(name, values, dtype)
     if array.ndim != 2 or 0 in array.shape or num_columns not in (None, array.shape[1]):
@@ -60,9 +55,7 @@ def as_vector(name: str, values: Any, remedy: str = _ROWS_WITHOUT) -> npt.NDArra
     """
     Convert to a vector of at least one finite number; a matrix of one column is one.
 
-    :param values: An array, a list, a column of a table, a tensor.
     :param remedy: What to do about values that are not finite.
-    :raises ValueError: If these are no numbers, not finite, none, or in several columns.
     """
     array = _single_column(name, as_numbers(name, values), "number")
     require_finite_rows(name, array, remedy)
@@ -70,11 +63,7 @@ def as_vector(name: str, values: Any, remedy: str = _ROWS_WITHOUT) -> npt.NDArra
 
 
 def as_vectors(**values: Any) -> list[npt.NDArray[Any]]:
-    """
-    Convert to vectors of equal length; see :func:`as_vector`.
-
-    :raises ValueError: Also if there are not as many numbers in each as in the first.
-    """
+    """Convert to vectors of equal length; see :func:`as_vector`."""
     arrays = {name: as_vector(name, numbers) for name, numbers in values.items()}
     first = next(iter(arrays))
     for name, array in arrays.items():
@@ -83,11 +72,7 @@ def as_vectors(**values: Any) -> list[npt.NDArray[Any]]:
 
 
 def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
-    """
-    Convert to a vector of class labels, which are numbers or words.
-
-    :raises ValueError: If there are none, several columns, or a label is missing.
-    """
+    """Convert to a vector of class labels, numbers or words, of which none is missing."""
     array = _single_column(name, np.asarray(values), "label")
     missing = [value is None or value != value for value in array.tolist()]
     if any(missing):
@@ -101,11 +86,7 @@ def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None:
-    """
-    Refuse rows with NaN or infinity in them.
-
-    :raises ValueError: With the number of such rows and the first of them.
-    """
+    """Refuse rows with NaN or infinity in them; say how many there are, and the first."""
     width = array.shape[-1] if array.ndim > 1 else 1
     bad = np.flatnonzero(~np.isfinite(array).reshape(-1, width).all(axis=1))
     if bad.size:
@@ -118,11 +99,7 @@ def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None
 
 
 def require_same_length(name: str, values: Any, other: str, others: Any) -> None:
-    """
-    Refuse what has not as many rows as something else.
-
-    :raises ValueError: With both numbers.
-    """
+    """Refuse what has not as many rows as something else."""
     if len(values) != len(others):
         raise refusal(
             name,

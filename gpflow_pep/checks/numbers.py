@@ -1,5 +1,6 @@
 """Checks of numbers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -53,16 +54,10 @@ def check_noise_variance(noise_variance: Any) -> None:
 
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
-    """
-    Check the limits of the inner loop.
-
-    :param tolerance: Of the residual; raised to what the float can reach.
-    :raises ValueError: If there is not at least one sweep, or the tolerance is not positive.
-    """
-    if not is_number(tolerance) or not 0.0 < tolerance < np.inf:
-        raise refusal("tolerance", repr(tolerance), "a positive number", "Pass 1e-6, for example.")
+    """Check the limits of the inner loop; its tolerance is raised to what the float can reach."""
+    tolerance = check_real("tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example.")
     reachable = _REACHABLE * float(np.finfo(dtype.as_numpy_dtype).eps)
-    return check_positive("max_sweeps", max_sweeps), max(float(tolerance), reachable)
+    return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
 
 def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
@@ -74,18 +69,32 @@ def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
 
 
 def check_number(M: Any, num_rows: int, name: str = "M") -> None:
-    """
-    Refuse what is no number of rows to choose.
-
-    :raises ValueError: If it is not an integer between 1 and the number of rows.
-    """
+    """Refuse what is no number of rows to choose."""
     if isinstance(M, bool) or not isinstance(M, (int, np.integer)) or not 1 <= M <= num_rows:
         expected = f"an integer from 1 to {num_rows}, the number of rows"
         raise refusal(name, repr(M), expected, "Choose another number.")
 
 
+def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
+    """Refuse what is no number of an interval, such as "(0, 1]" or "[0, inf)"."""
+    low, high = map(float, interval[1:-1].split(","))
+    above = is_number(value) and (value > low or (interval[0] == "[" and value == low))
+    if not above or value > high or (interval[-1] == ")" and value == high):
+        words = {"(0, inf": "a positive number", "[0, inf": "a number of at least 0"}
+        expected = words.get(interval[:-1], f"a number in {interval}")
+        raise refusal(name, repr(value), expected, remedy)
+    return float(value)
+
+
 def check_level(level: Any) -> float:
     """Refuse what is no probability of an interval."""
-    if not is_number(level) or not 0.0 < level < 1.0:
-        raise refusal("level", repr(level), "a number in (0, 1)", "Pass 0.9 for 90%.")
-    return float(level)
+    return check_real("level", level, "(0, 1)", "Pass 0.9 for 90%.")
+
+
+def check_choice(
+    name: str, value: Any, choices: Iterable[Any], remedy: str = "Pass one, or leave it out."
+) -> Any:
+    """Refuse what is none of some names and other choices."""
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
+        raise refusal(name, repr(value), " or ".join(map(repr, choices)), remedy)
+    return value

@@ -1,8 +1,7 @@
 """Inducing variables that GPflow lacks, with their prior covariances."""
 
 from .blurred import BlurredInducingPoints, sum_of_products
-from .noisy import NoisyInducingVariables
-from .wrapper import InducingVariablesWrapper
+from .noisy import InducingVariablesWrapper, NoisyInducingVariables
 
 __all__ = [
     "BlurredInducingPoints",

@@ -5,19 +5,52 @@ Source: Titsias (2009), section 6. Of :math:`\lambda = u + \epsilon` with
 of f does not change, so that v is a parameter of the approximation, as Z is.
 """
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes
+from check_shapes import Shape, check_shapes
 from gpflow import Parameter
+from gpflow.base import TensorLike, TensorType
 from gpflow.config import default_float
-from gpflow.covariances import Kuu
+from gpflow.covariances import Kuf, Kuu
+from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
 
-from ..checks import refusal
-from .wrapper import InducingVariablesWrapper
+from ..checks import check_real
+
+
+class InducingVariablesWrapper(InducingVariables):
+    """
+    Other inducing variables, whose ``Kuf`` it shares; a subclass registers its own ``Kuu``.
+
+    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
+    """
+
+    def __init__(self, inducing_variable: InducingVariables, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.inducing_variable = inducing_variable
+
+    @property
+    def num_inducing(self) -> tf.Tensor:
+        """See :class:`gpflow.inducing_variables.InducingVariables`."""
+        return self.inducing_variable.num_inducing
+
+    @property
+    def shape(self) -> Shape:
+        """See :class:`gpflow.inducing_variables.InducingVariables`."""
+        return self.inducing_variable.shape
+
+
+@Kuf.register(InducingVariablesWrapper, Kernel, TensorLike)
+@check_shapes(
+    "inducing_variable: [M, D, broadcast P]",
+    "Xnew: [batch..., N, D]",
+    "return: [M, batch..., N]",
+)
+def _Kuf_of_others(
+    inducing_variable: InducingVariablesWrapper, kernel: Kernel, Xnew: TensorType
+) -> tf.Tensor:
+    return Kuf(inducing_variable.inducing_variable, kernel, Xnew)
 
 
 class NoisyInducingVariables(InducingVariablesWrapper):
@@ -46,11 +79,8 @@ class NoisyInducingVariables(InducingVariablesWrapper):
         variance: float = 1.0,
         name: str | None = None,
     ) -> None:
-        v: Any = np.asarray(variance)
-        if v.shape != () or not np.isfinite(v) or v < 0.0:
-            expected = "a number of at least 0, the variance of the noise"
-            remedy = "Pass one for all inducing variables."
-            raise refusal("variance", repr(variance), expected, remedy)
+        remedy = "Pass one variance of the noise for all inducing variables."
+        v = check_real("variance", np.asarray(variance)[()], "[0, inf)", remedy)
         super().__init__(inducingpoint_wrapper(inducing_variable), name)
         self.deviation = Parameter(np.sqrt(v), dtype=default_float())
 

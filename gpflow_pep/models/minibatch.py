@@ -22,7 +22,7 @@ import tensorflow as tf
 from .. import checks
 from ..energies import point
 from ..ops import chunks
-from ..ops.batches import shuffled_rows
+from ..ops.chunks import shuffled_rows
 from ..ops.graphs import compiled
 from ..sites.posterior import Natural, Sites
 from ..sites.problem import SiteProblem, natural_sums

@@ -1,6 +1,6 @@
 """
 Sums over rows: in chunks, with a gradient that recomputes each chunk instead of keeping it, and
-over processes that hold a shard of the rows each.
+over processes that hold a shard of the rows each. And the order of rows in minibatches.
 """
 
 import math
@@ -21,6 +21,8 @@ MEMORY_BUDGET = 2**30
 
 #: Tensors, in any structure that ``tf.nest`` knows.
 Tensors = Any
+#: The minibatches of the k-th epoch, k = 0, 1, ...
+Epochs = Callable[[int], tf.data.Dataset]
 
 
 class Reduction:
@@ -311,3 +313,22 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
 
     values = unrecorded(tf.zeros([]))  # custom_gradient wants an argument
     return tf.nest.pack_sequence_as(structure[0], list(map(tf.stop_gradient, values)))
+
+
+def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
+    """
+    Put row numbers into batches, in another order each epoch.
+
+    The order follows from the seed and the number of the epoch alone, so that any epoch can be had
+    again, in another process too. Rows that are left over when batches are full wait for another
+    epoch.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def epoch(number: int) -> tf.data.Dataset:
+        seeds = tf.stack([tf.constant(seed, tf.int64), tf.cast(number, tf.int64)])
+        rows = tf.range(num_rows, dtype=tf.int64)
+        order = tf.random.experimental.stateless_shuffle(rows, seeds, alg="philox")
+        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size, drop_remainder=True)
+
+    return epoch

@@ -45,13 +45,9 @@ def kmeans(
     X = as_inputs(X)
     checks.check_number(M, len(X))
     checks.check_seed(seed)
-    named = isinstance(covariances, str) and covariances in ("spherical", "diagonal", "full")
-    if not isinstance(covariances, bool) and not named:
-        expected = "False, True, 'spherical', 'diagonal' or 'full'"
-        raise checks.refusal("covariances", repr(covariances), expected, "Choose one of them.")
-    if minibatches is not None and not isinstance(minibatches, bool):
-        expected = "None, False or True"
-        raise checks.refusal("minibatches", repr(minibatches), expected, "Leave it out.")
+    spreads = (False, True, "spherical", "diagonal", "full")
+    checks.check_choice("covariances", covariances, spreads, "Choose one of them.")
+    checks.check_choice("minibatches", minibatches, (None, False, True), "Leave it out.")
     num_distinct = len(np.unique(X, axis=0))
     if num_distinct < M:
         raise too_few_distinct(M, num_distinct)

@@ -21,8 +21,7 @@ from gpflow.likelihoods import Likelihood
 from .. import checks
 from ..ops.graphs import compiled
 from ..tilted import check_num_latent, check_support, tilted_derivatives
-from .kernels import CompiledKernel
-from .rows import as_data, distinct_rows
+from .rows import CompiledKernel, as_data, distinct_rows
 
 #: Numbers in the candidates' covariances with the rows chosen (128 MiB in float64).
 CANDIDATE_ELEMENTS = 2**24

@@ -1,14 +1,21 @@
-"""Rows to choose from: checks of the input, rows that differ, and a random choice."""
+"""Rows to choose from: checks of the input, rows that differ, a random choice, covariances."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from gpflow.base import AnyNDArray, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
 
 from .. import checks
+from ..covariances import check_kernel_at_row, evaluate
+from ..ops.graphs import compiled
+
+#: Numbers in a matrix of covariances that is computed at a time (4 MiB in float64).
+CHUNK_ELEMENTS = 2**19
 
 
 def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
@@ -76,3 +83,50 @@ def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
     """Make the error for fewer rows that differ than are to be chosen."""
     expected = f"at most {num_distinct}, the number of rows of X that differ"
     return checks.refusal("M", wanted, expected, "Choose a smaller M.")
+
+
+class CompiledKernel:
+    """
+    Prior covariances of rows, in float64, compiled once: a selection asks for them very often.
+
+    :param kernel: The kernel, of one output, with the hyperparameters it has at each call.
+    :param like: Rows of the inputs' dtype and number of columns.
+    :raises ValueError: If the kernel cannot be evaluated at such rows.
+    """
+
+    def __init__(self, kernel: Kernel, like: AnyNDArray) -> None:
+        check_kernel_at_row(kernel, like)
+        rows = tf.TensorSpec([None, like.shape[1]], like.dtype)
+
+        def between(X: tf.Tensor, X2: tf.Tensor) -> tf.Tensor:
+            return tf.cast(evaluate.covariance(kernel, X, X2), tf.float64)
+
+        def variances(X: tf.Tensor) -> tf.Tensor:
+            return tf.cast(evaluate.variance(kernel, X), tf.float64)
+
+        self._between = compiled(between, owner=self, input_signature=[rows, rows])
+        self._variances = compiled(variances, owner=self, input_signature=[rows])
+
+    def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
+        """[N, N2], the covariances of two sets of rows."""
+        value: AnyNDArray = self._between(X, X2).numpy()
+        return value
+
+    def variances(self, X: AnyNDArray) -> AnyNDArray:
+        """
+        [N], the variances of rows.
+
+        :raises ValueError: If they are not all finite.
+        """
+        parts = [self._variances(X[part]).numpy() for part in chunks(len(X), X.shape[1])]
+        values = np.concatenate(parts)
+        if not np.all(np.isfinite(values)):
+            got = "a variance of NaN or infinity at some row"
+            raise checks.refusal("kernel", got, "finite numbers", "Check the kernel's parameters.")
+        return values
+
+
+def chunks(num_rows: int, width: int) -> Iterator[slice]:
+    """Rows at a time, for matrices of `width` numbers a row."""
+    step = max(1, CHUNK_ELEMENTS // width)
+    return (slice(start, start + step) for start in range(0, num_rows, step))

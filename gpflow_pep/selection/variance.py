@@ -19,8 +19,7 @@ from gpflow.kernels import Kernel
 from scipy.linalg import solve_triangular
 
 from .. import checks
-from .kernels import CompiledKernel, chunks
-from .rows import as_inputs, key, too_few_distinct
+from .rows import CompiledKernel, as_inputs, chunks, key, too_few_distinct
 
 #: Numbers in the factor of the pool's rows (32 MiB in float64).
 POOL_ELEMENTS = 2**22
@@ -55,13 +54,9 @@ def greedy_variance(
     checks.check_single_output(kernel)
     if seed is not None:
         checks.check_seed(seed)
-    if tolerance is not None and not (checks.is_number(tolerance) and tolerance >= 0.0):
-        raise checks.refusal(
-            "tolerance",
-            repr(tolerance),
-            "None or a number from 0",
-            "A thousandth of the kernel's variance is precise.",
-        )
+    if tolerance is not None:
+        remedy = "A thousandth of the kernel's variance is precise; None is for none."
+        checks.check_real("tolerance", tolerance, "[0, inf]", remedy)
     order = np.arange(len(X)) if seed is None else np.random.default_rng(seed).permutation(len(X))
     threshold = -np.inf if tolerance is None else tolerance
     pivots = _pivots(X, order, M, CompiledKernel(kernel, X), threshold)

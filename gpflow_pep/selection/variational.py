@@ -30,8 +30,7 @@ from gpflow.kernels import Kernel
 
 from .. import checks
 from ..models import PEPRegression
-from .kernels import CompiledKernel, chunks
-from .rows import as_data, distinct_rows
+from .rows import CompiledKernel, as_data, chunks, distinct_rows
 
 #: Candidates, if that is more than twice as many as are chosen.
 MIN_CANDIDATES = 2000

@@ -20,8 +20,18 @@ from .moments import (
     tilted_derivatives,
 )
 from .numeric import AccuracyWarning
-from .support import Layout, Support, check_num_latent, check_support, layout, support
-from .traits import Traits, num_classes, predict_mean_and_var, traits
+from .support import (
+    Layout,
+    Support,
+    Traits,
+    check_num_latent,
+    check_support,
+    layout,
+    num_classes,
+    predict_mean_and_var,
+    support,
+    traits,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

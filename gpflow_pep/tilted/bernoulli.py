@@ -30,8 +30,7 @@ from ..ops.power import expm1_over_power, fast_log1p_over_power, log1p_over_powe
 from ..ops.quadrature import REACH, Structure
 from .generic import ScalarFactor, find_narrow
 from .moments import implementations, scalar_factor, scalar_log_power_expectation
-from .support import Support, support
-from .traits import Traits, traits
+from .support import Support, Traits, support, traits
 
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
 _SQUEEZE = 1e-3

@@ -2,7 +2,6 @@
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Beta
 from gpflow.likelihoods.utils import inv_probit
 from tensorflow import Tensor
@@ -54,6 +53,4 @@ def _beta(likelihood: Beta, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor
     return ScalarFactor(log_prob, [link, _peak(likelihood, Y, scale, alpha)], num_nodes=144)
 
 
-@support.register(Beta)
-def _fractions(likelihood: Beta, Y: AnyNDArray) -> Support:
-    return Support((Y >= 0) & (Y <= 1), "numbers from 0 to 1")
+support.register(Beta)(lambda likelihood, Y: Support((Y >= 0) & (Y <= 1), "numbers from 0 to 1"))

@@ -10,8 +10,7 @@ from tensorflow import Tensor
 
 from ..ops import chunks
 from .moments import log_power_expectation
-from .support import Layout, layout, support, whole_numbers
-from .traits import Traits, traits
+from .support import Layout, Traits, layout, support, traits, whole_numbers
 
 #: Of which integrals are computed at a time, a row for each class.
 _ROWS = 10_000

@@ -9,8 +9,7 @@ from tensorflow import Tensor
 
 from ..ops.power import log1p_over_power
 from .moments import implementations
-from .support import any_number, support
-from .traits import Traits, traits
+from .support import Traits, any_number, support, traits
 
 
 def gaussian_log_power_expectation(

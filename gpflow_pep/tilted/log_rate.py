@@ -11,8 +11,7 @@ from tensorflow import Tensor
 from ..ops.quadrature import Mode, Structure
 from .generic import ScalarFactor, SmallPower
 from .moments import scalar_factor
-from .support import Support, support, whole_numbers
-from .traits import Traits, traits
+from .support import Support, Traits, support, traits, whole_numbers
 
 _NEWTON_STEPS = 8
 #: Left of it softplus(f) is exp(f) to all digits.
@@ -33,11 +32,15 @@ def _bounded_log(x: Tensor) -> Tensor:
 
 
 def exponential_family_factor(
-    a: Tensor, b: Tensor, constant: Tensor, sign: float, alpha: Tensor
+    invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float, alpha: Tensor
 ) -> ScalarFactor:
     r"""
-    Make the factor :math:`\log p = a u - b e^u + c` with :math:`u = \pm f`: a slope, then a wall.
+    Make the factor :math:`\log p = a u - b e^u + c`; :math:`e^{\pm u}` is the inverse link of f.
+
+    Where that is the exponential function it is a slope, then a wall.
     """
+    if invlink is not tf.exp:
+        return _by_link(invlink, a, b, constant, sign)
     A, B = alpha * a, alpha * b
     log_b, log_B = _bounded_log(b), _bounded_log(B)
     present = tf.cast(b > 0.0, b.dtype)
@@ -75,28 +78,28 @@ def _log_of_link(invlink: Link, f: Tensor) -> Tensor:
     return value
 
 
-def _unknown_link_structure(Y: Tensor) -> Structure:
-    return Structure(tf.zeros_like(Y), tf.ones_like(Y), 3.0 * tf.ones_like(Y))
+def _by_link(invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float) -> ScalarFactor:
+    def log_prob(f: Tensor) -> Tensor:
+        log_link = _log_of_link(invlink, f)
+        rate = invlink(f) if sign > 0.0 else _bounded_exp(-log_link)
+        return sign * a * log_link - b * rate + constant
+
+    ones = tf.ones_like(a)
+    return ScalarFactor(log_prob, [Structure(tf.zeros_like(a), ones, 3.0 * ones)])
 
 
 @scalar_factor.register(Poisson)
 def _poisson(likelihood: Poisson, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     binsize = tf.cast(likelihood.binsize, Y.dtype)
-    constant = -tf.math.lgamma(Y + 1.0)
-    if likelihood.invlink is tf.exp:
-        constant = constant + Y * tf.math.log(binsize)
-        return exponential_family_factor(Y, binsize * tf.ones_like(Y), constant, 1.0, alpha)
-
-    def log_prob(f: Tensor) -> Tensor:
-        log_rate = _log_of_link(likelihood.invlink, f) + tf.math.log(binsize)
-        return Y * log_rate - likelihood.invlink(f) * binsize + constant
-
-    return ScalarFactor(log_prob, [_unknown_link_structure(Y)])
+    constant = -tf.math.lgamma(Y + 1.0) + Y * tf.math.log(binsize)
+    bins = binsize * tf.ones_like(Y)
+    return exponential_family_factor(likelihood.invlink, Y, bins, constant, 1.0, alpha)
 
 
 @scalar_factor.register(Exponential)
 def _exponential(likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
-    return _scaled_gamma(likelihood.invlink, tf.ones_like(Y), tf.zeros_like(Y), Y, alpha)
+    one, zero = tf.ones_like(Y), tf.zeros_like(Y)
+    return exponential_family_factor(likelihood.invlink, one, Y, zero, -1.0, alpha)
 
 
 @scalar_factor.register(Gamma)
@@ -104,29 +107,14 @@ def _gamma(likelihood: Gamma, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFact
     shape = likelihood._shape(X) * tf.ones_like(Y)
     # Not xlogy, whose derivative in its first argument is 0 where that is 0.
     constant = (shape - 1.0) * _bounded_log(Y) - tf.math.lgamma(shape)
-    return _scaled_gamma(likelihood.invlink, shape, constant, Y, alpha)
+    return exponential_family_factor(likelihood.invlink, shape, Y, constant, -1.0, alpha)
 
 
-def _scaled_gamma(
-    invlink: Link, shape: Tensor, constant: Tensor, Y: Tensor, alpha: Tensor
-) -> ScalarFactor:
-    if invlink is tf.exp:
-        return exponential_family_factor(shape, Y, constant, -1.0, alpha)
-
-    def log_prob(f: Tensor) -> Tensor:
-        log_scale = _log_of_link(invlink, f)
-        return constant - shape * log_scale - Y * _bounded_exp(-log_scale)
-
-    return ScalarFactor(log_prob, [_unknown_link_structure(Y)])
-
-
-@support.register(Poisson)
-def _counts(likelihood: Poisson, Y: AnyNDArray) -> Support:
-    return whole_numbers(Y, np.inf)
+support.register(Poisson)(lambda likelihood, Y: whole_numbers(Y, np.inf))
 
 
 @support.register(Exponential)
-def _not_negative(likelihood: Exponential, Y: AnyNDArray) -> Support:
+def _not_negative(likelihood: Exponential | Gamma, Y: AnyNDArray) -> Support:
     return Support(np.isfinite(Y) & (Y >= 0), "numbers from 0")
 
 
@@ -135,7 +123,7 @@ def _positive(likelihood: Gamma, Y: AnyNDArray) -> Support:
     # At 0 the density is 0 or infinite for every shape but 1; a shape that is trained moves.
     shape = likelihood.shape
     if not getattr(shape, "trainable", True) and bool(np.all(np.asarray(shape) == 1.0)):
-        return Support(np.isfinite(Y) & (Y >= 0), "numbers from 0")
+        return _not_negative(likelihood, Y)
     inside = np.isfinite(Y) & (Y > 0)
     return Support(inside, "numbers above 0, or from 0 if shape is fixed at 1,")
 
@@ -149,7 +137,5 @@ def _poisson_traits(likelihood: Poisson) -> Traits:
     return Traits(starts_at_high_powers=True, draw=draw)
 
 
-@traits.register(Exponential)
-@traits.register(Gamma)
-def _waiting_time_traits(likelihood: Exponential | Gamma) -> Traits:
-    return Traits(starts_at_high_powers=True)
+for _kind in (Exponential, Gamma):
+    traits.register(_kind)(lambda likelihood: Traits(starts_at_high_powers=True))

@@ -19,8 +19,7 @@ from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, find_narrow, integrate, place
 from .moments import implementations
 from .numeric import bounded, by_every_second_node, factor_with_peaks, is_resolved, smallest
-from .support import any_number, support
-from .traits import Traits, traits
+from .support import Traits, any_number, support, traits
 
 #: Nodes in each dimension, by the number of dimensions.
 _NESTED_NODES = {1: 128, 2: 80, 3: 32}

@@ -1,7 +1,7 @@
 """Ordinal regression: a probit bin, with GPflow's floor."""
 
 import tensorflow as tf
-from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Ordinal
 from tensorflow import Tensor
 
@@ -10,8 +10,7 @@ from .bernoulli import normal_cdf
 from .classes import class_probabilities
 from .generic import ScalarFactor
 from .moments import scalar_factor
-from .support import Support, support, whole_numbers
-from .traits import Traits, traits
+from .support import Traits, support, traits, whole_numbers
 
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
@@ -71,9 +70,7 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
     )
 
 
-@support.register(Ordinal)
-def _bins(likelihood: Ordinal, Y: AnyNDArray) -> Support:
-    return whole_numbers(Y, int(likelihood.num_bins))
+support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, int(likelihood.num_bins)))
 
 
 @traits.register(Ordinal)

@@ -9,8 +9,7 @@ from tensorflow import Tensor
 from ..ops.quadrature import Structure
 from .generic import ScalarFactor
 from .moments import scalar_factor
-from .support import any_number, support
-from .traits import Traits, traits
+from .support import Traits, any_number, support, traits
 
 
 @scalar_factor.register(StudentT)

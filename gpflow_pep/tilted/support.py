@@ -1,11 +1,12 @@
-"""Which targets a likelihood gives a probability, and how many columns and latent functions go
-with it: what is checked of targets before anything is computed with them."""
+"""What is special about a likelihood beside its tilted integral: which targets have a probability,
+how many columns and latent functions go with it, and what else is built on it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
@@ -17,6 +18,9 @@ support = Dispatcher("gpflow_pep.tilted.support")
 
 #: ``(likelihood, num_columns) -> Layout`` for targets of so many columns.
 layout = Dispatcher("gpflow_pep.tilted.layout")
+
+#: ``(likelihood) -> Traits``; of a likelihood for which nothing is registered it is ``Traits()``.
+traits = Dispatcher("gpflow_pep.tilted.traits")
 
 
 class Support(NamedTuple):
@@ -112,3 +116,61 @@ def _layout_by_attributes(likelihood: Likelihood, num_columns: int) -> Layout:
     return Layout(
         None if observed is None else int(observed), num_columns if latent is None else int(latent)
     )
+
+
+class Traits(NamedTuple):
+    r"""What models, estimators and pictures ask of a likelihood. Register others with
+    ``gpflow_pep.tilted.traits``."""
+
+    is_gaussian: bool = False
+    """Whether y is f plus Gaussian noise of ``likelihood.variance_at(X)``: closed forms hold."""
+
+    num_classes: int | None = None
+    """C where the targets are the classes 0 to C - 1, else None."""
+
+    ignores_level: bool = False
+    r"""Whether :math:`p(y | f)` stays the same when all latent functions of a row move up or down
+    together. Then their means take one step together, see :mod:`gpflow_pep.sites.coupling`."""
+
+    starts_at_high_powers: bool = False
+    r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as that of a
+    rate does whose logarithm is f. Then small powers are reached from larger ones."""
+
+    draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
+    """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
+    [N, S, L]; None where nothing is known that draws."""
+
+    predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
+    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P]; None where GPflow's own are right."""
+
+
+def predict_mean_and_var(
+    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType
+) -> MeanAndVariance:
+    """Compute the mean and variance of y, [N, P], from those of the latent functions, [N, L]."""
+    rule = traits(likelihood).predict or likelihood.predict_mean_and_var
+    mean, variance = rule(X, Fmu, Fvar)
+    return mean, variance
+
+
+@traits.register(object)
+def _nothing_special(likelihood: Any) -> Traits:
+    return Traits()
+
+
+def num_classes(likelihood: Likelihood) -> int:
+    """
+    Count the classes of a likelihood.
+
+    :raises ValueError: If its targets are no classes.
+    """
+    number: int | None = traits(likelihood).num_classes
+    if number is None:
+        raise refusal(
+            "likelihood",
+            type(likelihood).__name__,
+            "one of classes, such as Bernoulli, MultiClass or Softmax",
+            "Nothing else has probabilities of classes; one of your own says how many it has with"
+            " gpflow_pep.tilted.traits.register.",
+        )
+    return number

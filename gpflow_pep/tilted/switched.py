@@ -40,6 +40,6 @@ def _support_of_each(likelihood: SwitchedLikelihood, Y: AnyNDArray) -> Support:
     return Support(inside, f"in the last column {numbers}, and {', '.join(texts)},")
 
 
-@layout.register(SwitchedLikelihood)
-def _without_index(likelihood: SwitchedLikelihood, num_columns: int) -> Layout:
-    return Layout(max(num_columns, 2), num_columns - 1)
+layout.register(SwitchedLikelihood)(
+    lambda likelihood, num_columns: Layout(max(num_columns, 2), num_columns - 1)
+)

@@ -10,11 +10,11 @@ import tf_keras
 from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
-from ..checks import check_not_sharded, check_positive, is_number, refusal
+from ..checks import check_not_sharded, check_positive, check_real, is_number, refusal
 from ..models.base import InternalDataModel
 from ..models.minibatch import MinibatchLoss
 from ..models.pep import PEP
-from ..ops.batches import Epochs
+from ..ops.chunks import Epochs
 from .history import EarlyStopping
 from .natural import DEFAULT_LENGTH, NaturalGradients, VariationalParameters
 
@@ -35,9 +35,7 @@ def check_stopping(
         remedy = "Pass evaluate, and evaluate_every of at most num_steps."
         raise refusal("early_stopping", got, "evaluations to judge by", remedy)
     check_positive("early_stopping.patience", rule.patience)
-    if not (is_number(rule.min_delta) and rule.min_delta >= 0.0):
-        expected, remedy = "a number of at least 0", "0 counts every improvement."
-        raise refusal("early_stopping.min_delta", rule.min_delta, expected, remedy)
+    check_real("early_stopping.min_delta", rule.min_delta, "[0, inf]", "0 counts any improvement.")
 
 
 def as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str, float]:
@@ -227,8 +225,6 @@ def check_limits(tolerance: float, window: int, max_iterations: int, seconds: fl
     """Refuse limits that are out of their range."""
     check_positive("window", window)
     check_positive("max_iterations", max_iterations)
-    if not (is_number(tolerance) and 0.0 <= tolerance < np.inf):
-        expected = "a number of nats for each row of at least 0"
-        raise refusal("tolerance", repr(tolerance), expected, "1e-6 is fine.")
-    if seconds is not None and not (is_number(seconds) and seconds > 0.0):
-        raise refusal("seconds", repr(seconds), "a positive number", "None is for no limit.")
+    check_real("tolerance", tolerance, "[0, inf)", "In nats for each row, 1e-6 is fine.")
+    if seconds is not None:
+        check_real("seconds", seconds, "(0, inf]", "None is for no limit.")

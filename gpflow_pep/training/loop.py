@@ -6,8 +6,11 @@ training loss, a step of the optimiser. Where a checkpoint directory is given, a
 knows is in there, and the same call after the process was killed goes on to the same numbers.
 """
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
@@ -19,7 +22,7 @@ from gpflow.base import RegressionData
 from gpflow.models import GPModel
 
 from ..checks import (
-    as_tensor,
+    as_pair,
     check_callable,
     check_positive,
     check_seed,
@@ -29,11 +32,10 @@ from ..checks import (
 )
 from ..covariances.evaluate import is_plain
 from ..models.minibatch import MinibatchLoss
-from ..ops.batches import Epochs, shuffled_rows
+from ..ops.chunks import Epochs, shuffled_rows
 from ..ops.graphs import OneUseGraphs
 from . import checks
 from .history import EarlyStopping, Evaluation, FitRecord, History
-from .interrupts import delay_interrupts
 from .model_state import assign, state_of
 from .natural import Length, NaturalGradients
 from .outputs import bar, resumed, saved_if_interrupted, scalars
@@ -57,9 +59,7 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
     :return: A function of the number of the epoch.
     :raises ValueError: If the batch size is no positive integer or more than there are rows.
     """
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
-    X, Y = (as_tensor(name, part) for name, part in zip("XY", data))
+    X, Y = as_pair(data)
     check_positive("batch_size", batch_size)
     check_seed(seed)
     if 0 in (X.shape.rank, Y.shape.rank) or not batch_size <= len(X) == len(Y):
@@ -344,3 +344,30 @@ def _checked_loss(take_step: Callable[[Any], tf.Tensor], batch: Any, step: int) 
     except tf.errors.InvalidArgumentError as error:
         cause = reason(error)
     raise ValueError(f"Training stopped at step {step}. {cause.rstrip('. ')}. {REMEDY}")
+
+
+@contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """
+    Let an interrupt (Ctrl-C) wait until the block is left; a second one does not wait.
+
+    Other threads than the main one get no interrupts, and a handler of the user's own stays.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received:
+        raise KeyboardInterrupt

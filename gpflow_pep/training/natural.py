@@ -25,21 +25,6 @@ class VariationalParameters(NamedTuple):
     def variables(self) -> list[tf.Variable]:
         return [part.unconstrained_variable for part in self]
 
-    def take_step(self, gradients: Sequence[tf.Tensor], length: Length, step: tf.Variable) -> None:
-        """
-        Take a step, see :func:`gpflow_pep.ops.natural.natural_step`.
-
-        :param step: The number of steps before, on which a schedule of the length depends.
-        """
-        by_mean, by_root = gradients
-        if self.q_sqrt.transform is not None:
-            by_root = self.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
-        mean, root = map(tf.convert_to_tensor, self)
-        gamma = tf.cast(length(step), mean.dtype) if callable(length) else length
-        after = natural_step(mean, root, by_mean, by_root, gamma)
-        self.q_mu.assign(after.mean)
-        self.q_sqrt.assign(after.root)
-
 
 class NaturalGradients(NamedTuple):
     """How :func:`~gpflow_pep.training.loop.fit` trains q: our way, GPflow's, or not at all."""
@@ -63,6 +48,14 @@ class NaturalGradients(NamedTuple):
             self.gpflow.minimize(loss, [(self.q.q_mu, self.q.q_sqrt)])
 
     def step_beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
-        """Take a step by the gradients in :attr:`variables`."""
-        if self.q is not None and self.length is not None:
-            self.q.take_step(gradients, self.length, step)
+        """Take a step by the gradients in :attr:`variables`; a schedule depends on its number."""
+        if self.q is None or self.length is None:
+            return
+        by_mean, by_root = gradients
+        if self.q.q_sqrt.transform is not None:
+            by_root = self.q.q_sqrt.transform.forward(by_root)  # from a vector: it is linear
+        mean, root = map(tf.convert_to_tensor, self.q)
+        gamma = tf.cast(self.length(step), mean.dtype) if callable(self.length) else self.length
+        after = natural_step(mean, root, by_mean, by_root, gamma)
+        self.q.q_mu.assign(after.mean)
+        self.q.q_sqrt.assign(after.root)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
-from ..checks import refusal
+from ..checks import check_choice, refusal
 from ..covariances.evaluate import is_plain
 from ..models import PEP, PEPRegression
 from ..ops.graphs import OneUseGraphs
@@ -80,9 +80,7 @@ class WholeLoss:
 
 
 def _training_loss(model: GPModel, objective: str) -> Callable[[], tf.Tensor]:
-    if objective not in OBJECTIVES:
-        expected = " or ".join(map(repr, OBJECTIVES))
-        raise refusal("objective", repr(objective), expected, "Leave it out if in doubt.")
+    check_choice("objective", objective, OBJECTIVES, "Leave it out if in doubt.")
     if objective == "evidence":
         loss: Callable[[], tf.Tensor] = model.training_loss
         return loss

@@ -182,8 +182,8 @@ REGRESSION = [
         {"inducing_variable": SHARED_POINTS},
     ),
     ("num_latent_gps | 2 | 1", {"num_latent_gps": 2}),
-    ("conditional | 'titsias' | 'prior', 'scaled'", {"conditional": "titsias"}),
-    ("conditional | True | 'prior', 'scaled'", {"conditional": True}),
+    ("conditional | 'titsias' | 'prior' or 'scaled'", {"conditional": "titsias"}),
+    ("conditional | True | 'prior' or 'scaled'", {"conditional": True}),
 ]
 
 
@@ -208,7 +208,7 @@ POINT = [
     ("likelihood | NoneType | gpflow.likelihoods", {"likelihood": None}),
     ("alpha | 1.5 | [0, 1]", {"alpha": 1.5}),
     ("alpha | 6 | 7", {"alpha": np.full(N - 1, 0.5)}),
-    ("conditional | 'local' | 'prior', 'scaled'", {"conditional": "local"}),
+    ("conditional | 'local' | 'prior' or 'scaled'", {"conditional": "local"}),
     ("neighbours | 5 | PEPRegression", {"neighbours": 5}),
     ("alpha | between 0 and 1 | 0 or 1", {"conditional": "scaled"}),
     ("chunk_size | 0 | at least 1", {"chunk_size": 0}),
@@ -470,7 +470,7 @@ BEYOND: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             lambda: pep.selection.kmeans(X, 2, seed=1, covariances=np.ones(3)),
         ),
         (
-            "tolerance | 'a' | from 0",
+            "tolerance | 'a' | at least 0",
             lambda: pep.selection.greedy_variance(X, 2, kernel=SquaredExponential(), tolerance="a"),
         ),
         (

@@ -13,7 +13,7 @@ from test_training import arpep, assert_same, point_pep, run
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpflow_pep.training.history import History
-from gpflow_pep.training.interrupts import delay_interrupts
+from gpflow_pep.training.loop import delay_interrupts
 from gpflow_pep.training.outputs import resumed
 from gpflow_pep.training.threads import one_blas_thread
 
