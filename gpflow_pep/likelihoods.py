@@ -108,10 +108,7 @@ class NoisyLabelBernoulli(ScalarLikelihood):
     ) -> Tensor:
         if self.link == "probit":
             return super()._variational_expectations(X, Fmu, Fvar, Y)
-        sign = tf.where(tf.equal(Y, 1.0), tf.ones_like(Fmu), -tf.ones_like(Fmu))
-        p = normal_cdf(sign * margin_of_step(Fmu, Fvar))
-        terms = p * tf.math.log(1.0 - self.epsilon) + (1.0 - p) * tf.math.log(self.epsilon)
-        return tf.reduce_sum(terms, axis=-1)
+        return _noisy_label_bernoulli(self, X, Fmu, Fvar, Y, tf.zeros([1], Fmu.dtype))
 
 
 @implementations.register(NoisyLabelBernoulli)

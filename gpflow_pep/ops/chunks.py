@@ -167,15 +167,16 @@ def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.
     return _after_the_first(chunks, add, total)[0]
 
 
-def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) -> Sequence[Any]:
+def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) -> list[Any]:
     """Run a loop over all chunks but the first, one at a time."""
-    return tf.while_loop(
+    _, *results = tf.while_loop(
         lambda k, *_: k < chunks.count,
         body,
         (tf.constant(1), *start),
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,
-    )[1:]
+    )
+    return results
 
 
 def sum_over_chunks(

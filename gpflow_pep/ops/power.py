@@ -16,10 +16,6 @@ _LOG1P_TERMS = 6
 _SMALLEST_POWER = 1e-30
 
 
-@check_shapes(
-    "t: [any...]",
-    "return: [any...]",
-)
 def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     """``log(1 + t) / t``, smooth through ``t = 0`` where it is 1, with derivatives of any order."""
     near = tf.abs(t) < _SERIES_RADIUS

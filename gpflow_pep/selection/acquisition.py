@@ -29,7 +29,7 @@ from ..tilted import (
     scalar_factor,
     traits,
 )
-from ..tilted.generic import Function, integrate
+from ..tilted.generic import Function, bounded_log, integrate
 
 #: Rows predicted at a time.
 _CHUNK = 10_000
@@ -160,7 +160,7 @@ def _of_labels(likelihood: ScalarLikelihood, X: tf.Tensor, m: tf.Tensor, v: tf.T
     def log_entropy(f: tf.Tensor) -> tf.Tensor:
         logs = [log_prob(f) for log_prob in log_probs]
         entropy = -tf.add_n([log * tf.exp(log) for log in logs])
-        return tf.math.log(tf.maximum(entropy, np.finfo(m.dtype.as_numpy_dtype).tiny))
+        return bounded_log(entropy)
 
     # The expectation of the entropy is a tilted integral of it at power 1.
     bump = Structure(tf.zeros_like(m), 0.6 * tf.ones_like(m), 4.0 * tf.ones_like(m))

@@ -44,7 +44,7 @@ def saspa(
     :param covariances: "full", "diagonal" or "spherical" ones of the clusters, or ``False`` for
         points without blur: FITC, by EP where the likelihood is not Gaussian.
     :param options: Other arguments of the model.
-    :raises ValueError: If an argument is not as said here.
+    :raises ValueError: If the data, the kernel, M or an option is refused, as by the model.
     """
     X, _ = check_data(data)
     points: InducingVariables = kmeans(X, M, seed=seed, covariances=covariances)

@@ -12,7 +12,7 @@ written as a sum of Gaussians once, whose integrals are a matrix product. That t
 time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from tensorflow import Tensor
 
 from ..ops.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..ops.quadrature import REACH, Structure
-from .generic import ScalarFactor, find_narrow
+from .generic import ScalarFactor, bounded_log, find_narrow
 from .moments import implementations, scalar_factor, scalar_log_power_expectation
 from .support import Support, Traits, support, traits
 
@@ -57,10 +57,6 @@ def signs(Y: Tensor) -> Tensor:
     return tf.where(tf.equal(Y, 1.0), tf.ones_like(Y), -tf.ones_like(Y))
 
 
-@check_shapes(
-    "x: [any...]",
-    "return: [any...]",
-)
 def normal_cdf(x: Tensor) -> Tensor:
     r"""Compute :math:`\Phi(x)` to all digits of small values too."""
     return 0.5 * tf.math.erfc(x * -np.sqrt(0.5))
@@ -135,7 +131,7 @@ def _mixed(
     @tf.custom_gradient
     def sums(weights: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         def gradient(upstream: Tensor) -> tuple[Any, ...]:
-            slopes = _slopes(*three(weights, mean, variance), mean, variance)
+            slopes = _slopes(three(weights, mean, variance), mean, variance)
             return None, *(tf.reduce_sum(upstream * by, 1, True) for by in slopes)
 
         zero = tf.zeros_like(m * weights[:1])
@@ -154,21 +150,20 @@ def _mixed(
     def zeroth(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         # The product that gives the value has given the derivatives too.
         def gradient(upstream: Tensor) -> list[Tensor]:
-            return [upstream * by for by in _slopes(*moments, mean, variance)]
+            return [upstream * by for by in _slopes(moments, mean, variance)]
 
         return tf.identity(moments[0]), gradient
 
     return tf.reshape(zeroth(mean, variance), shape)
 
 
-def _slopes(
-    zeroth: Tensor, first: Tensor, second: Tensor, mean: Tensor, variance: Tensor
-) -> tuple[Tensor, Tensor]:
+def _slopes(moments: Iterable[Tensor], mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """
-    Differentiate a sum of Gaussian densities in their mean and variance.
+    Differentiate a sum of Gaussian densities at some places in their mean and variance.
 
-    :param first: The sum with the places as factors, as ``second`` is with their squares.
+    :param moments: The sum, and the same with the places, and with their squares, as factors.
     """
+    zeroth, first, second = moments
     by_mean = (first - mean * zeroth) / variance
     square = second - mean * (2.0 * first - mean * zeroth)
     return by_mean, 0.5 * (square / variance - zeroth) / variance
@@ -252,7 +247,7 @@ def _integrate(
             once = weighted * offset
             moments = (total(part, mean, variance) for part in (weighted, once, once * offset))
             # The offsets are from the constant mean; the difference, 0, has a derivative.
-            slopes = _slopes(*moments, mean - m, variance)
+            slopes = _slopes(moments, mean - m, variance)
             return [upstream * by for by in (tf.ones_like(weighted), *slopes)]
 
         return tf.reduce_sum(weighted, axis=0), gradient
@@ -298,10 +293,6 @@ def two_valued(
     return origin + fast_log1p_over_power(other, alpha)
 
 
-def _stable_log(p: Tensor) -> Tensor:
-    return tf.math.log(tf.maximum(p, np.finfo(p.dtype.as_numpy_dtype).tiny))
-
-
 @scalar_factor.register(Bernoulli)
 def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     step = Structure(tf.zeros_like(Y), tf.ones_like(Y), 2.0 * tf.ones_like(Y))
@@ -311,7 +302,7 @@ def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) 
 
     def log_prob(f: Tensor) -> Tensor:
         p = likelihood.invlink(f)
-        return _stable_log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p))
+        return bounded_log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p))
 
     return ScalarFactor(log_prob, [step])
 

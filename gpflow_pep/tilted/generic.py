@@ -3,6 +3,7 @@ r"""The one rule for likelihoods whose rows have one latent function for each ta
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
@@ -147,4 +148,9 @@ def _by_rule(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
 
 
 def _rounding(like: Tensor) -> Any:
-    return tf.experimental.numpy.finfo(like.dtype.as_numpy_dtype).eps
+    return np.finfo(like.dtype.as_numpy_dtype).eps
+
+
+def bounded_log(x: Tensor) -> Tensor:
+    """Compute the logarithm, but finite at 0."""
+    return tf.math.log(tf.maximum(x, np.finfo(x.dtype.as_numpy_dtype).tiny))

@@ -9,7 +9,7 @@ from gpflow.likelihoods import Exponential, Gamma, Poisson
 from tensorflow import Tensor
 
 from ..ops.quadrature import Mode, Structure
-from .generic import ScalarFactor, SmallPower
+from .generic import ScalarFactor, SmallPower, bounded_log
 from .moments import scalar_factor
 from .support import Support, Traits, support, traits, whole_numbers
 
@@ -26,11 +26,6 @@ def _bounded_exp(x: Tensor) -> Tensor:
     return tf.exp(tf.minimum(x, 0.85 * largest))
 
 
-def _bounded_log(x: Tensor) -> Tensor:
-    """log, but finite at 0."""
-    return tf.math.log(tf.maximum(x, np.finfo(x.dtype.as_numpy_dtype).tiny))
-
-
 def exponential_family_factor(
     invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float, alpha: Tensor
 ) -> ScalarFactor:
@@ -42,7 +37,7 @@ def exponential_family_factor(
     if invlink is not tf.exp:
         return _by_link(invlink, a, b, constant, sign)
     A, B = alpha * a, alpha * b
-    log_b, log_B = _bounded_log(b), _bounded_log(B)
+    log_b, log_B = bounded_log(b), bounded_log(B)
     present = tf.cast(b > 0.0, b.dtype)
     width = 1.0 / tf.sqrt(1.0 + A)
 
@@ -72,7 +67,7 @@ def exponential_family_factor(
 
 def _log_of_link(invlink: Link, f: Tensor) -> Tensor:
     """log(invlink(f)), finite; for softplus also where its value rounds to 0."""
-    value = _bounded_log(invlink(f))
+    value = bounded_log(invlink(f))
     if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
         return tf.where(f < _SOFTPLUS_IS_EXP, f, value)
     return value
@@ -106,7 +101,7 @@ def _exponential(likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor) -
 def _gamma(likelihood: Gamma, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     shape = likelihood._shape(X) * tf.ones_like(Y)
     # Not xlogy, whose derivative in its first argument is 0 where that is 0.
-    constant = (shape - 1.0) * _bounded_log(Y) - tf.math.lgamma(shape)
+    constant = (shape - 1.0) * bounded_log(Y) - tf.math.lgamma(shape)
     return exponential_family_factor(likelihood.invlink, shape, Y, constant, -1.0, alpha)
 
 

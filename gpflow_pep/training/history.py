@@ -102,8 +102,6 @@ class History(tf.train.experimental.PythonState):
     def is_over(self, rule: EarlyStopping | None) -> bool:
         """Whether patience is at an end."""
         best = best_evaluation(self.evaluations, rule) if rule else None
-        return (
-            rule is not None
-            and best is not None
-            and len(self.evaluations) - 1 - best >= rule.patience
-        )
+        if rule is None or best is None:
+            return False
+        return len(self.evaluations) > best + rule.patience

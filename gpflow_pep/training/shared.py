@@ -77,17 +77,13 @@ class SharedLosses:
                 del self._losses[oldest]
 
 
-class _ThreadCache(threading.local):
-    def __init__(self) -> None:
-        self.losses = SharedLosses()
-
-
-_thread_cache = _ThreadCache()
+_of_thread = threading.local()
 
 
 def thread_cache() -> SharedLosses:
     """Give the losses that all models trained in this thread share."""
-    return _thread_cache.losses
+    losses: SharedLosses = vars(_of_thread).setdefault("losses", SharedLosses())
+    return losses
 
 
 def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...], objective: str) -> WholeLoss:
