@@ -41,19 +41,13 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     if tf.executing_eagerly():
         num_X, num_Y = tf.shape(X).numpy()[0], tf.shape(Y).numpy()[0]
     if num_X is not None and num_Y is not None and num_X != num_Y:
-        raise refusal(
-            "X and Y",
-            f"{num_X} and {num_Y} rows",
-            "as many of one as of the other",
-            "Check that X and Y come from the same rows.",
-        )
+        got = f"{num_X} and {num_Y} rows"
+        expected = "as many of one as of the other"
+        raise refusal("X and Y", got, expected, "Check that X and Y come from the same rows.")
     if num_X == 0 or X.shape[1] == 0 or Y.shape[1] == 0:
-        raise refusal(
-            "data",
-            f"X of shape {_shape(X)} and Y of shape {_shape(Y)}",
-            "at least one row and one column in each",
-            "Check how the data were read.",
-        )
+        got = f"X of shape {_shape(X)} and Y of shape {_shape(Y)}"
+        expected = "at least one row and one column in each"
+        raise refusal("data", got, expected, "Check how the data were read.")
     for name, value in (("X", X), ("Y", Y)):
         check_finite(name, value)
     return X, Y
@@ -75,12 +69,9 @@ def as_tensor(name: str, value: Any) -> tf.Tensor:
             value = np.asarray(value, dtype=default_float())
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
-        raise refusal(
-            name,
-            f"{type(value).__name__} that is no array of numbers ({error})",
-            "a matrix of them",
-            "Convert it, for instance with numpy.asarray(..., dtype=float).",
-        ) from error
+        got = f"{type(value).__name__} that is no array of numbers ({error})"
+        remedy = "Convert it, for instance with numpy.asarray(..., dtype=float)."
+        raise refusal(name, got, "a matrix of them", remedy) from error
 
 
 def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
@@ -91,20 +82,14 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
     """
     Xnew = as_tensor("Xnew", Xnew)
     if Xnew.dtype != dtype:
-        raise refusal(
-            "Xnew",
-            f"dtype {Xnew.dtype.name}",
-            f"{dtype.name}, as the data that the model was made of",
-            f"Cast it, for instance Xnew.astype(numpy.{dtype.name}).",
-        )
+        got = f"dtype {Xnew.dtype.name}"
+        remedy = f"Cast it, for instance Xnew.astype(numpy.{dtype.name})."
+        raise refusal("Xnew", got, f"{dtype.name}, as the data that the model was made of", remedy)
     known = None not in (num_columns, Xnew.shape.rank) and Xnew.shape[-1:].is_fully_defined()
     if Xnew.shape.rank in (0, 1) or (known and Xnew.shape[-1] != num_columns):
-        raise refusal(
-            "Xnew",
-            f"shape {_shape(Xnew)}",
-            f"[N, {num_columns or 'D'}], the columns of the data that the model was made of",
-            "Give those; a single row is Xnew[None, :].",
-        )
+        got = f"shape {_shape(Xnew)}"
+        expected = f"[N, {num_columns or 'D'}], the columns of the data that the model was made of"
+        raise refusal("Xnew", got, expected, "Give those; a single row is Xnew[None, :].")
     check_finite("Xnew", Xnew)
     return Xnew
 
@@ -120,12 +105,9 @@ def check_mean_function(mean_function: Any) -> None:
     """Refuse what is neither None nor one of GPflow's mean functions."""
     is_function = isinstance(mean_function, Module) and callable(mean_function)
     if mean_function is not None and not is_function:
-        raise refusal(
-            "mean_function",
-            type(mean_function).__name__,
-            "one of gpflow.functions or None",
-            "Pass gpflow.functions.Constant(), for example.",
-        )
+        got = type(mean_function).__name__
+        remedy = "Pass gpflow.functions.Constant(), for example."
+        raise refusal("mean_function", got, "one of gpflow.functions or None", remedy)
 
 
 def check_kernel(kernel: Any) -> None:
@@ -160,32 +142,23 @@ def check_same_float(dtype: tf.DType, **parts: Module) -> None:
     for name, part in parts.items():
         for variable in part.variables:
             if variable.dtype.is_floating and variable.dtype != dtype:
-                raise refusal(
-                    name,
-                    f"a parameter of {variable.dtype.name} ({variable.name})",
-                    f"{dtype.name}, as the data",
-                    "Create all parts under one gpflow.config.default_float().",
-                )
+                got = f"a parameter of {variable.dtype.name} ({variable.name})"
+                remedy = "Create all parts under one gpflow.config.default_float()."
+                raise refusal(name, got, f"{dtype.name}, as the data", remedy)
 
 
 def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     """Refuse labels of blocks that are not integers, one for each row."""
     labels: AnyNDArray = np.asarray(blocks)
     if not np.issubdtype(labels.dtype, np.integer):
-        raise refusal(
-            "blocks",
-            f"dtype {labels.dtype}",
-            "integers: the label of each row's block",
-            "Convert the labels, for instance with numpy.unique(..., return_inverse=True).",
-        )
+        got = f"dtype {labels.dtype}"
+        remedy = "Convert the labels, for instance with numpy.unique(..., return_inverse=True)."
+        raise refusal("blocks", got, "integers: the label of each row's block", remedy)
     if labels.ndim != 1 or num_rows is None or labels.shape[0] != num_rows:
         rows = "unknown number of" if num_rows is None else num_rows
-        raise refusal(
-            "blocks",
-            f"shape {labels.shape}",
-            f"one label for each of the {rows} rows",
-            "Give data of a known length and as many labels.",
-        )
+        got = f"shape {labels.shape}"
+        expected = f"one label for each of the {rows} rows"
+        raise refusal("blocks", got, expected, "Give data of a known length and as many labels.")
     return labels
 
 

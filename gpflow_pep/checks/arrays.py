@@ -18,12 +18,9 @@ def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt
             raise TypeError(f"its type is {array.dtype}")
         numbers: npt.NDArray[Any] = array.astype(dtype)
     except (TypeError, ValueError) as error:
-        raise refusal(
-            name,
-            f"{type(values).__name__} that is no array of real numbers ({error})",
-            "an array of them",
-            "Convert it, for instance with numpy.asarray(..., dtype=float).",
-        ) from error
+        got = f"{type(values).__name__} that is no array of real numbers ({error})"
+        remedy = "Convert it, for instance with numpy.asarray(..., dtype=float)."
+        raise refusal(name, got, "an array of them", remedy) from error
     return numbers
 
 
@@ -41,12 +38,9 @@ def as_matrix(
     """
     array = as_numbers(name, values, dtype)
     if array.ndim != 2 or 0 in array.shape or num_columns not in (None, array.shape[1]):
-        raise refusal(
-            name,
-            f"shape {array.shape}",
-            f"two axes [N, {num_columns or 'D'}], of at least 1 each",
-            f"A single column is {name}[:, None].",
-        )
+        got = f"shape {array.shape}"
+        expected = f"two axes [N, {num_columns or 'D'}], of at least 1 each"
+        raise refusal(name, got, expected, f"A single column is {name}[:, None].")
     require_finite_rows(name, array, remedy)
     return array
 
@@ -76,12 +70,8 @@ def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
     array = _single_column(name, np.asarray(values), "label")
     missing = [value is None or value != value for value in array.tolist()]
     if any(missing):
-        raise refusal(
-            name,
-            f"{sum(missing)} missing label(s), the first at index {missing.index(True)}",
-            "a label for each row",
-            "Leave those rows out.",
-        )
+        got = f"{sum(missing)} missing label(s), the first at index {missing.index(True)}"
+        raise refusal(name, got, "a label for each row", "Leave those rows out.")
     return array
 
 
@@ -90,33 +80,21 @@ def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None
     width = array.shape[-1] if array.ndim > 1 else 1
     bad = np.flatnonzero(~np.isfinite(array).reshape(-1, width).all(axis=1))
     if bad.size:
-        raise refusal(
-            name,
-            f"NaN or infinity in {bad.size} row(s), the first at index {bad[0]}",
-            "finite numbers",
-            remedy,
-        )
+        got = f"NaN or infinity in {bad.size} row(s), the first at index {bad[0]}"
+        raise refusal(name, got, "finite numbers", remedy)
 
 
 def require_same_length(name: str, values: Any, other: str, others: Any) -> None:
     """Refuse what has not as many rows as something else."""
     if len(values) != len(others):
-        raise refusal(
-            name,
-            f"{len(values)} values",
-            f"{len(others)}, as many as {other}",
-            "Pass those of the same rows.",
-        )
+        expected = f"{len(others)}, as many as {other}"
+        raise refusal(name, f"{len(values)} values", expected, "Pass those of the same rows.")
 
 
 def _single_column(name: str, array: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.size == 0:
-        raise refusal(
-            name,
-            f"shape {array.shape}",
-            f"one {kind} for each row, [N], and at least one row",
-            "Pass one column at a time.",
-        )
+        expected = f"one {kind} for each row, [N], and at least one row"
+        raise refusal(name, f"shape {array.shape}", expected, "Pass one column at a time.")
     return array

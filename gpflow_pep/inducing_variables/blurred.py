@@ -16,7 +16,6 @@ constant in front). C = 0 gives back the kernel.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -145,26 +144,11 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
     )
 
 
-class _GaussianTerm(NamedTuple):
-    """Part of a kernel, a Gaussian function of the difference of its inputs."""
-
-    variance: tf.Tensor
-    """[], its value for equal inputs."""
-
-    precision: tf.Tensor
-    """[D], p: one over the square of a lengthscale, or 0."""
-
-
-def _gaussian_terms(kernel: Kernel, num_inputs: int) -> list[_GaussianTerm]:
-    return [_multiply(product, num_inputs) for product in sum_of_products(kernel)]
-
-
-def _multiply(product: Sequence[Closed], num_inputs: int) -> _GaussianTerm:
+def _gaussian_term(product: Sequence[Closed], num_inputs: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Multiply to a Gaussian function of differences: v, [], and p, [D], which may be 0."""
     variance = tf.reduce_prod(tf.stack([tf.convert_to_tensor(k.variance) for k in product]))
     precisions = [_precision(k, num_inputs) for k in product if isinstance(k, SquaredExponential)]
-    return _GaussianTerm(
-        variance, sum(precisions, start=tf.zeros([num_inputs], dtype=variance.dtype))
-    )
+    return variance, sum(precisions, start=tf.zeros([num_inputs], dtype=variance.dtype))
 
 
 def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
@@ -183,12 +167,8 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
 
 
 def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute minus twice the logarithm of E[k] / v, for ``Kuu``.
-
-    :param difference: Means of differences :math:`\mu`, [K, D].
-    :param C: Their covariances, diagonal [K, D] or full [K, D, D].
-    """
+    """Compute minus twice the logarithm of E[k] / v, for ``Kuu``, from means of differences [K, D]
+    and their covariances, diagonal [K, D] or full [K, D, D]."""
     if C.shape.rank == 2:
         terms = p / (1.0 + p * C) * tf.square(difference) + tf.math.log1p(p * C)
         return tf.reduce_sum(terms, axis=-1)
@@ -236,12 +216,8 @@ def _mean_of_kernel(
     kernel: Kernel, num_inputs: int, exponent: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
     """Sum over the kernel's terms of v exp(-exponent(p) / 2)."""
-    return tf.add_n(
-        [
-            term.variance * tf.exp(-0.5 * exponent(term.precision))
-            for term in _gaussian_terms(kernel, num_inputs)
-        ]
-    )
+    terms = [_gaussian_term(product, num_inputs) for product in sum_of_products(kernel)]
+    return tf.add_n([v * tf.exp(-0.5 * exponent(p)) for v, p in terms])
 
 
 @Kuu.register(BlurredInducingPoints, Kernel)

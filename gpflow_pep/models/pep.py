@@ -175,8 +175,8 @@ class PEP(InternalDataModel, PowerEPModel):
             sites is assumed-density filtering. Slow, and in memory for M x N numbers.
         :raises ValueError: If an argument is outside its range.
         """
-        if damping is not None and not (checks.is_number(damping) and 0.0 < damping <= 1.0):
-            raise checks.refusal("damping", repr(damping), "a step in (0, 1]", "1 is undamped.")
+        if damping is not None:
+            checks.check_real("damping", damping, "(0, 1]", "A step of 1 is undamped.")
         sweeps, tolerance = checks.check_loop(
             self.max_sweeps if max_sweeps is None else max_sweeps,
             self.tolerance if tolerance is None else tolerance,

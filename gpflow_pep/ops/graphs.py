@@ -42,11 +42,7 @@ class OneUseGraphs:
         self.release()
 
     def tracked(self, function: Function) -> Function:
-        """
-        Wrap what is to be compiled, so that each of its graphs is known.
-
-        :param function: To be called in no graph that outlives these.
-        """
+        """Wrap what is to be compiled, and to be called in no graph that outlives these."""
 
         def of_graph(*arguments: Any) -> Any:
             self._note()
@@ -80,11 +76,7 @@ class OneUseGraphs:
         self._graphs.clear()
 
     def release_with_owner(self, owner: object) -> None:
-        """
-        Release them when an object is collected.
-
-        :param owner: Of the compiled functions, to which their closures do not refer.
-        """
+        """Release them when an object is collected, to which the functions do not refer."""
         weakref.finalize(owner, self.release).atexit = False
 
     def _has(self, tensors: Any) -> bool:

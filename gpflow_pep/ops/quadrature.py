@@ -115,11 +115,8 @@ def _stretch(centre: tf.Tensor, resolution: tf.Tensor, extent: tf.Tensor, step: 
 def _compose(
     structures: Sequence[Structure], low: tf.Tensor, high: tf.Tensor
 ) -> "tuple[list[_Stretch], tf.Tensor]":
-    """
-    Stretches, the first one outermost, that resolve all structures (in standard deviations).
-
-    :return: And both ends in the innermost variable, [2, N, L].
-    """
+    """Find stretches, the first one outermost, that resolve all structures (in standard
+    deviations), and both ends in the innermost variable, [2, N, L]."""
     # The ends, and the structures that are left, go through all stretches together.
     centres = [tf.clip_by_value(structure.centre, low, high) for structure in structures]
     points = tf.stack([low, high, *centres])
@@ -157,7 +154,6 @@ def stretched_nodes(
     :math:`N(f; m + \alpha v g, v)`, times :math:`e^{\alpha^2 g^2 v / 2}`: an identity for every g,
     which moves the Gaussian to where the integrand is. The weights are for that Gaussian.
 
-    :param variance: Variances v > 0.
     :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few nodes and does
         no harm.
     """
@@ -233,9 +229,8 @@ def search_mode(
     r"""
     Find the peak of :math:`N(f; m, v) p(f)^\alpha` by zooming in on a grid.
 
-    :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures.
-    :param variance: Variances v > 0 [N, L].
-    :param structures: Where :math:`\log p` has structure: the peak is between them and the mean.
+    :param log_factor: :math:`\log p` of f [Q, N, L], unimodal outside the structures: the peak is
+        between them and the mean.
     """
     mean, variance = tf.stop_gradient(mean), tf.stop_gradient(variance)
     deviation = tf.sqrt(variance)

@@ -11,10 +11,9 @@ be worth.
 """
 
 from .acquisition import information_gain, predictive_entropy
-from .clusters import kmeans
+from .clusters import kmeans, saspa
 from .informative import ivm
 from .rows import random_subset
-from .saspa import saspa
 from .variance import greedy_variance
 from .variational import greedy_variational
 

@@ -112,12 +112,9 @@ def _of_numbers(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) 
 
 @entropy_given_f.register(object)
 def _unknown(likelihood: Any, *rows: tf.Tensor) -> tf.Tensor:
-    raise refusal(
-        "likelihood",
-        type(likelihood).__name__,
-        "Gaussian, Bernoulli or MultiClass, or another of classes and one latent function",
-        "Choose by predictive_entropy instead.",
-    )
+    got = type(likelihood).__name__
+    expected = "Gaussian, Bernoulli or MultiClass, or another of classes and one latent function"
+    raise refusal("likelihood", got, expected, "Choose by predictive_entropy instead.")
 
 
 @entropy_given_f.register(Gaussian)
@@ -129,12 +126,8 @@ def _noise(likelihood: Gaussian, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf
 def _wrong_labels(likelihood: MultiClass, X: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     link = likelihood.invlink
     if not isinstance(link, RobustMax):
-        raise refusal(
-            "likelihood",
-            f"MultiClass with {type(link).__name__}",
-            "RobustMax",
-            "Choose by predictive_entropy instead.",
-        )
+        got = f"MultiClass with {type(link).__name__}"
+        raise refusal("likelihood", got, "RobustMax", "Choose by predictive_entropy instead.")
     wrong = tf.convert_to_tensor(link.epsilon)
     others = tf.cast(link.num_classes - 1, m.dtype)
     entropy = -tf.math.xlogy(1.0 - wrong, 1.0 - wrong) - tf.math.xlogy(wrong, wrong / others)

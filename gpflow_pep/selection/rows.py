@@ -36,20 +36,12 @@ def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
 
 
 def as_inputs(X: TensorData) -> AnyNDArray:
-    """
-    Convert inputs to an array of GPflow's default float.
-
-    :raises ValueError: If they are not a matrix of finite numbers.
-    """
+    """Convert inputs to a matrix of GPflow's default float, of finite numbers."""
     return checks.as_matrix("X", X, dtype=default_float())
 
 
 def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Convert inputs and targets to arrays of GPflow's default float.
-
-    :raises ValueError: If they are not a pair of matrices of finite numbers, with as many rows.
-    """
+    """Convert inputs and targets to such matrices, with as many rows."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
         float_type = default_float()
         data = tuple(checks.as_numbers(name, part, float_type) for name, part in zip("XY", data))
@@ -66,8 +58,7 @@ def distinct_rows(X: AnyNDArray, order: Iterable[int], at_least: int, limit: int
     """
     Take rows in some order, leaving out those that are equal to one taken before.
 
-    :param limit: How many to take at most, if that is more.
-    :raises ValueError: If there are not as many as needed.
+    :param limit: How many to take at most, if that is more than are needed.
     """
     first_places: dict[bytes, int] = {}
     for place in order:
@@ -113,11 +104,7 @@ class CompiledKernel:
         return value
 
     def variances(self, X: AnyNDArray) -> AnyNDArray:
-        """
-        [N], the variances of rows.
-
-        :raises ValueError: If they are not all finite.
-        """
+        """[N], the variances of rows, which must all be finite."""
         parts = [self._variances(X[part]).numpy() for part in chunks(len(X), X.shape[1])]
         values = np.concatenate(parts)
         if not np.all(np.isfinite(values)):

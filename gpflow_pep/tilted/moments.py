@@ -133,22 +133,11 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
-        known = [
-            registered_class(dispatcher, kind) for dispatcher in (implementations, scalar_factor)
-        ]
-        nearest = min(known, key=kind.__mro__.index)
+        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()  # object is one
+        nearest = next(ancestor for ancestor in kind.__mro__ if (ancestor,) in registered)
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density
     return implementations.dispatch_or_raise(kind)
-
-
-def registered_class(dispatcher: Dispatcher, kind: type) -> type:
-    """Find the class, of a class and those it derives from, that something is registered for."""
-    return next(
-        ancestor
-        for ancestor in kind.__mro__
-        if (ancestor,) in dispatcher.funcs or ancestor is object
-    )
 
 
 def require_resolved(

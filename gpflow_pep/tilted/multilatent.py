@@ -18,7 +18,7 @@ from ..ops.quadrature import Structure
 from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, find_narrow, integrate, place
 from .moments import implementations
-from .numeric import bounded, by_every_second_node, factor_with_peaks, is_resolved, smallest
+from .numeric import bounded, factor_with_peaks, is_resolved, smallest
 from .support import Traits, any_number, support, traits
 
 #: Nodes in each dimension, by the number of dimensions.
@@ -97,7 +97,7 @@ def nested_log_power_expectation(
         rule = place(scalar, *moments, power)
         inner = factor(rule.nodes.f)
         value = rule.mean(inner.value, power)
-        by_half = by_every_second_node(rule, inner.by_half, power)
+        by_half = rule.mean(inner.by_half, power, stride=2)
         density = factor(moments[0][None])
         value = narrow_rows.between(density.value[0], value)
         by_half = tf.stop_gradient(narrow_rows.between(density.by_half[0], by_half))

@@ -69,11 +69,6 @@ def is_zero(log_prob: Tensor) -> Tensor:
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def by_every_second_node(rule: Rule, log_prob: Tensor, alpha: Tensor) -> Tensor:
-    """Compute the integral by every second node; it is a constant for differentiation."""
-    return tf.stop_gradient(rule.mean(log_prob, alpha, stride=2))
-
-
 def _outermost(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
     """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
@@ -102,7 +97,8 @@ def integrate_density(
     rule = place(factor, Fmu, Fvar, power)
     values = log_prob(rule.nodes.f)
     value = rule.mean(values, power)
-    by_half = by_every_second_node(rule, values, power) + _outermost(rule, values, value, power)
+    by_half = tf.stop_gradient(rule.mean(values, power, stride=2))
+    by_half += _outermost(rule, values, value, power)
     _report(likelihood, value, by_half)
     without = is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)

@@ -89,10 +89,10 @@ def gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
 
     :param x: Where [C, Q, N]; at most a few standard deviations, and the variance, below 0.
     """
-    with_gradient = tf.custom_gradient(_rise_and_gradient)
-    return _Rise(*with_gradient(x, variance))
+    return _Rise(*_rise_and_gradient(x, variance))
 
 
+@tf.custom_gradient
 def _rise_and_gradient(x: Tensor, variance: Tensor) -> "tuple[Any, Callable[..., Any]]":
     log_tail, (cdf, density, second, third) = _derivatives(x, variance)
     # Where less than that is left, what the bumps leave may be negative: constants, then.

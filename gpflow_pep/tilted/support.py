@@ -56,12 +56,9 @@ def check_support(likelihood: Likelihood, Y: Tensor) -> None:
     values: AnyNDArray = np.asarray(tf.convert_to_tensor(Y))
     inside, expected = support.dispatch_or_raise(type(likelihood))(likelihood, values)
     if not inside.all():
-        raise refusal(
-            "Y",
-            f"{values[~inside][0]:g} at row {np.argwhere(~inside)[0, 0]}",
-            f"{expected} for the likelihood {type(likelihood).__name__}",
-            "Recode the targets, or choose another likelihood.",
-        )
+        got = f"{values[~inside][0]:g} at row {np.argwhere(~inside)[0, 0]}"
+        expected = f"{expected} for the likelihood {type(likelihood).__name__}"
+        raise refusal("Y", got, expected, "Recode the targets, or choose another likelihood.")
 
 
 def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> int:
@@ -77,19 +74,11 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     columns, name = int(Y.shape[1]), type(likelihood).__name__
     observed, needed = layout.dispatch_or_raise(type(likelihood))(likelihood, columns)
     if observed not in (None, columns):
-        raise refusal(
-            "Y",
-            f"{columns} columns",
-            f"{observed} for the likelihood {name}",
-            "Remove or add columns.",
-        )
+        got = f"{columns} columns"
+        raise refusal("Y", got, f"{observed} for the likelihood {name}", "Remove or add columns.")
     if num_latent_gps not in (None, needed):
-        raise refusal(
-            "num_latent_gps",
-            num_latent_gps,
-            f"{needed} for the likelihood {name}",
-            f"Pass num_latent_gps={needed}.",
-        )
+        expected = f"{needed} for the likelihood {name}"
+        raise refusal("num_latent_gps", num_latent_gps, expected, f"Pass num_latent_gps={needed}.")
     return needed
 
 

@@ -182,11 +182,8 @@ def evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> Point:
     value, gradient = (part / num_rows for part in loss(x))
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
         bad = np.sum(~np.isfinite(gradient))
-        raise refusal(
-            "training loss",
-            f"{value} and a gradient with {bad} entries that are not finite",
-            "finite numbers",
-            "Start from other parameters, standardise the data, or look for outliers.",
-        )
+        got = f"{value} and a gradient with {bad} entries that are not finite"
+        remedy = "Start from other parameters, standardise the data, or look for outliers."
+        raise refusal("training loss", got, "finite numbers", remedy)
     values = [variable.numpy() for variable in loss.state]
     return Point(x.copy(), float(value), gradient, values)

@@ -43,12 +43,9 @@ def as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str
     try:
         metrics = {str(name): float(value) for name, value in returned.items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise refusal(
-            "evaluate",
-            f"a function that returned {returned!r}",
-            "numbers by name",
-            "Return {'nlpd': 0.7}, for example.",
-        ) from error
+        got = f"a function that returned {returned!r}"
+        expected = "numbers by name"
+        raise refusal("evaluate", got, expected, "Return {'nlpd': 0.7}, for example.") from error
     for name, value in metrics.items():
         if not np.isfinite(value):
             raise refusal(
@@ -58,12 +55,9 @@ def as_metrics(returned: Any, step: int, rule: EarlyStopping | None) -> dict[str
                 "Look at the predictions of the held-out rows, or lower the learning rate.",
             )
     if rule and rule.metric not in metrics:
-        raise refusal(
-            "early_stopping",
-            f"the metric '{rule.metric}'",
-            f"one that evaluate returns: {', '.join(metrics) or 'none'}",
-            "Name one of them.",
-        )
+        got = f"the metric '{rule.metric}'"
+        expected = f"one that evaluate returns: {', '.join(metrics) or 'none'}"
+        raise refusal("early_stopping", got, expected, "Name one of them.")
     return metrics
 
 
@@ -81,12 +75,9 @@ def loss_and_epochs(
     """Find the training loss of a batch, and the batches of each epoch."""
     if isinstance(batches, MinibatchLoss):
         if batches.model is not model:
-            raise refusal(
-                "batches",
-                "the minibatch loss of another model",
-                "that of this one",
-                "Call this model's minibatch_training_loss_closure.",
-            )
+            got = "the minibatch loss of another model"
+            remedy = "Call this model's minibatch_training_loss_closure."
+            raise refusal("batches", got, "that of this one", remedy)
         return batches.of_batch, batches.epoch
     if not isinstance(model, ExternalDataTrainingLossMixin):
         remedy = (
@@ -94,22 +85,15 @@ def loss_and_epochs(
             if isinstance(model, PEP)
             else "Train it with gpflow_pep.training.maximise."
         )
-        raise refusal(
-            "model",
-            f"{type(model).__name__}, which holds its data, with batches of data",
-            "a model that takes its data with each call",
-            remedy,
-        )
+        got = f"{type(model).__name__}, which holds its data, with batches of data"
+        raise refusal("model", got, "a model that takes its data with each call", remedy)
     if isinstance(batches, tf.data.Dataset):
         dataset = batches
         return model.training_loss, lambda number: dataset
     if not callable(batches):
-        raise refusal(
-            "batches",
-            type(batches).__name__,
-            "a tf.data.Dataset or a function of the epoch that returns one",
-            "gpflow_pep.training.shuffled_batches makes one of arrays.",
-        )
+        expected = "a tf.data.Dataset or a function of the epoch that returns one"
+        remedy = "gpflow_pep.training.shuffled_batches makes one of arrays."
+        raise refusal("batches", type(batches).__name__, expected, remedy)
     return model.training_loss, batches
 
 
@@ -119,12 +103,8 @@ def check_strategy(
     """Refuse a model, optimizer or batches that a strategy does not mirror over its replicas."""
     kinds = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
     if not isinstance(strategy, kinds):
-        raise refusal(
-            "strategy",
-            type(strategy).__name__,
-            "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy",
-            "Pass one of them, or None.",
-        )
+        expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
+        raise refusal("strategy", type(strategy).__name__, expected, "Pass one of them, or None.")
     if isinstance(batches, MinibatchLoss):
         raise refusal(
             "strategy",
@@ -141,12 +121,9 @@ def check_strategy(
             "Leave it out.",
         )
     if getattr(model, "num_data", 0) is None:
-        raise refusal(
-            "model",
-            f"{type(model).__name__} with num_data=None under a strategy",
-            "the number of rows of the whole data set: a replica sees a share of a batch",
-            "Pass num_data.",
-        )
+        got = f"{type(model).__name__} with num_data=None under a strategy"
+        expected = "the number of rows of the whole data set: a replica sees a share of a batch"
+        raise refusal("model", got, expected, "Pass num_data.")
     created_in_scope = strategy.extended.variable_created_in_scope
     for name, variables in (("model", model.variables), ("optimizer", optimizer.variables)):
         if not all(map(created_in_scope, variables)):
@@ -208,12 +185,9 @@ def check_holds_data(model: Any) -> list[tf.Variable]:
     """Find what to train of a model that holds all its rows; refuse others."""
     has_data = hasattr(model, "training_loss") and hasattr(model, "data")
     if isinstance(model, ExternalDataTrainingLossMixin) or not has_data:
-        raise refusal(
-            "model",
-            type(model).__name__,
-            "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR",
-            "Train one that takes its data in batches with gpflow_pep.training.fit.",
-        )
+        expected = "a model that holds its data, such as PEPRegression, PEP or gpflow.models.SGPR"
+        remedy = "Train one that takes its data in batches with gpflow_pep.training.fit."
+        raise refusal("model", type(model).__name__, expected, remedy)
     if isinstance(model, InternalDataModel):
         check_not_sharded(
             model.reduction.count, "maximise", "Use gpflow_pep.training.sharded_training_loss."

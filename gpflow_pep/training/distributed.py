@@ -138,12 +138,9 @@ def sharded_training_loss(
         process, or the strategy has several replicas in this process.
     """
     if not isinstance(model, InternalDataModel):
-        raise refusal(
-            "model",
-            type(model).__name__,
-            "PEPRegression, PEP or PEPClassification, which hold their rows",
-            "Train models that take batches with gpflow_pep.training.fit(strategy=...).",
-        )
+        expected = "PEPRegression, PEP or PEPClassification, which hold their rows"
+        remedy = "Train models that take batches with gpflow_pep.training.fit(strategy=...)."
+        raise refusal("model", type(model).__name__, expected, remedy)
     with sharded(model, strategy):
         _check_same_parameters(model)
 

@@ -201,12 +201,9 @@ def _moves(
     if not isinstance(starts, Sequence):
         starts = [perturb] * (check_positive("starts", starts) - 1)
     elif isinstance(starts, str) or not all(map(callable, starts)):
-        raise refusal(
-            "starts",
-            repr(starts),
-            "a number, or functions of the model that assign its parameters",
-            "Pass [lambda model: model.kernel.variance.assign(2.0)], for example.",
-        )
+        expected = "a number, or functions of the model that assign its parameters"
+        remedy = "Pass [lambda model: model.kernel.variance.assign(2.0)], for example."
+        raise refusal("starts", repr(starts), expected, remedy)
     return [lambda model: None, *starts]
 
 

@@ -142,14 +142,10 @@ def fit(
     An interrupt (Ctrl-C) ends training after the step under way. The model keeps the parameters of
     the newest step, and where there is a checkpoint directory, so does a checkpoint.
     """
-    counts = {
-        "num_steps": num_steps,
-        "evaluate_every": evaluate_every,
-        "checkpoint_every": checkpoint_every,
-        "log_every": log_every,
-    }
-    for name, value in counts.items():
-        check_positive(name, value)
+    check_positive("num_steps", num_steps)
+    check_positive("evaluate_every", evaluate_every)
+    check_positive("checkpoint_every", checkpoint_every)
+    check_positive("log_every", log_every)
     check_callable("evaluate", evaluate, "Pass a function of the model that returns metrics.")
     checks.check_stopping(early_stopping, evaluate, num_steps, evaluate_every)
     checks.check_optimizer(optimizer)

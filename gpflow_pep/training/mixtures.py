@@ -63,10 +63,7 @@ def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WE
     :raises ValueError: If a row has no density under any component, or c is negative.
     """
     log_densities = np.asarray(log_densities, dtype=np.float64)
-    if not checks.is_number(prior_weight) or not 0.0 <= prior_weight < np.inf:
-        raise checks.refusal(
-            "prior_weight", f"{prior_weight!r}", "a finite number of at least 0", "0.25 is usual."
-        )
+    checks.check_real("prior_weight", prior_weight, "[0, inf)", "0.25 is usual.")
     if not log_densities.size:
         got = f"the shape {log_densities.shape}"
         raise checks.refusal("log_densities", got, "at least one row", "Give rows.")

@@ -28,12 +28,10 @@ def resumed(
         try:
             checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise refusal(
-                "checkpoint_dir",
-                f"{manager.latest_checkpoint}, which does not fit ({str(error).splitlines()[0]})",
-                "one of the same model, optimizer, kind of batches and early stopping",
-                "Name another directory to start anew.",
-            ) from error
+            got = f"{manager.latest_checkpoint}, which does not fit ({str(error).splitlines()[0]})"
+            expected = "one of the same model, optimizer, kind of batches and early stopping"
+            remedy = "Name another directory to start anew."
+            raise refusal("checkpoint_dir", got, expected, remedy) from error
 
     def save() -> None:
         step, newest = history.num_steps, manager.latest_checkpoint or ""
@@ -73,12 +71,9 @@ def _check_writable(name: str, directory: str | PathLike[str]) -> None:
             file.write("x")
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
-        raise refusal(
-            name,
-            f"{directory}, which cannot be written to ({reason(error)})",
-            "a folder, or the name of one to make",
-            "Name another, or make room there.",
-        ) from error
+        got = f"{directory}, which cannot be written to ({reason(error)})"
+        expected = "a folder, or the name of one to make"
+        raise refusal(name, got, expected, "Name another, or make room there.") from error
 
 
 @contextmanager
