@@ -41,16 +41,14 @@ def check_noise_variance(noise_variance: Any) -> None:
     """
     if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
         return
-    least = default_likelihood_positive_minimum()
-    value = np.ravel(noise_variance)
-    if value.size != 1 or not is_number(value[0]) or not least < value[0] < np.inf:
-        raise refusal(
-            "noise_variance",
-            repr(noise_variance),
-            f"one finite number above {least:g}",
-            "Pass 0.1 times the variance of Y, for example; noise that depends on the input is a"
-            " likelihood: gpflow.likelihoods.Gaussian(variance=...) with a gpflow function.",
-        )
+    values = np.ravel(noise_variance).tolist()
+    check_real(
+        "noise_variance",
+        values[0] if len(values) == 1 else noise_variance,
+        f"({default_likelihood_positive_minimum():g}, inf)",
+        "Pass 0.1 times the variance of Y, for example; noise that depends on the input is a"
+        " likelihood: gpflow.likelihoods.Gaussian(variance=...) with a gpflow function.",
+    )
 
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
@@ -77,11 +75,14 @@ def check_number(M: Any, num_rows: int, name: str = "M") -> None:
 
 def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
     """Refuse what is no number of an interval, such as "(0, 1]" or "[0, inf)"."""
-    low, high = map(float, interval[1:-1].split(","))
+    ends = interval[1:-1].split(", ")
+    low, high = map(float, ends)
     above = is_number(value) and (value > low or (interval[0] == "[" and value == low))
     if not above or value > high or (interval[-1] == ")" and value == high):
-        words = {"(0, inf": "a positive number", "[0, inf": "a number of at least 0"}
-        expected = words.get(interval[:-1], f"a number in {interval}")
+        expected = f"a number in {interval}"
+        if high == np.inf:
+            expected = f"a number {'above' if interval[0] == '(' else 'of at least'} {ends[0]}"
+        expected = "a positive number" if expected == "a number above 0" else expected
         raise refusal(name, repr(value), expected, remedy)
     return float(value)
 

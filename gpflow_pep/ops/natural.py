@@ -97,15 +97,10 @@ def natural_step(
 
 
 class _Tried(NamedTuple):
-    """Steps of some length: L of each."""
+    """Steps of lengths [L], Cholesky factors [L, M, M], :math:`R^{-1} (m_+ - m)` [L, M, 1], and
+    whether each step may be taken, [L]."""
 
     gamma: tf.Tensor
-
     K: tf.Tensor
-    """[L, M, M], Cholesky factors."""
-
     move: tf.Tensor
-    """[L, M, 1], :math:`R^{-1} (m_+ - m)`."""
-
     fine: tf.Tensor
-    """[L], whether the step may be taken."""

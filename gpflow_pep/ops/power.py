@@ -15,6 +15,12 @@ _LOG1P_TERMS = 6
 #: Stands for a power of 0 where a quotient by the power has all digits for every other one.
 _SMALLEST_POWER = 1e-30
 
+_elementwise = check_shapes(
+    "x: [broadcast any...]",
+    "alpha: [broadcast any...]",
+    "return: [any...]",
+)
+
 
 def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     """``log(1 + t) / t``, smooth through ``t = 0`` where it is 1, with derivatives of any order."""
@@ -32,11 +38,7 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     return tf.where(near, half * series, tf.math.log1p(t_far) / t_far)
 
 
-@check_shapes(
-    "x: [broadcast any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
-)
+@_elementwise
 def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`\log(1 + \alpha x) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
@@ -53,11 +55,7 @@ def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     return x * _log1p_over(tf.convert_to_tensor(alpha, x.dtype) * x)
 
 
-@check_shapes(
-    "x: [broadcast any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
-)
+@_elementwise
 def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as :math:`\alpha \to 0`.
@@ -73,11 +71,7 @@ def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     return tf.math.expm1(power * x) / power
 
 
-@check_shapes(
-    "x: [broadcast any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
-)
+@_elementwise
 def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute what :func:`log1p_over_power` does with fewer operations, the inverse of
@@ -135,12 +129,8 @@ def log_power_mean(values: TensorType, weights: TensorType, alpha: TensorType) -
     return tf.stop_gradient(origin) + log1p_over_power(excess, alpha)
 
 
-@check_shapes(
-    "shift: [broadcast any...]",
-    "alpha: [broadcast any...]",
-    "return: [any...]",
-)
-def divide_by_power(shift: TensorType, alpha: TensorType) -> tf.Tensor:
+@_elementwise
+def divide_by_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`x / \alpha` for an :math:`x` that a factor to the power :math:`\alpha` caused.
 
@@ -148,9 +138,7 @@ def divide_by_power(shift: TensorType, alpha: TensorType) -> tf.Tensor:
 
     :param alpha: The power, in :math:`[0, 1]`.
     """
-    return tf.math.divide_no_nan(
-        shift, tf.convert_to_tensor(alpha, tf.convert_to_tensor(shift).dtype)
-    )
+    return tf.math.divide_no_nan(x, tf.convert_to_tensor(alpha, tf.convert_to_tensor(x).dtype))
 
 
 def is_power(value: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> bool:

@@ -104,14 +104,6 @@ class _Stretch(NamedTuple):
         return tf.sign(y) * t
 
 
-def _stretch(centre: tf.Tensor, resolution: tf.Tensor, extent: tf.Tensor, step: float) -> _Stretch:
-    resolution = tf.minimum(resolution, step)
-    # Linear up to the extent, where the exponential takes over. Nothing needs finer steps than the
-    # Gaussian's own.
-    mu = 1.0 / tf.cosh(tf.minimum(extent, step) / resolution)
-    return _Stretch(centre, resolution, mu, step)
-
-
 def _compose(
     structures: Sequence[Structure], low: tf.Tensor, high: tf.Tensor
 ) -> "tuple[list[_Stretch], tf.Tensor]":
@@ -124,8 +116,11 @@ def _compose(
     stretches: list[_Stretch] = []
     for structure in structures:
         step = 1.0 if stretches else _GAUSSIAN_STEP
-        resolution, extent = structure.resolution / slopes[0], structure.extent / slopes[0]
-        stretches.append(_stretch(points[2], resolution, extent, step))
+        # Linear up to the extent, where the exponential takes over. Nothing needs finer steps than
+        # the Gaussian's own.
+        resolution = tf.minimum(structure.resolution / slopes[0], step)
+        mu = 1.0 / tf.cosh(tf.minimum(structure.extent / slopes[0], step) / resolution)
+        stretches.append(_Stretch(points[2], resolution, mu, step))
         points = stretches[-1].inverse(tf.concat([points[:2], points[3:]], axis=0))
         slopes = slopes[1:] * stretches[-1].forward(points[2:])[1]
     return stretches, points

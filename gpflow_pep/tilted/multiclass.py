@@ -142,13 +142,10 @@ def _unwatched(x: Tensor) -> Tensor:
 
 
 class _Nodes(NamedTuple):
-    """A rule for expectations under the standard normal distribution."""
+    """A rule for expectations under the standard normal distribution, [Q, broadcast N] each."""
 
     t: Tensor
-    """[Q, broadcast N]"""
-
     weights: Tensor
-    """[Q, broadcast N]"""
 
 
 def _most_cubes(number: int) -> float:

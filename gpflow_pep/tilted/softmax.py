@@ -70,13 +70,10 @@ _MORE_STRUCTURES = 2
 
 
 class _Rise(NamedTuple):
-    """A distribution function at the nodes."""
+    r"""A distribution function at the nodes: :math:`\log F` and :math:`F' / F`."""
 
     log_cdf: Tensor
-    r""":math:`\log F`."""
-
     rate: Tensor
-    r""":math:`F' / F`."""
 
 
 def gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
@@ -184,13 +181,10 @@ def softmax_log_power_expectation(
 
 
 class _Nodes(NamedTuple):
-    """A trapezoid rule."""
+    """A trapezoid rule: its places and the logarithms of its weights, [Q, N] each."""
 
     w: Tensor
-    """Where, [Q, N]."""
-
     log_spacing: Tensor
-    """The logarithm of the weights of the rule, [Q, N]."""
 
 
 def _nodes(one_hot: Tensor, mean: Tensor, variance: Tensor, power: Tensor) -> _Nodes:
