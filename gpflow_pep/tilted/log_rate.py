@@ -93,8 +93,8 @@ def _poisson(likelihood: Poisson, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
 
 @scalar_factor.register(Exponential)
 def _exponential(likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
-    one, zero = tf.ones_like(Y), tf.zeros_like(Y)
-    return exponential_family_factor(likelihood.invlink, one, Y, zero, -1.0, alpha)
+    ones, zeros = tf.ones_like(Y), tf.zeros_like(Y)
+    return exponential_family_factor(likelihood.invlink, ones, Y, zeros, -1.0, alpha)
 
 
 @scalar_factor.register(Gamma)
