@@ -32,11 +32,12 @@ TOGETHER = {
     "test_compare.py": "comparisons",
     "test_figures.py": "comparisons",
     "test_page.py": "comparisons",
+    "test_objectives.py": "compiled sums",
     "test_shared.py": "shared losses",
     "test_distributed.py": "processes",
 }
-#: Test files that share one compiled model for each of their cases.
-BY_CASE = ("test_models_contract.py",)
+#: Test files that share one compiled model, or one integral, for each of their cases.
+BY_CASE = ("test_models_contract.py", "test_variance_zero.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,5 +1,7 @@
 """Where nothing is uncertain, a tilted integral is the log density itself, for every likelihood."""
 
+import functools
+
 import gpflow
 import numpy as np
 import pytest
@@ -15,14 +17,25 @@ MEANS = np.tile([-3.0, -0.3, 0.7, 2.0], 4)
 h = 1e-3
 
 
-@pytest.mark.parametrize("variance", [0.0, 1e-20])
+def means(name: str) -> AnyNDArray:
+    latent = np.arange(CASES[name].num_latent)
+    mean: AnyNDArray = MEANS[:, None] * np.cos(latent) + 0.5 * latent
+    return mean
+
+
+@functools.cache
+def expected(name: str) -> list[float]:
+    """By adaptive integration, at next to no variance."""
+    moments = zip(means(name), ALPHAS)
+    return [CASES[name].reference(m, np.full(m.shape, 1e-10), alpha) for m, alpha in moments]
+
+
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("variance", [0.0, 1e-20])
 def test_the_integral_is_the_density(name: str, variance: float) -> None:
-    case = CASES[name]
-    likelihood, latent = case.create(), np.arange(case.num_latent)
-    mean = MEANS[:, None] * np.cos(latent) + 0.5 * latent
+    case, mean = CASES[name], means(name)
+    likelihood = case.create()
     X, Y = np.zeros((len(mean), 1)), np.tile(case.target, (len(mean), 1))
-    expected = [case.reference(m, np.full(m.shape, 1e-10), a) for m, a in zip(mean, ALPHAS)]
     none = np.full_like(mean, variance)
 
     def ell(mean: AnyNDArray) -> AnyNDArray:
@@ -34,8 +47,8 @@ def test_the_integral_is_the_density(name: str, variance: float) -> None:
     )
     # What a variance of 1e-10 does where log p is steep, and rounding.
     slope = np.abs(delta1).max()
-    assert_allclose(value, expected, case.tolerance, 10 * case.tolerance + 1e-10 * slope**2)
-    for k in latent:
+    assert_allclose(value, expected(name), case.tolerance, 10 * case.tolerance + 1e-10 * slope**2)
+    for k in range(case.num_latent):
         step = h * np.eye(case.num_latent)[k]
         above, below = ell(mean + step), ell(mean - step)
         curvature = (above - 2.0 * value + below) / h**2
