@@ -33,6 +33,7 @@ TOGETHER = {
     "test_figures.py": "comparisons",
     "test_page.py": "comparisons",
     "test_objectives.py": "compiled sums",
+    "test_refused_derivatives.py": "converged models",
     "test_shared.py": "shared losses",
     "test_distributed.py": "processes",
 }
