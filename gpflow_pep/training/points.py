@@ -10,8 +10,9 @@ was, as long as that raises
 
 the mean leave-one-out log density less a charge for each number of the inducing inputs. Without the
 charge it would go on rising where inducing inputs fit single rows: leave-one-out densities are
-optimistic where inducing inputs were trained. The charge is the optimism that was measured on
-tables of real data (:doc:`/study`); it is 0 for inducing inputs that are not trained.
+optimistic where inducing inputs were trained, most of them by 0.1 to 0.3 nats for each of these
+numbers on four tables of 400 to 1 200 rows (Boston, concrete, kin8nm, red wine). Inducing inputs
+that are not trained are not charged.
 """
 
 import time
@@ -144,7 +145,7 @@ def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> Indu
     """
     Add rows in random order, none of which is a point already.
 
-    On the tables of the study, rows of the largest residual variances served no better.
+    Rows of the largest residual variances served no better on the table where both were tried.
     """
     points = Z.numpy()
     known = set(map(bytes, points))
