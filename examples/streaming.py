@@ -26,10 +26,14 @@ from examples.data_sets import numbers
 from gpflow_pep.covariances import whiten
 from gpflow_pep.metrics import mean_nlpd
 from gpflow_pep.models import PEPClassification
-from gpflow_pep.sites.posterior import Natural, no_sites
-from gpflow_pep.sites.problem import sites_of_rows
+from gpflow_pep.sites.posterior import (
+    Natural,
+    SiteRows,
+    no_sites,
+    sites_of_rows,
+    whitened_posterior,
+)
 from gpflow_pep.sites.sequential import sequential_pass
-from gpflow_pep.sites.whitened import whitened_posterior
 
 SEED = 0
 NUM_TEST = 1000
@@ -85,8 +89,8 @@ class Filter:
 
     def _one_pass(self, X: tf.Tensor, Y: tf.Tensor, before: Natural) -> tuple[Natural, tf.Tensor]:
         alpha = tf.broadcast_to(self.model.alpha, tf.shape(X)[:1])
-        problem = self.model.site_problem()._replace(X=X, Y=Y, alpha=alpha)
-        projection = problem.project(problem.W, X)
+        problem = self.model.site_problem()._replace(rows=SiteRows(X, Y, alpha))
+        projection = problem.project(X)
         none = no_sites(tf.shape(X)[0], self.model.num_latent_gps, X.dtype)
         sites, refused = sequential_pass(problem, projection, none, others=before)
         own = sites_of_rows(projection.A, sites)

@@ -29,18 +29,18 @@ BUDGET = {
     "refusals": 21,
     "checks": 683,
     "columns": 428,
-    "ops": 1503,
-    "inducing_variables": 369,
-    "covariances": 884,
-    "tilted": 2174,
-    "likelihoods": 200,
-    "sites": 1890,
-    "energies": 1275,
-    "predictions": 756,
-    "models": 2869,
-    "selection": 860,
-    "training": 3090,
-    "estimators": 1959,
+    "ops": 1547,
+    "inducing_variables": 409,
+    "covariances": 935,
+    "tilted": 2356,
+    "likelihoods": 209,
+    "sites": 1969,
+    "energies": 1136,
+    "predictions": 755,
+    "models": 2880,
+    "selection": 905,
+    "training": 2846,
+    "estimators": 1848,
     "metrics": 303,
     "plotting": 1372,
     "compare": 2808,
@@ -50,7 +50,7 @@ BUDGET = {
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
-FILES = {"PEPRegression": 10, "PEP": 17, "ARPEP": 13}
+FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 13}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},

@@ -31,9 +31,8 @@ from examples.common import arguments
 from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
 from gpflow_pep.sites.posterior import Sites
-from gpflow_pep.sites.problem import row_prior
 from gpflow_pep.sites.record import FALLBACKS
-from gpflow_pep.sites.sweep import sweep
+from gpflow_pep.sites.sweep import row_prior, sweep
 
 VARIANCES = (0.1, 1.0, 10.0, 100.0, 1e4)
 LENGTHSCALES = (0.05, 0.3, 1.0, 5.0)
@@ -138,13 +137,14 @@ def follow(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
     model.alpha.assign(0.0)
     model.update_sites(fresh=True)
     problem, start = model.site_problem(), tf.stack(model.read_sites())
-    s = model.posterior().predict_f(problem.X)[1].numpy()
+    s = model.posterior().predict_f(problem.rows.X)[1].numpy()
     units = np.stack([np.sqrt(1.0 / s), 1.0 / s]).ravel()
 
     @tf.function(autograph=False)
     def evaluated(x: tf.Tensor, alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         sites = Sites(*tf.unstack(tf.reshape(x, [2, -1, 1])))
-        found = sweep(problem._replace(alpha=alpha), row_prior(problem, sites), sites)
+        other = problem._replace(rows=problem.rows._replace(alpha=alpha))
+        found = sweep(other, row_prior(problem, sites), sites)
         return tf.reshape(tf.stack(found.target), [-1]) - x, found.proper
 
     def residual(x: np.ndarray, alpha: float) -> np.ndarray:

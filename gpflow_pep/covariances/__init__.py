@@ -7,7 +7,7 @@ from .distance import (
     scaled_inputs,
     search_tree,
 )
-from .evaluate import Prior, Projection, project, project_blocks, whiten
+from .evaluate import Parts, Prior, Projection, project, project_blocks, whiten
 from .nearest import NearestPredecessors, largest_group, nearest_predecessors
 from .points import inducing_inputs, project_points, take_latent
 from .priors import (
@@ -22,6 +22,7 @@ from .well_conditioned import WellConditioned, covariance_of_u, well_conditioned
 
 __all__ = [
     "NearestPredecessors",
+    "Parts",
     "Prior",
     "Projection",
     "WellConditioned",

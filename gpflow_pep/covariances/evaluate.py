@@ -28,8 +28,10 @@ from gpflow.kernels import (
     SeparateIndependent,
     SharedIndependent,
 )
+from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 
+from ..ops.chunks import float_variables
 from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
 from .priors import split_outputs
 
@@ -244,3 +246,51 @@ def project_blocks(
     A = lower_matmul(W, kuf(inducing_variable, kernel, flat)[None])
     blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]
     return Projection(A, covariance(kernel, X) - row_products(blocks))
+
+
+@convert_user_code
+def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
+    """[N, 1], the variance of Gaussian noise at some rows."""
+    return likelihood.variance_at(X)
+
+
+class Parts(NamedTuple):
+    """What a model is made of beside its rows; latent functions are independent a priori."""
+
+    kernel: Kernel
+    inducing_variable: InducingVariables
+    mean_function: MeanFunction
+    likelihood: Likelihood
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables of floats."""
+        return float_variables(*self)
+
+    def whiten(self) -> Prior:
+        """See :func:`whiten`."""
+        return whiten(self.inducing_variable, self.kernel)
+
+    def project(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
+        """See :func:`project`."""
+        return project(W, self.inducing_variable, self.kernel, X)
+
+    def project_blocks(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
+        """See :func:`project_blocks`."""
+        return project_blocks(W, self.inducing_variable, self.kernel, X)
+
+    def mean(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, L or 1], the mean of f."""
+        return mean(self.mean_function, X)
+
+    def variance(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, L or 1], the prior variance of f."""
+        return tf.transpose(with_latent_axis(variance(self.kernel, X), 2))
+
+    def residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+        """[N, P], targets less the mean function."""
+        return Y - self.mean(X)
+
+    def noise(self, X: tf.Tensor) -> tf.Tensor:
+        """[N], variances of Gaussian noise."""
+        return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)

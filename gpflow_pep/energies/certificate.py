@@ -8,9 +8,8 @@ from gpflow.base import AnyNDArray
 from scipy.stats import qmc
 
 from ..checks import refuse_derivatives
-from ..covariances import evaluate
 from ..ops import chunks
-from ..sites.problem import SiteProblem
+from ..sites.posterior import SiteProblem
 from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation
 
@@ -49,19 +48,19 @@ def certify(problem: SiteProblem, fixed_point: FixedPoint) -> Certificate:
     zeros = tf.zeros_like(fixed_point.marginals.m[:, 0])
     if not problem.scaled:
         return Certificate(zeros == 0.0, zeros)
-    dtype = problem.X.dtype
+    dtype = problem.W.dtype
     grid = tf.constant(_grid(fixed_point.marginals.m.shape[1]), dtype)
     rounding = float(np.finfo(dtype.as_numpy_dtype).eps) ** 0.5
 
     def chunk_terms(piece: Any) -> Certificate:
-        (X, (tau, q, Y, alpha)), kept = piece
-        d = tf.transpose(problem.project(problem.W, X, kept).D)
-        m = q.m + evaluate.mean(problem.mean_function, X)
+        (X, (tau, q, Y, alpha)), projection = piece
+        d = tf.transpose(problem.project(X, projection).D)
+        m, likelihood = q.m + problem.parts.mean(X), problem.parts.likelihood
 
         def g(part: tf.Tensor, fractions: tf.Tensor) -> tf.Tensor:
             precision = part * tf.nn.relu(tau)
             S = fractions * d / (1.0 + precision * d)
-            ell = log_power_expectation(problem.likelihood, X, m, q.s + S, Y, alpha)
+            ell = log_power_expectation(likelihood, X, m, q.s + S, Y, alpha)
             return ell + 0.5 * tf.reduce_sum(precision * S - tf.math.log1p(precision * d), axis=1)
 
         def smallest(part: tf.Tensor) -> tf.Tensor:
@@ -72,9 +71,11 @@ def certify(problem: SiteProblem, fixed_point: FixedPoint) -> Certificate:
         shortfall = tf.nn.relu(end - best)
         return Certificate(shortfall <= rounding * (1.0 + tf.abs(end)), shortfall)
 
-    rows = fixed_point.sites.tau, fixed_point.marginals, problem.Y, problem.alpha
+    rows = fixed_point.sites.tau, fixed_point.marginals, problem.rows.Y, problem.rows.alpha
     proved, shortfall = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
-    return Certificate(proved, refuse_derivatives(shortfall, problem.variables, "certified_bound"))
+    return Certificate(
+        proved, refuse_derivatives(shortfall, problem.parts.variables, "certified_bound")
+    )
 
 
 def _grid(num_latent: int) -> AnyNDArray:
@@ -87,6 +88,6 @@ def _grid(num_latent: int) -> AnyNDArray:
     if num_latent == 1:
         return line
     diagonal = np.repeat(line, num_latent, axis=1)
-    axes = [np.where(own, line, 1.0) for own in np.eye(num_latent, dtype=bool)]
+    axes = [np.where(axis, line, 1.0) for axis in np.eye(num_latent, dtype=bool)]
     cube = qmc.Halton(num_latent, scramble=False).random(64)
     return np.concatenate([diagonal, *axes, cube])

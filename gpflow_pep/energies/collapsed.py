@@ -22,17 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Gaussian
-from gpflow.mean_functions import MeanFunction
 
-from ..covariances import evaluate, project, project_blocks
-from ..covariances.evaluate import convert_user_code
+from ..covariances import Parts
 from ..ops.linalg import gram
 from ..ops.power import log1p_over_power
-from ..sites.memory import MemoryTerms, add_memory
-from ..sites.posterior import Natural, posterior_factor
+from ..sites.posterior import MemoryTerms, Natural, add_memory, posterior_factor
 
 
 class RowSums(NamedTuple):
@@ -52,31 +46,9 @@ class RowSums(NamedTuple):
     D_b \Sigma_b^{-1/2}|`."""
 
 
-class RegressionPrior(NamedTuple):
-    """What the rows of a regression problem have in common, but for the inducing variables' W."""
-
-    kernel: Kernel
-    inducing_variable: InducingVariables
-    mean_function: MeanFunction
-    likelihood: Gaussian
-
-    def residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
-        """[N, P], targets less the mean function."""
-        return Y - evaluate.mean(self.mean_function, X)
-
-    def noise(self, X: tf.Tensor) -> tf.Tensor:
-        """[N], noise variances."""
-        return tf.squeeze(_noise_variance(self.likelihood, X), axis=-1)
-
-
-@convert_user_code
-def _noise_variance(likelihood: Gaussian, X: tf.Tensor) -> tf.Tensor:
-    return likelihood.variance_at(X)
-
-
-#: What some rows add to the sums: ``(prior, rows, W [1, M, M]) -> RowSums``, differentiable in W
-#: and in the variables of the prior.
-Bound = Callable[[RegressionPrior, Any, tf.Tensor], RowSums]
+#: What some rows add to the sums: ``(parts, rows, W [1, M, M]) -> RowSums``, differentiable in W
+#: and in the variables of the parts.
+Bound = Callable[[Parts, Any, tf.Tensor], RowSums]
 #: With which rows are observed given u: ``(d, noise, alpha) -> precision``, all [N].
 Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -113,28 +85,28 @@ class ProjectedRows(NamedTuple):
     """[N, P] or [B, S, P], targets less the mean function."""
 
 
-def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+def single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     """Sum over rows that are each a factor of their own."""
-    return single_row_sums(*project_single_rows(prior, rows, W))
+    return single_row_sums(*project_single_rows(parts, rows, W))
 
 
-def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+def blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     """Sum over blocks of rows, each block a factor."""
-    return block_sums(*project_blocks_of_rows(prior, rows, W))
+    return block_sums(*project_blocks_of_rows(parts, rows, W))
 
 
-def project_single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> ProjectedRows:
+def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     Project rows that are each a factor of their own.
 
     :param rows: X [N, D], Y [N, P] and the power of each [N].
     """
     X, Y, alpha = rows
-    A, d = project(W, prior.inducing_variable, prior.kernel, X)
-    return ProjectedRows(A, d[0], prior.noise(X), alpha, prior.residual(X, Y))
+    A, d = parts.project(W, X)
+    return ProjectedRows(A, d[0], parts.noise(X), alpha, parts.residual(X, Y))
 
 
-def project_blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> ProjectedRows:
+def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
 
@@ -142,11 +114,11 @@ def project_blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> P
         power of each block [B].
     """
     member, X, Y, alpha = rows
-    A, D = project_blocks(W, prior.inducing_variable, prior.kernel, X)
+    A, D = parts.project_blocks(W, X)
     num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
     flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
-    noise = tf.reshape(prior.noise(flat_X), [num_blocks, size])
-    r = tf.reshape(prior.residual(flat_X, flat_Y), [num_blocks, size, Y.shape[-1]])
+    noise = tf.reshape(parts.noise(flat_X), [num_blocks, size])
+    r = tf.reshape(parts.residual(flat_X, flat_Y), [num_blocks, size, Y.shape[-1]])
     weight = tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..covariances import Parts
 from ..sites.posterior import (
     Marginals,
     Natural,
@@ -27,14 +28,14 @@ from ..sites.posterior import (
     marginals,
     posterior_factor,
 )
-from .collapsed import Precision, RegressionPrior, project_single_rows
+from .collapsed import Precision, project_single_rows
 
 
 def log_density(
-    prior: RegressionPrior, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
+    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
 ) -> tf.Tensor:
     """Compute the leave-one-out log density of each row, [N], summed over outputs."""
-    A, d, noise, alpha, r = project_single_rows(prior, rows, W)
+    A, d, noise, alpha, r = project_single_rows(parts, rows, W)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = precision(d, noise, alpha) + tf.zeros_like(r)
     m, s = marginals(A, q)
@@ -46,7 +47,7 @@ def log_density(
 
 def total(
     sum_over_rows: Callable[..., tf.Tensor],
-    prior: RegressionPrior,
+    parts: Parts,
     W: tf.Tensor,
     natural: Natural,
     precision: Precision,
@@ -62,6 +63,6 @@ def total(
 
     def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
         q = PosteriorFactor(root, c, factor.half_logdet)
-        return tf.reduce_sum(log_density(prior, rows, W, q, precision))
+        return tf.reduce_sum(log_density(parts, rows, W, q, precision))
 
-    return sum_over_rows(terms, (W, factor.W, factor.c), prior)
+    return sum_over_rows(terms, (W, factor.W, factor.c), parts)

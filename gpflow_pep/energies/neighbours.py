@@ -39,13 +39,13 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..covariances import project_blocks
+from ..covariances import Parts
 from ..ops.linalg import grouped_gram
 from ..sites.posterior import Natural
-from .collapsed import RegressionPrior, RowSums
+from .collapsed import RowSums
 
 
-def rows_with_neighbours(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+def rows_with_neighbours(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     """
     Sum over groups of rows that know near rows of their group.
 
@@ -53,14 +53,14 @@ def rows_with_neighbours(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> Row
         [K, S, D], Y [K, S, P] and the power of all [1].
     """
     member, neighbours, X, Y, alpha = rows
-    A, D = project_blocks(W, prior.inducing_variable, prior.kernel, X)
+    A, D = parts.project_blocks(W, X)
     num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
     flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
-    r = tf.reshape(prior.residual(flat_X, flat_Y), [num_groups, size, Y.shape[-1]])
+    r = tf.reshape(parts.residual(flat_X, flat_Y), [num_groups, size, Y.shape[-1]])
     return neighbour_sums(
         tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_groups, size]), [1, 2, 0]),
         D,
-        tf.reshape(prior.noise(flat_X), [num_groups, size]),
+        tf.reshape(parts.noise(flat_X), [num_groups, size]),
         alpha,
         r,
         neighbours,
@@ -154,10 +154,10 @@ def _solve_columns(
     places = tf.maximum(neighbours, 0)
     row_start = (tf.range(num_groups)[:, None, None] * size + places) * size  # [K, S, m]
     C_NN = _entries(C, row_start[..., :, None] + places[..., None, :])
-    zero, one = tf.zeros([], C.dtype), tf.ones([], C.dtype)
+    zero, unit = tf.zeros([], C.dtype), tf.ones([], C.dtype)
     # The covariance of an absent neighbour is that of a row of unit variance far from all others.
     C_NN = tf.where(present[..., :, None] & present[..., None, :], C_NN, zero)
-    C_NN = tf.linalg.set_diag(C_NN, tf.where(present, tf.linalg.diag_part(C_NN), one))
+    C_NN = tf.linalg.set_diag(C_NN, tf.where(present, tf.linalg.diag_part(C_NN), unit))
     columns = row_start + tf.range(size)[:, None]
     right = [tf.where(present, _entries(matrix, columns), zero) for matrix in matrices]
     solved = tf.linalg.cholesky_solve(tf.linalg.cholesky(C_NN), tf.stack(right, axis=-1))

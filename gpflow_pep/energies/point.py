@@ -47,14 +47,12 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from .. import checks
-from ..covariances import Projection, evaluate
-from ..covariances.evaluate import with_latent_axis
+from ..covariances import Projection
 from ..ops import chunks
 from ..ops.linalg import sum_like
 from ..ops.power import log1p_over_power
 from ..sites.conditional import conditional_scale
-from ..sites.posterior import cavity, log_root, terms_of_mean
-from ..sites.problem import SiteProblem
+from ..sites.posterior import SiteProblem, cavity, log_root, terms_of_mean
 from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation
 
@@ -71,21 +69,20 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         other rows have sites in q too, these stand for a part of all.
     """
     q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
-    w = q.w
+    parts, (all_X, all_Y, all_alpha), w = problem.parts, problem.rows, q.w
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
-    power = problem.alpha[:, None]
+    power = all_alpha[:, None]
     by_variance = 0.5 * (delta2 + power * tf.square(delta1))
     left = cavity(fixed_point.marginals, fixed_point.sites, power)
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
     # A likelihood without parameters to train need not be asked again.
-    trained = bool(getattr(problem.likelihood, "trainable_variables", ()))
+    trained = bool(getattr(parts.likelihood, "trainable_variables", ()))
 
-    def chunk_terms(piece: Any, W: tf.Tensor, *kept: tf.Tensor) -> tf.Tensor:
+    def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
         X, (slope, tau, delta1, by_variance, m, s, Y, alpha) = piece
-        A, D = Projection(*kept) if kept else problem.project(W, X)
-        d, mean = tf.stop_gradient(tf.transpose(D)), evaluate.mean(problem.mean_function, X)
-        prior = tf.transpose(with_latent_axis(evaluate.variance(problem.kernel, X), 2))
+        A, D = Projection(*projection) if projection else parts.project(W, X)
+        d, mean, prior = tf.stop_gradient(tf.transpose(D)), parts.mean(X), parts.variance(X)
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         if problem.scaled:
             v = conditional_scale(d, tau, alpha[:, None])
@@ -94,9 +91,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         change += projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
         if trained:
             moments = (tf.stop_gradient(m + mean), s + d)
-            change += tf.reduce_sum(
-                log_power_expectation(problem.likelihood, X, *moments, Y, alpha)
-            )
+            change += tf.reduce_sum(log_power_expectation(parts.likelihood, X, *moments, Y, alpha))
         return change
 
     rows = (
@@ -106,17 +101,16 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         by_variance,
         left.m,
         left.s,
-        problem.Y,
-        problem.alpha,
+        all_Y,
+        all_alpha,
     )
-    read = [problem.kernel, problem.inducing_variable, problem.mean_function]
-    chunk_size, keep = problem.plan(KEPT_MATRICES)
+    chunk_size, keep_all = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
         chunk_terms,
-        chunks.row_chunks((problem.X, rows), chunks.ALL_ROWS if problem.kept else chunk_size),
-        (problem.W, *(problem.kept or ())),
-        keep=keep,
-        parts=[*read, problem.likelihood] if trained else read,
+        chunks.row_chunks((all_X, rows), chunks.ALL_ROWS if problem.projection else chunk_size),
+        (problem.W, *(problem.projection or ())),
+        keep=keep_all,
+        parts=parts if trained else parts._replace(likelihood=None),
         reduction=problem.reduction,
     )
     terms = tf.reduce_sum(ell) + site_terms(
@@ -129,7 +123,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
         value += problem.memory.log_scale
         value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
-    return checks.once_differentiable(value, problem.variables, "log Z")
+    return checks.once_differentiable(value, parts.variables, "log Z")
 
 
 def projection_gradient_only(
@@ -163,23 +157,23 @@ def leave_one_out(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
     :raises ValueError: If a cavity is improper then, or a derivative in a hyperparameter is asked
         for.
     """
-    one = tf.ones([1, 1], problem.X.dtype)
-    without = cavity(fixed_point.marginals, fixed_point.sites, one)
+    alpha = tf.ones([1, 1], problem.W.dtype)
+    without = cavity(fixed_point.marginals, fixed_point.sites, alpha)
     checks.require_finite(
-        tf.where(without.e > 0.0, one, one / 0.0),
+        tf.where(without.e > 0.0, alpha, alpha / 0.0),
         "leave-one-out cavity variance",
         "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
     )
 
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, m, s)), _ = piece
-        variance = s + tf.transpose(problem.project(problem.W, X).D)
-        mean = m + evaluate.mean(problem.mean_function, X)
-        return log_power_expectation(problem.likelihood, X, mean, variance, Y, one[0])
+        variance = s + tf.transpose(problem.project(X).D)
+        mean, likelihood = m + problem.parts.mean(X), problem.parts.likelihood
+        return log_power_expectation(likelihood, X, mean, variance, Y, alpha[0])
 
-    rows = problem.Y, without.m, without.s
+    rows = problem.rows.Y, without.m, without.s
     value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
-    return checks.refuse_derivatives(value, problem.variables, "loo_log_density")
+    return checks.refuse_derivatives(value, problem.parts.variables, "loo_log_density")
 
 
 def gradient_only(value: tf.Tensor) -> tf.Tensor:

@@ -31,10 +31,10 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 
+from ..covariances import Parts
 from .collapsed import (
     CONDITIONALS,
     Conditional,
-    RegressionPrior,
     RowSums,
     as_blocks,
     project_blocks_of_rows,
@@ -45,9 +45,9 @@ from .collapsed import (
 )
 
 
-def single_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+def single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     """Sum over rows that are each a factor of their own, with a scaled conditional."""
-    A, d, noise, alpha, r = project_single_rows(prior, rows, W)
+    A, d, noise, alpha, r = project_single_rows(parts, rows, W)
     return sums_by_precision(A, row_precision(d, noise, alpha), r, tf.math.log(noise + d))
 
 
@@ -56,9 +56,9 @@ def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     return (1.0 - alpha) / noise + alpha / (noise + d)
 
 
-def blocks_of_rows(prior: RegressionPrior, rows: Any, W: tf.Tensor) -> RowSums:
+def blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     """Sum over blocks of rows, each block a factor, with a scaled conditional."""
-    return block_sums(*project_blocks_of_rows(prior, rows, W))
+    return block_sums(*project_blocks_of_rows(parts, rows, W))
 
 
 @check_shapes(

@@ -28,7 +28,7 @@ from ..ops import chunks
 from ..ops.power import log1p_over_power
 from ..ops.tempered import normaliser, tempered
 from ..sites.conditional import conditional_scale
-from ..sites.whitened import WhitenedGaussian
+from ..sites.posterior import WhitenedGaussian
 
 #: Evaluations of the precision: with three, derivatives of the energy were off by up to 1e-3, with
 #: five by less than 1e-6.

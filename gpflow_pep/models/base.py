@@ -21,18 +21,23 @@ from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
 from ..covariances import (
+    Parts,
     check_inducing_variable,
     check_kernel_at_row,
     check_mean_at_row,
-    whiten,
 )
 from ..covariances.evaluate import skip_autograph
 from ..ops.chunks import LOCAL, Reduction
 from ..predictions.posterior import f_under, gpflow_posterior
-from ..sites.memory import Memory, MemoryTerms
-from ..sites.posterior import Natural
+from ..sites.memory import Memory
+from ..sites.posterior import (
+    MemoryTerms,
+    Natural,
+    WhitenedGaussian,
+    unwhitened,
+    whitened_posterior,
+)
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
-from ..sites.whitened import WhitenedGaussian, unwhitened, whitened_posterior
 from ..tilted import check_support, predict_mean_and_var
 from .conditional import require_bound
 from .memory import AttachedMemory, remember
@@ -133,6 +138,10 @@ class PowerEPModel(GPModel, abc.ABC):
         return self._check_powers(self.alpha)
 
     @property
+    def _parts(self) -> Parts:
+        return Parts(self.kernel, self.inducing_variable, self.mean_function, self.likelihood)
+
+    @property
     def conditional(self) -> str:
         """What f is given u in the approximation, ``"prior"`` or ``"scaled"``."""
         return self._conditional
@@ -189,8 +198,7 @@ class PowerEPModel(GPModel, abc.ABC):
 
         :raises ValueError: If it is none of GPflow's.
         """
-        parts = self.kernel, self.inducing_variable, self.mean_function
-        return gpflow_posterior(self._posterior_of_v, *parts, precompute_cache)
+        return gpflow_posterior(self._posterior_of_v, self._parts, precompute_cache)
 
     @inherit_check_shapes
     @skip_autograph
@@ -198,8 +206,8 @@ class PowerEPModel(GPModel, abc.ABC):
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         """See :meth:`gpflow.models.GPModel.predict_f`; for many of them, :meth:`posterior`."""
-        parts = self.kernel, self.inducing_variable, self.mean_function
-        return finite(f_under(self._posterior_of_v(), *parts, Xnew, full_cov, full_output_cov))
+        q = self._posterior_of_v()
+        return finite(f_under(q, *self._parts[:3], Xnew, full_cov, full_output_cov))
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
@@ -264,11 +272,10 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     (XLA cannot stop.)
     """
 
-    kernel: Kernel
-    mean_function: MeanFunction
     inducing_variable: InducingVariables
     alpha: Power
     memory: AttachedMemory | None
+    _parts: Parts
     pep_log_marginal_likelihood: Callable[..., tf.Tensor]
     variables: tuple[tf.Variable, ...]
     trainable_variables: tuple[tf.Variable, ...]
@@ -351,7 +358,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         :raises ValueError: If sites of negative precision leave a direction of u with less
             precision than the prior has: no observation with noise does that.
         """
-        W = whiten(self.inducing_variable, self.kernel).W
+        W = self._parts.whiten().W
         log_z = self.pep_log_marginal_likelihood()
         return surrogate_regression(W, self.natural_of_v(), log_z)
 
@@ -377,7 +384,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     @tf.autograph.experimental.do_not_convert
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function."""
-        return unwhitened(whiten(self.inducing_variable, self.kernel).L, self._posterior_of_v())
+        return unwhitened(self._parts.whiten().L, self._posterior_of_v())
 
     @property
     def q_mu(self) -> tf.Tensor:

@@ -6,7 +6,6 @@ import tensorflow as tf
 from gpflow.posteriors import PrecomputeCacheType
 
 from .. import checks
-from ..covariances import whiten
 from ..predictions.context_posterior import ContextRowsPosterior
 from ..predictions.context_rows import ContextRows, SharedPosterior
 
@@ -29,17 +28,17 @@ def context_posterior(
     @tf.autograph.experimental.do_not_convert
     def rows_and_posterior() -> tuple[tf.Tensor, SharedPosterior, ContextRows]:
         X, Y = model.rows.read()
-        q, prior = model._posterior_of_v(), model._prior()
-        W = whiten(model.inducing_variable, model.kernel).W
-        rows = ContextRows(X, prior.residual(X, Y), prior.noise(X))
+        q, parts = model._posterior_of_v(), model._parts_of_output()
+        W = model._parts.whiten().W
+        rows = ContextRows(X, parts.residual(X, Y), parts.noise(X))
         return W, SharedPosterior(q.q_mu, q.q_sqrt[0]), rows
 
-    prior = model._prior()
+    kernel, inducing_variable, mean_function, _ = model._parts_of_output()
     return ContextRowsPosterior(
         rows_and_posterior,
-        prior.kernel,
-        prior.inducing_variable,
-        prior.mean_function,
+        kernel,
+        inducing_variable,
+        mean_function,
         blocks=model.rows.cut.block_rows,
         neighbours=neighbours,
         chunk_size=model.chunk_size,

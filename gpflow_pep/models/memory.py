@@ -9,10 +9,10 @@ from gpflow.base import AnyNDArray, Module, TensorData
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 
 from .. import checks
-from ..covariances import evaluate, inducing_inputs, project_points, split_outputs, whiten
-from ..energies.memory import memory_of, memory_terms
+from ..covariances import evaluate, inducing_inputs, project_points, split_outputs
 from ..ops.power import is_power
-from ..sites.memory import Memory, MemoryTerms
+from ..sites.memory import Memory, memory_of, memory_terms
+from ..sites.posterior import MemoryTerms
 from .parameters import FixedParameter
 from .rows import match_rows
 
@@ -21,7 +21,7 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
     """See :meth:`~gpflow_pep.models.base.InternalDataModel.remember`."""
     alpha = _check_power(alpha)
     Z = inducing_inputs(model.inducing_variable, "remember")
-    W = whiten(model.inducing_variable, model.kernel).W
+    W = model._parts.whiten().W
     log_z, natural = model.pep_log_marginal_likelihood(), model.natural_of_v()
     mean = _mean_at(model.mean_function, Z, natural.b.shape[0])
     return memory_of(W, natural, log_z, Z, mean)._replace(alpha=alpha)

@@ -24,8 +24,7 @@ from ..energies import point
 from ..ops import chunks
 from ..ops.chunks import shuffled_rows
 from ..ops.graphs import compiled
-from ..sites.posterior import Natural, Sites
-from ..sites.problem import SiteProblem, natural_sums
+from ..sites.posterior import Natural, SiteProblem, Sites, natural_sums
 from ..sites.record import FixedPoint, Goal
 from ..sites.sweep import infer
 from ..tilted import require_resolved
@@ -114,7 +113,7 @@ class MinibatchLoss:
             "the same",
             "Make it anew.",
         )
-        same = checks.require(tf.equal(tf.shape(problem.X)[0], self._num_rows), text)
+        same = checks.require(tf.equal(tf.shape(problem.rows.X)[0], self._num_rows), text)
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
@@ -141,9 +140,9 @@ class MinibatchLoss:
 
         def taken_out(totals: Natural, sites: Sites) -> tuple[Natural, Sites]:
             """Totals of the others, and sites of the batch."""
-            own = Sites(*(tf.gather(part, index) for part in sites))
-            sums = natural_sums(batch, own)
-            return tf.nest.map_structure(tf.subtract, totals, sums), own
+            of_batch = Sites(*(tf.gather(part, index) for part in sites))
+            sums = natural_sums(batch, of_batch)
+            return tf.nest.map_structure(tf.subtract, totals, sums), of_batch
 
         def without_negative() -> tuple[Natural, Sites]:
             sites = Sites(all_sites.nu, tf.nn.relu(all_sites.tau))
@@ -167,8 +166,8 @@ class MinibatchLoss:
             fall_back=False,
             others=others,
         )
-        own = natural_sums(batch, end.sites)
-        return end, tf.nest.map_structure(tf.add, others, own)
+        sums = natural_sums(batch, end.sites)
+        return end, tf.nest.map_structure(tf.add, others, sums)
 
 
 def _is_proper(G: tf.Tensor) -> tf.Tensor:

@@ -11,13 +11,20 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
-from ..covariances import check_independent, whiten
+from ..covariances import check_independent
 from ..energies import certificate, point
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
-from ..sites.memory import Memory, add_memory
-from ..sites.posterior import Natural, Sites, no_sites
-from ..sites.problem import SiteProblem, natural_sums
+from ..sites.memory import Memory
+from ..sites.posterior import (
+    Natural,
+    SiteProblem,
+    SiteRows,
+    Sites,
+    add_memory,
+    natural_sums,
+    no_sites,
+)
 from ..sites.record import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
@@ -308,26 +315,20 @@ class PEP(InternalDataModel, PowerEPModel):
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         problem = self.site_problem().keep_projections()
         natural = natural_sums(problem, self._infer(problem).sites)
-        natural = checks.refuse_derivatives(natural, problem.variables, "q(v)")
+        natural = checks.refuse_derivatives(natural, problem.parts.variables, "q(v)")
         return add_memory(natural, problem.memory)
 
     def site_problem(self) -> SiteProblem:
         """Hand rows and parameters as they are to the functions of the inner loop."""
-        X, Y = self.rows.read()
-        W = whiten(self.inducing_variable, self.kernel).W
+        W = self._parts.whiten().W
         return SiteProblem(
-            self.likelihood,
-            self.kernel,
-            self.inducing_variable,
-            self.mean_function,
+            self._parts,
+            SiteRows(*self.rows.read(), self._powers()),
             W,
-            X,
-            Y,
-            self._powers(),
             self.chunk_size,
             self.reduction,
             self.conditional == "scaled",
-            memory=self._memory_terms(W),
+            self._memory_terms(W),
         )
 
     def _assign_data(self, data: RegressionData) -> None:
@@ -364,7 +365,8 @@ class PEP(InternalDataModel, PowerEPModel):
         """Run the inner loop, and remember where it ended."""
 
         def run() -> FixedPoint:
-            with tf.control_dependencies([problem.X]):  # its check of replaced rows comes first
+            # The check of replaced rows comes first.
+            with tf.control_dependencies([problem.rows.X]):
                 initial = self.read_sites()
             if fresh:
                 initial = Sites(*map(tf.zeros_like, initial))

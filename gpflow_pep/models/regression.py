@@ -5,7 +5,6 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
-from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
@@ -13,10 +12,10 @@ from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
-from ..covariances import check_independent, project, split_outputs, whiten
+from ..covariances import Parts, check_independent, split_outputs
 from ..covariances.evaluate import skip_autograph
 from ..energies import collapsed, left_out
-from ..energies.collapsed import CONDITIONALS, RegressionPrior, RowSums
+from ..energies.collapsed import CONDITIONALS, RowSums
 from ..ops import chunks
 from ..predictions.context_posterior import check_neighbours
 from ..sites.memory import Memory
@@ -140,7 +139,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
             labels = checks.check_blocks(blocks, self.num_data)
             return Blocks(labels, self.rows.plan().chunk_size)
         if neighbours:
-            return NearRows(self.data[0], self._split_outputs()[0], neighbours)
+            return NearRows(self.data[0], self._parts_of_output().kernel, neighbours)
         return self._cut
 
     @property
@@ -167,7 +166,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         if not check_num_neighbours(self.neighbours, len(X)):
             remedy = "Pass neighbours= when it is made."
             raise checks.refusal("neighbours", "a model without any", "one that has some", remedy)
-        self._cut.refresh(self.data[0], self._split_outputs()[0])
+        self._cut.refresh(self.data[0], self._parts_of_output().kernel)
 
     @tf.autograph.experimental.do_not_convert
     @check_shapes(
@@ -192,20 +191,20 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
         """
         self._require_all_rows("upper_bound")
-        data, prior = self.rows.read(), self._prior()
+        data, parts = self.rows.read(), self._parts_of_output()
 
         def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
             """Sum the residual variances, and the rows with slack added to the noise."""
             X, Y = rows
-            A, d = project(W, prior.inducing_variable, prior.kernel, X)
-            none, noise = tf.zeros_like(d[0]), prior.noise(X) + slack
-            sums = collapsed.single_row_sums(A, none, noise, none, prior.residual(X, Y))
+            A, d = parts.project(W, X)
+            none, noise = tf.zeros_like(d[0]), parts.noise(X) + slack
+            sums = collapsed.single_row_sums(A, none, noise, none, parts.residual(X, Y))
             return tf.reduce_sum(d), sums
 
-        W = whiten(self.inducing_variable, self.kernel).W
-        chunk_size, keep = self.rows.plan()
+        W = self._parts.whiten().W
+        chunk_size, keep_all = self.rows.plan()
         pieces = chunks.row_chunks(data, chunk_size)
-        options: dict[str, Any] = {"keep": keep, "parts": prior, "reduction": self.reduction}
+        options: dict[str, Any] = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(slack_sums, pieces, (W, trace), **options)
@@ -340,12 +339,12 @@ class PEPRegression(InternalDataModel, PowerEPModel):
             their own that could be left out.
         """
         self._require_single_rows("loo_log_density", "Hold rows out instead.")
-        prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
+        parts, W = self._parts_of_output(), self._parts.whiten().W
         q = posterior_factor(self._sums(W).natural)
         precision = CONDITIONALS[self.conditional].row_precision
         pieces = self.rows.pieces(self.rows.plan().chunk_size)
         value = chunks.map_over_chunks(
-            lambda rows: left_out.log_density(prior, rows, W, q, precision), pieces
+            lambda rows: left_out.log_density(parts, rows, W, q, precision), pieces
         )
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
@@ -361,9 +360,9 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         :raises ValueError: As there; if a result is not finite.
         """
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
-        prior, W = self._prior(), whiten(self.inducing_variable, self.kernel).W
+        parts, W = self._parts_of_output(), self._parts.whiten().W
         sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
-        total = left_out.total(self.rows.sum, prior, W, sums.natural, precision)
+        total = left_out.total(self.rows.sum, parts, W, sums.natural, precision)
         log_z = collapsed.log_marginal_likelihood(sums, self.rows.total_number())
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
@@ -378,23 +377,21 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         return self._sums().natural
 
-    def _split_outputs(self) -> tuple[Kernel, InducingVariables]:
-        """Kernel and inducing variables of one output; all outputs share them."""
-        kernel, variables = self.kernel, self.inducing_variable
-        if isinstance(kernel, SharedIndependent):
-            return kernel.kernel, split_outputs(variables)[0]
-        return kernel, variables
-
-    def _prior(self) -> RegressionPrior:
-        return RegressionPrior(*self._split_outputs(), self.mean_function, self.likelihood)
+    def _parts_of_output(self) -> Parts:
+        """Take the parts of a model of one output; all outputs share them."""
+        parts = self._parts
+        if not isinstance(self.kernel, SharedIndependent):
+            return parts
+        variables = split_outputs(self.inducing_variable)[0]
+        return parts._replace(kernel=self.kernel.kernel, inducing_variable=variables)
 
     def _sums(self, W: tf.Tensor | None = None) -> RowSums:
-        prior = self._prior()
-        W = whiten(self.inducing_variable, self.kernel).W if W is None else W
+        parts = self._parts_of_output()
+        W = self._parts.whiten().W if W is None else W
         bound = self._cut.bound(CONDITIONALS[self._conditional])
-        sums = self.rows.sum(lambda rows, W: bound(prior, rows, W), (W,), prior)
+        sums = self.rows.sum(lambda rows, W: bound(parts, rows, W), (W,), parts)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
 
     def _assign_data(self, data: RegressionData) -> None:
         super()._assign_data(data)
-        self._cut.refresh(self.data[0], self._split_outputs()[0])
+        self._cut.refresh(self.data[0], self._parts_of_output().kernel)

@@ -134,8 +134,8 @@ class Rows(NamedTuple):
         :param terms: ``(piece, *shared)`` to what the rows of a piece add, see :meth:`Cut.pieces`.
         :param shared: Tensors that each piece needs, and that gradients reach.
         """
-        chunk_size, keep = self.plan()
-        options = {"keep": keep, "parts": parts, "reduction": self.reduction}
+        chunk_size, keep_all = self.plan()
+        options = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
         return chunks.sum_over_chunks(terms, self.pieces(chunk_size), shared, **options)
 
     def with_powers(self, alpha: Power) -> "Rows":

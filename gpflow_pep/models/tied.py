@@ -21,10 +21,7 @@ from ..covariances import (
     check_independent,
     check_inducing_variable,
     covariance_of_u,
-    evaluate,
     mixes_outputs,
-    project,
-    whiten,
 )
 from ..covariances.evaluate import convert_user_code
 from ..energies import tied
@@ -32,7 +29,7 @@ from ..energies.tied import TiedEnergy, converged_scale
 from ..ops.chunks import float_variables
 from ..predictions.posterior import f_under
 from ..sites.conditional import scale_terms
-from ..sites.whitened import WhitenedGaussian, row_moments, unwhitened
+from ..sites.posterior import WhitenedGaussian, row_moments, unwhitened
 from ..tilted import (
     check_num_latent,
     check_support,
@@ -218,10 +215,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """Compute the tilted integral of each row under q, with what its scale costs, [B]."""
         if mixes_outputs(self.kernel, self.inducing_variable):
             return self._tilted_of_mixed(q, X, Y, alpha)
-        W = whiten(self.inducing_variable, self.kernel).W
-        A, D = project(W, self.inducing_variable, self.kernel, X)
+        A, D = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
-        d, mean = tf.transpose(D), h + evaluate.mean(self.mean_function, X)
+        d, mean = tf.transpose(D), h + self._parts.mean(X)
         check_num_latent(mean.shape[1], self.likelihood, Y)
         if self.conditional == "prior":
             return self._resolved(X, mean, s + d, Y, alpha)
@@ -238,9 +234,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
     ) -> tf.Tensor:
         """As :meth:`_tilted`, where q correlates the latent functions of a row."""
-        parts = self.kernel, self.inducing_variable, self.mean_function
         joint = traits(self.likelihood).is_gaussian
-        mean, covariance = _f_under(q, *parts, X, False, joint)
+        mean, covariance = _f_under(q, *self._parts[:3], X, False, joint)
         if joint:
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)

@@ -17,8 +17,8 @@ from gpflow.posteriors import (
 )
 
 from .. import checks
-from ..covariances import well_conditioned
-from ..sites.whitened import WhitenedGaussian
+from ..covariances import Parts, well_conditioned
+from ..sites.posterior import WhitenedGaussian
 
 
 def f_under(
@@ -60,9 +60,7 @@ def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.
 
 def gpflow_posterior(
     q: Callable[[], WhitenedGaussian],
-    kernel: Kernel,
-    inducing_variable: InducingVariables,
-    mean_function: MeanFunction | None,
+    parts: Parts,
     precompute_cache: PrecomputeCacheType | str | None,
 ) -> BasePosterior:
     """
@@ -75,6 +73,7 @@ def gpflow_posterior(
     :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters are not
         finite.
     """
+    kernel, inducing_variable, mean_function, _ = parts
     variables = well_conditioned(inducing_variable, kernel)
     plain = get_posterior_class(kernel, variables)
     unused = [q()]  # the constructor shows it, its cache consumes it: q is computed once
@@ -105,7 +104,7 @@ def gpflow_posterior(
             return super().fused_predict_f(Xnew, full_cov, full_output_cov)
 
         def _with_fresh_q(self, method: Callable[..., Any], *args: Any) -> Any:
-            held = self._q_dist
+            before = self._q_dist
             self._set_qdist(*(unused.pop() if unused else q()))
             try:
                 return method(*args)
@@ -120,7 +119,7 @@ def gpflow_posterior(
                 ) from error
             finally:
                 if not tf.executing_eagerly():  # a symbolic tensor must not outlive its graph
-                    self._q_dist = held
+                    self._q_dist = before
 
     UpdatingPosterior.__name__ = UpdatingPosterior.__qualname__ = plain.__name__
     posterior = UpdatingPosterior(

@@ -36,8 +36,7 @@ import tensorflow as tf
 
 from ..ops import chunks
 from ..ops.linalg import gram, identity_like, lower_matmul, on_columns
-from .posterior import PosteriorFactor
-from .problem import SiteProblem
+from .posterior import PosteriorFactor, SiteProblem
 
 #: The step is solved for by a Cholesky factor up to so many unknowns M L, else by conjugate
 #: gradients, which need the projections of the rows in memory: where there is no room for these,
@@ -127,8 +126,8 @@ def on_rows(problem: SiteProblem, w: tf.Tensor) -> tf.Tensor:
     """Compute :math:`Aᵀ w` of all rows, [N, L]."""
 
     def chunk_terms(piece: Any) -> tf.Tensor:
-        (X, _), kept = piece
-        A = problem.project(problem.W, X, kept).A
+        (X, _), projection = piece
+        A = problem.project(X, projection).A
         return tf.transpose(on_columns(A, w))
 
     return chunks.map_over_chunks(chunk_terms, problem.pieces(()))
@@ -138,8 +137,8 @@ def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -
     """Sum over all rows what a function makes of A, and of [n, L] of the same rows."""
 
     def chunk_terms(piece: Any) -> Any:
-        (X, rows), kept = piece
-        return function(problem.project(problem.W, X, kept).A, *rows)
+        (X, rows), projection = piece
+        return function(problem.project(X, projection).A, *rows)
 
     sums = chunks.sum_over_chunks(
         chunk_terms, problem.pieces(rows), (), keep=True, reduction=problem.reduction
@@ -156,14 +155,14 @@ def _matrix(problem: SiteProblem, t: tf.Tensor) -> tf.Tensor:
     """Compute the whole matrix of the steps of the means, [1, M L, M L]."""
 
     def terms(A: tf.Tensor, t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        own = gram(A, tf.transpose(t))
+        within = gram(A, tf.transpose(t))
         among = A * tf.transpose(t * tf.math.rsqrt(Curvature(t).total))[:, None, :]
         flat = tf.reshape(among, [1, among.shape[0] * among.shape[1], -1])
-        return own, gram(flat, tf.ones([1, 1], A.dtype))
+        return within, gram(flat, tf.ones([1, 1], A.dtype))
 
-    own, among = _sum(problem, terms, t)
-    own += identity_like(own)
-    blocks = own[:, :, None, :] * tf.eye(own.shape[0], dtype=own.dtype)[:, None, :, None]
+    within, among = _sum(problem, terms, t)
+    within += identity_like(within)
+    blocks = within[:, :, None, :] * tf.eye(within.shape[0], dtype=within.dtype)[:, None, :, None]
     return tf.reshape(blocks, tf.shape(among)) - among
 
 
@@ -185,8 +184,10 @@ def _iterated(
         return v + _sum(problem, term, curvature.t)
 
     def precondition(r: tf.Tensor) -> tf.Tensor:
-        own = tf.matmul(q.W, lower_matmul(q.W, r), transpose_a=True)
-        return own + tf.reduce_mean(r, axis=0, keepdims=True) if problem.W.shape[0] == 1 else own
+        within = tf.matmul(q.W, lower_matmul(q.W, r), transpose_a=True)
+        if problem.W.shape[0] > 1:
+            return within
+        return within + tf.reduce_mean(r, axis=0, keepdims=True)
 
     def inner(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(a * b)

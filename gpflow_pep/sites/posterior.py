@@ -1,6 +1,6 @@
 r"""
-Sites, the posterior q(v) of the whitened inducing variables that they make, and what a row sees of
-it: the one place that states the conventions.
+Sites, the problem whose sites are wanted, the posterior q(v) of the whitened inducing variables
+that they make, and what a row sees of it: the one place that states the conventions.
 
 The site of row n and latent function l is
 :math:`t_{nl}(u) \propto \exp(\nu_{nl} h_{nl} - \tfrac12 \tau_{nl} h_{nl}^2)`, a function of
@@ -13,12 +13,15 @@ parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with :math:`
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
 
-from ..ops.linalg import factorise, identity_like, lower_matmul, on_columns
+from ..covariances import Parts, Projection
+from ..ops import chunks
+from ..ops.chunks import Reduction
+from ..ops.linalg import factorise, gram, identity_like, lower_matmul, on_columns
 
 
 class Sites(NamedTuple):
@@ -41,6 +44,83 @@ class Natural(NamedTuple):
     """[L, M, 1], to the first natural parameter."""
 
 
+class MemoryTerms(NamedTuple):
+    """What a memory adds to a model, see :mod:`gpflow_pep.sites.memory`."""
+
+    natural: Natural
+    """To the natural parameters of the prior of v; G is [1 or L, M, M]."""
+
+    log_scale: tf.Tensor
+    """[], to log Z, beside what it adds there by way of the natural parameters."""
+
+
+class SiteRows(NamedTuple):
+    """Rows that have sites."""
+
+    X: tf.Tensor
+    """[N, D], inputs."""
+
+    Y: tf.Tensor
+    """[N, P], targets."""
+
+    alpha: tf.Tensor
+    """[N], the power of each row, or [1], of all."""
+
+
+class SiteProblem(NamedTuple):
+    """Parts of a model and rows of data, whose sites are wanted."""
+
+    parts: Parts
+
+    rows: SiteRows
+
+    W: tf.Tensor
+    """[K, M, M], inverse Cholesky factors of ``Kuu``, see
+    :class:`~gpflow_pep.covariances.evaluate.Prior`."""
+
+    chunk_size: int | None
+    """The most rows that are worked on at a time; None: chosen."""
+
+    reduction: Reduction
+    """Over processes that hold a shard of the rows each."""
+
+    scaled: bool = False
+    """Whether f given u is scaled, see :mod:`gpflow_pep.sites.conditional`."""
+
+    memory: MemoryTerms | None = None
+    """What is known of v beside the rows of this model."""
+
+    projection: Projection | None = None
+    """The rows projected, where there is memory for it."""
+
+    def batch(self, index: tf.Tensor) -> "SiteProblem":
+        """Take the problem of some rows, by their numbers."""
+        X, Y, alpha = self.rows
+        alpha = alpha if alpha.shape[0] == 1 else tf.gather(alpha, index)
+        rows = SiteRows(tf.gather(X, index), tf.gather(Y, index), alpha)
+        return self._replace(rows=rows, projection=None)
+
+    def plan(self, copies: int) -> chunks.Plan:
+        """Choose how to sum over the rows, with so many matrices of size M x N."""
+        num_priors, num_inducing, _ = self.W.shape
+        return chunks.plan(self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1))
+
+    def keep_projections(self, copies: int = 1) -> "SiteProblem":
+        """Project the rows once, if there is memory for so many matrices of size M x N."""
+        if self.projection or not self.plan(copies).keep:
+            return self
+        return self._replace(projection=self.parts.project(self.W, self.rows.X))
+
+    def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
+        """Project some rows, or take their projection where there is one."""
+        return projection or self.parts.project(self.W, X)
+
+    def pieces(self, rows: Any) -> chunks.Chunks:
+        """Cut pairs: X with other rows, and the projection of each piece where there is one."""
+        rows = self.rows.X, rows
+        return chunks.row_chunks(rows, self.plan(1).chunk_size, self.projection or ())
+
+
 class PosteriorFactor(NamedTuple):
     """q(v) by the Cholesky factor of its precision, :math:`B = R Rᵀ`."""
 
@@ -59,6 +139,16 @@ class PosteriorFactor(NamedTuple):
     def w(self) -> tf.Tensor:
         """[L, M, 1], the mean of v."""
         return tf.matmul(self.W, self.c, transpose_a=True)
+
+
+class WhitenedGaussian(NamedTuple):
+    """q(v) of the whitened inducing variables, as GPflow's SVGP holds it."""
+
+    q_mu: tf.Tensor
+    """[M, L], means."""
+
+    q_sqrt: tf.Tensor
+    """[L, M, M], lower triangular square roots of the covariances."""
 
 
 class Marginals(NamedTuple):
@@ -93,6 +183,30 @@ def no_sites(num_rows: tf.Tensor, num_latent: int, dtype: tf.DType) -> Sites:
     """Make sites that say nothing: q is the prior."""
     zeros = tf.zeros([num_rows, num_latent], dtype)
     return Sites(zeros, zeros)
+
+
+def sites_of_rows(A: tf.Tensor, sites: Sites) -> Natural:
+    """Sum the sites of some rows."""
+    nu, tau = map(tf.transpose, sites)
+    return Natural(gram(A, tau), tf.matmul(A, nu[..., None]))
+
+
+def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
+    """Sum the sites of all rows; not for differentiation."""
+
+    def chunk_terms(piece: Any) -> Natural:
+        (X, sites), projection = piece
+        return sites_of_rows(problem.project(X, projection).A, sites)
+
+    sums = chunks.sum_over_chunks(
+        chunk_terms, problem.pieces(sites), (), keep=True, reduction=problem.reduction
+    )
+    return Natural(*map(tf.stop_gradient, sums))
+
+
+def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
+    """Add what a memory says, if there is one, to what rows say."""
+    return natural if terms is None else Natural(*map(tf.add, natural, terms.natural))
 
 
 @check_shapes(
@@ -145,6 +259,52 @@ def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
     """Compute the moments of :math:`h_n = A_nᵀ v` under q."""
     m = on_columns(A, q.w)
     s = tf.reduce_sum(tf.square(lower_matmul(q.W, A)), axis=-2)
+    return Marginals(tf.transpose(m), tf.transpose(s))
+
+
+@check_shapes(
+    "natural.G: [broadcast L, M, M]",
+    "natural.b: [L, M, 1]",
+    "return.q_mu: [M, L]",
+    "return.q_sqrt: [L, M, M]",
+)
+def whitened_posterior(natural: Natural) -> WhitenedGaussian:
+    """Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`."""
+    # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is an upper
+    # one; that of B with rows and columns in reverse order, put in reverse order again, is a lower
+    # one.
+    reverse = Natural(tf.reverse(natural.G, [-2, -1]), tf.reverse(natural.b, [-2]))
+    q = posterior_factor(reverse)
+    q_sqrt = tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])
+    q_mu = tf.transpose(tf.reverse(q.w, [-2])[..., 0])
+    return WhitenedGaussian(q_mu, q_sqrt + tf.zeros_like(natural.b))
+
+
+@check_shapes(
+    "L: [broadcast L, M, M]",
+    "q.q_mu: [M, L]",
+    "q.q_sqrt: [L, M, M]",
+    "return[0]: [M, L]",
+    "return[1]: [L, M, M]",
+)
+def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compute mean and covariance of q(u), u = L v."""
+    root = tf.matmul(L, q.q_sqrt)
+    mean = tf.matmul(L, tf.transpose(q.q_mu)[..., None])
+    return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
+
+
+@check_shapes(
+    "q.q_mu: [M, L]",
+    "q.q_sqrt: [L, M, M]",
+    "A: [broadcast L, M, N]",
+    "return.m: [N, L]",
+    "return.s: [N, L]",
+)
+def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
+    """Compute the moments under q of :math:`h_n = A_nᵀ v`, what rows see of v."""
+    m = on_columns(A, tf.transpose(q.q_mu)[:, :, None])
+    s = tf.reduce_sum(tf.square(tf.matmul(q.q_sqrt, A, transpose_a=True)), axis=-2)
     return Marginals(tf.transpose(m), tf.transpose(s))
 
 

@@ -18,11 +18,17 @@ import numpy as np
 import tensorflow as tf
 
 from ..covariances import Projection
-from .memory import add_memory
-from .posterior import Marginals, Natural, Sites, posterior_factor
-from .problem import SiteProblem, row_prior, sites_of_rows
+from .posterior import (
+    Marginals,
+    Natural,
+    SiteProblem,
+    Sites,
+    add_memory,
+    posterior_factor,
+    sites_of_rows,
+)
 from .record import FixedPoint, Goal, SiteUpdateInfo, SweepEvaluation
-from .sweep import match_moments, sweep
+from .sweep import match_moments, row_prior, sweep
 
 
 def sequential_pass(
@@ -49,15 +55,15 @@ def sequential_pass(
     def update(
         n: tf.Tensor, sites: Sites, refused: tf.Tensor, V: tf.Tensor, w: tf.Tensor
     ) -> tuple[tf.Tensor, Sites, tf.Tensor, tf.Tensor, tf.Tensor]:
-        one = problem.batch([n])
+        of_row = problem.batch([n])
         row = Projection(*(tf.gather(part, [n], axis=-1) for part in projection))
         Va = tf.matmul(V, row.A)  # [L, M, 1]
         m = tf.matmul(row.A, w, transpose_a=True)[..., 0]  # [L, 1]
         s = tf.matmul(row.A, Va, transpose_a=True)[..., 0]
         moments = Marginals(tf.transpose(m), tf.transpose(s))
-        own = Sites(*(tf.gather(part, [n]) for part in sites))
-        matched = match_moments(one, row, moments, row_prior(one, own), own)
-        d_nu, d_tau = (damping * (new - old) for new, old in zip(matched.sites, own, strict=True))
+        site = Sites(*(tf.gather(part, [n]) for part in sites))
+        matched = match_moments(of_row, row, moments, row_prior(of_row, site), site)
+        d_nu, d_tau = (damping * (new - old) for new, old in zip(matched.sites, site, strict=True))
         shrink = 1.0 + d_tau * moments.s
         proper = matched.proper[0] & tf.reduce_all(shrink > 0.0)
         d_nu, d_tau = (tf.where(proper, part, tf.zeros_like(part)) for part in (d_nu, d_tau))
@@ -102,8 +108,8 @@ def infer_sequentially(
     :param initial: Where to start; from no sites, where that is not proper.
     :param max_sweeps: The most passes, at least 1.
     """
-    projection = problem.project(problem.W, problem.X)
-    problem = problem._replace(kept=projection)
+    projection = problem.project(problem.rows.X)
+    problem = problem._replace(projection=projection)
     prior = row_prior(problem, initial)
     before = sweep(problem, prior, initial)
     start = Sites(*(tf.where(before.proper, part, tf.zeros_like(part)) for part in initial))

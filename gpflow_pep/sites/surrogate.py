@@ -43,7 +43,7 @@ class SurrogateRegression(NamedTuple):
     "return[0]: [L, M]",
     "return[1]: [L, M, M]",
 )
-def informed_directions(G: tf.Tensor, what: str) -> tuple[tf.Tensor, tf.Tensor]:
+def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Compute how precisely v is known in which directions, beyond the prior.
 
@@ -53,13 +53,13 @@ def informed_directions(G: tf.Tensor, what: str) -> tuple[tf.Tensor, tf.Tensor]:
     """
     values, vectors = tf.linalg.eigh(G)
     largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
-    said = checks.require(
+    assertions = checks.require(
         tf.reduce_all(values > -1e-6 * tf.maximum(largest, tf.ones_like(largest))),
-        f"{what}: got sites of negative precision that leave some direction less certain than"
+        f"{quantity}: got sites of negative precision that leave some direction less certain than"
         " the prior, expected a likelihood whose sites all say something. Use a log-concave"
         " likelihood.",
     )
-    with tf.control_dependencies(said):
+    with tf.control_dependencies(assertions):
         return tf.identity(values), vectors
 
 

@@ -23,15 +23,17 @@ from .posterior import (
     Marginals,
     Natural,
     PosteriorFactor,
+    SiteProblem,
+    SiteRows,
     Sites,
     cavity,
     log_root,
     marginals,
+    natural_sums,
     posterior_factor,
     scaled_error,
     terms_of_mean,
 )
-from .problem import RowPrior, SiteProblem, natural_sums, row_prior
 from .record import FixedPoint, Goal, SweepEvaluation
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
@@ -51,6 +53,20 @@ class AtFixedPoint(NamedTuple):
 
     factor: CurvatureFactor | tuple[()] = ()
     """By which the means of several classes moved."""
+
+
+class RowPrior(NamedTuple):
+    """Moments of f at rows under the prior, [N, L]."""
+
+    mean: tf.Tensor
+
+    variance: tf.Tensor
+
+
+def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
+    """Compute the prior's moments of f at the rows."""
+    X, zeros = problem.rows.X, tf.zeros_like(sites.nu)
+    return RowPrior(zeros + problem.parts.mean(X), zeros + problem.parts.variance(X))
 
 
 class _Matched(NamedTuple):
@@ -82,7 +98,8 @@ def match_moments(
         \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
     """
-    power = problem.alpha[:, None]
+    X, Y, alpha = problem.rows
+    power = alpha[:, None]
     left = cavity(q, sites, power)
     d = tf.transpose(projection.D)
     proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior.variance)
@@ -92,9 +109,8 @@ def match_moments(
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    moments = tilted.tilted_derivatives(
-        problem.likelihood, problem.X, m + prior.mean, s + residual, problem.Y, problem.alpha
-    )
+    likelihood = problem.parts.likelihood
+    moments = tilted.tilted_derivatives(likelihood, X, m + prior.mean, s + residual, Y, alpha)
     if v is not None:
         moments = moments._replace(ell=moments.ell + scale_terms(v))
     _, delta1, delta2 = moments
@@ -131,22 +147,22 @@ def sweep(
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     known = [] if problem.memory is None else [problem.memory.natural]
     known += [] if others is None else [others]
-    for one in known:
-        natural = tf.nest.map_structure(tf.add, natural, one)
+    for part in known:
+        natural = tf.nest.map_structure(tf.add, natural, part)
     q = posterior_factor(natural)
 
     def chunk_terms(piece: Any) -> tuple[Sites, Marginals, _Matched]:
-        (X, (prior, Y, alpha, sites)), kept = piece
-        projection = problem.project(problem.W, X, kept)
+        (X, (prior, Y, alpha, sites)), projection = piece
+        projection = problem.project(X, projection)
         moments = marginals(projection.A, q)
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
-        some = problem._replace(X=X, Y=Y, alpha=alpha)
+        some = problem._replace(rows=SiteRows(X, Y, alpha))
         matched = match_moments(some, projection, moments, prior, sites)
         return sites, moments, matched
 
-    rows = prior, problem.Y, problem.alpha, sites
-    own, moments, matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
+    rows = prior, problem.rows.Y, problem.rows.alpha, sites
+    present, moments, matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
     target, limited = matched.sites, matched.limited
     if coupled:
@@ -162,9 +178,9 @@ def sweep(
         moments,
         target,
         limited,
-        scaled_error(own, matched.sites, moments),
+        scaled_error(present, matched.sites, moments),
         proper,
-        _merit(problem, matched.tilted.ell, own.tau * moments.s, q, known),
+        _merit(problem, matched.tilted.ell, present.tau * moments.s, q, known),
         AtFixedPoint(q, matched.tilted, factor),
     )
 
@@ -178,8 +194,8 @@ def _coupled_target(
     step: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
     r"""Where :math:`\lambda` wants to be, see :mod:`gpflow_pep.sites.coupling`."""
-    gap = first - matched.tilted.delta1
-    g = -gap - curvature.times(problem.alpha[:, None] * matched.cavity.s * gap)
+    distance = first - matched.tilted.delta1
+    g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
     change = step(g)
     return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
 
@@ -193,7 +209,7 @@ def _merit(
 ) -> tf.Tensor:
     """Compute the energy where no step should make it smaller, at power 0, else 0."""
     rows = tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s)
-    parts = problem.reduction.total([rows, tf.reduce_sum(problem.alpha)])
+    parts = problem.reduction.total([rows, tf.reduce_sum(problem.rows.alpha)])
     rows, alpha = map(tf.stop_gradient, parts)
     energy = rows + terms_of_mean(q.w, known) - log_root(q)
     return tf.where(alpha == 0.0, energy, tf.zeros_like(energy))
@@ -227,9 +243,9 @@ def infer(
     zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
     alone = others is None and problem.memory is None
-    special = traits(problem.likelihood)
+    special = traits(problem.parts.likelihood)
     coupled = alone and special.ignores_level
-    coupled &= problem.kept is not None or size <= coupling.MOST_FACTORISED
+    coupled &= problem.projection is not None or size <= coupling.MOST_FACTORISED
     warm_up = None
     # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
     if fall_back and (coupled or special.starts_at_high_powers):
@@ -239,11 +255,12 @@ def infer(
     direct = coupled and size <= coupling.MOST_FACTORISED
 
     def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> SweepEvaluation:
-        alpha = tf.maximum(problem.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
-        eased = problem._replace(alpha=alpha)
-        return sweep(eased, prior, sites, others, coupled=coupled, factor=before.factor)
+        rows = problem.rows
+        alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
+        easier = problem._replace(rows=rows._replace(alpha=alpha))
+        return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
 
-    found = run_to_fixed_point(
+    fixed_point = run_to_fixed_point(
         evaluate,
         initial,
         max_sweeps=max_sweeps,
@@ -261,25 +278,25 @@ def infer(
         ),
     )
     if not coupled:
-        return found
-    (first, tau), m = found.sites, found.marginals.m
-    return found._replace(sites=Sites(first + tau * m, tau))
+        return fixed_point
+    (first, tau), m = fixed_point.sites, fixed_point.marginals.m
+    return fixed_point._replace(sites=Sites(first + tau * m, tau))
 
 
 def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
     """NaN, as where B is not positive definite."""
-    nothing = tf.constant(np.nan, problem.W.dtype)
-    W = tf.zeros_like(problem.W[:1]) + tf.fill([sites.nu.shape[1], 1, 1], nothing)
+    nan = tf.constant(np.nan, problem.W.dtype)
+    W = tf.zeros_like(problem.W[:1]) + tf.fill([sites.nu.shape[1], 1, 1], nan)
     return PosteriorFactor(W, W[..., :1], W[:, 0, 0])
 
 
 def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     """Whether there are no sites yet, and powers at which it is better not to begin."""
-    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.alpha)]
+    sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
     size, power = problem.reduction.largest(sizes)
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
 
 
 def _has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
-    (power,) = problem.reduction.largest([tf.reduce_max(problem.alpha)])
+    (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
     return power > _NEARLY_ZERO

@@ -15,7 +15,7 @@ from reference.tied import Natural, to_decimals
 
 import gpflow_pep as pep
 from gpflow_pep.energies import tied as tied_energies
-from gpflow_pep.sites.whitened import WhitenedGaussian
+from gpflow_pep.sites.posterior import WhitenedGaussian
 
 ROWS = [3, 4, 8]  # a batch
 

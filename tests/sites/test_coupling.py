@@ -17,8 +17,7 @@ import gpflow_pep as pep
 from gpflow_pep.models.parameters import ConvergenceWarning
 from gpflow_pep.sites import coupling, sweep
 from gpflow_pep.sites.coupling import Curvature, CurvatureFactor, mean_step
-from gpflow_pep.sites.posterior import Natural, Sites, posterior_factor
-from gpflow_pep.sites.problem import natural_sums
+from gpflow_pep.sites.posterior import Natural, Sites, natural_sums, posterior_factor
 from gpflow_pep.tilted import Traits
 
 N, M, C = 60, 8, 3
@@ -100,19 +99,19 @@ def test_the_energy_never_falls_at_alpha_0() -> None:
 def _bound(problem: Any, q: Any) -> float:
     """GPflow's variational bound of q(v)."""
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
+    kernel, inducing_variable, _, likelihood = problem.parts
+    X, Y, _ = problem.rows
     model = gpflow.models.SVGP(
-        problem.kernel,
-        problem.likelihood,
-        problem.inducing_variable,
+        kernel,
+        likelihood,
+        inducing_variable,
         num_latent_gps=C,
         q_mu=tf.transpose(q.w[..., 0]),
         q_sqrt=tf.linalg.cholesky(covariance),
     )
-    mean, variance = model.predict_f(problem.X)
+    mean, variance = model.predict_f(X)
     one = tf.zeros_like(mean[:, 0])
-    ell = pep.tilted.log_power_expectation(
-        problem.likelihood, problem.X, mean, variance, problem.Y, one
-    )
+    ell = pep.tilted.log_power_expectation(likelihood, X, mean, variance, Y, one)
     return float(tf.reduce_sum(ell) - model.prior_kl())
 
 
@@ -129,7 +128,7 @@ def test_a_few_sweeps_are_a_few() -> None:
 def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     model = classes(separate=separate)
     problem = model.site_problem().keep_projections()
-    assert problem.kept is not None
+    assert problem.projection is not None
     rng = np.random.default_rng(0)
     tau, g = np.exp(rng.standard_normal((N, C))), rng.standard_normal((N, C))
     sums = natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
@@ -141,7 +140,7 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     iterated = mean_step(problem, curvature, tf.constant(g), q)
     np.testing.assert_allclose(iterated, direct, atol=1e-4 * np.max(np.abs(direct)))
     # Both solve (I + A W A') dw = A g, of which the rows see A' dw.
-    A = problem.kept.A.numpy() + np.zeros((C, 1, 1))
+    A = problem.projection.A.numpy() + np.zeros((C, 1, 1))
     big = np.zeros((N, C, C * M))
     for k in range(C):
         big[:, k, k * M : (k + 1) * M] = A[k].T

@@ -70,7 +70,7 @@ FAULTS = [
     ),
     Fault(
         "posterior: a factor not transposed",
-        "sites/whitened.py",
+        "sites/posterior.py",
         "tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])",
         "tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1]))",
         (*REGRESSION, *POINT),
