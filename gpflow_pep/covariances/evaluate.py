@@ -88,6 +88,17 @@ def skip_autograph(method: Function) -> Function:
     return chosen  # type: ignore[return-value]
 
 
+def unconverted(*shapes: str) -> Callable[[Function], Function]:
+    """Decorate a method whose results have these shapes, and that AutoGraph is to leave alone."""
+
+    def decorate(method: Function) -> Function:
+        checked = check_shapes(*shapes)(method)
+        unchanged: Function = tf.autograph.experimental.do_not_convert(checked)
+        return unchanged
+
+    return decorate
+
+
 @convert_user_code
 def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
@@ -260,7 +271,8 @@ class Parts(NamedTuple):
     kernel: Kernel
     inducing_variable: InducingVariables
     mean_function: MeanFunction
-    likelihood: Likelihood
+    likelihood: Any
+    """None where it is not read."""
 
     @property
     def variables(self) -> list[tf.Variable]:

@@ -270,6 +270,16 @@ def log_marginal_likelihood(sums: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
     return _log_density(sums, sums, num_rows)
 
 
+def sums_with_slack(
+    parts: Parts, rows: Any, W: tf.Tensor, slack: tf.Tensor
+) -> tuple[tf.Tensor, RowSums]:
+    """Sum the residual variances, and the rows with D = 0 and slack added to the noise."""
+    X, Y = rows
+    A, d = parts.project(W, X)
+    none, noise = tf.zeros_like(d[0]), parts.noise(X) + slack
+    return tf.reduce_sum(d), single_row_sums(A, none, noise, none, parts.residual(X, Y))
+
+
 @check_shapes(
     "sums.natural.G: [1, M, M]",
     "slack_sums.natural.G: [1, M, M]",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingVariables
@@ -20,13 +20,8 @@ from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
-from ..covariances import (
-    Parts,
-    check_inducing_variable,
-    check_kernel_at_row,
-    check_mean_at_row,
-)
-from ..covariances.evaluate import skip_autograph
+from ..covariances import Parts, check_inducing_variable, check_kernel_at_row, check_mean_at_row
+from ..covariances.evaluate import skip_autograph, unconverted
 from ..ops.chunks import LOCAL, Reduction
 from ..predictions.posterior import f_under, gpflow_posterior
 from ..sites.memory import Memory
@@ -39,7 +34,7 @@ from ..sites.posterior import (
 )
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..tilted import check_support, predict_mean_and_var
-from .conditional import require_bound
+from .arguments import require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, check_replacement
@@ -162,10 +157,7 @@ class PowerEPModel(GPModel, abc.ABC):
         """
         return self.maximum_log_likelihood_objective(*data)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def elbo(self, *data: RegressionData) -> tf.Tensor:
         """
         Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of

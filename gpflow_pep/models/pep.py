@@ -3,7 +3,6 @@
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes
 from gpflow.base import RegressionData, TensorData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -12,6 +11,7 @@ from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
 from ..covariances import check_independent
+from ..covariances.evaluate import unconverted
 from ..energies import certificate, point
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
@@ -29,8 +29,8 @@ from ..sites.record import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved
+from .arguments import check_scaled_powers
 from .base import ADVICE, InternalDataModel, PowerEPModel
-from .conditional import check_powers
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
 from .parameters import Power, SiteParameters, warn_unless_converged
@@ -131,10 +131,7 @@ class PEP(InternalDataModel, PowerEPModel):
         self.sites = SiteParameters(no_sites(tf.shape(X)[0], num_latent_gps, X.dtype))
         self._last_run = tf.Variable(tf.zeros([5], X.dtype), trainable=False)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """As exactly as training needs it: see ``tolerance`` of the class."""
         return self._energy(tf.convert_to_tensor(self.training_gap))
@@ -238,10 +235,7 @@ class PEP(InternalDataModel, PowerEPModel):
         """
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: [N]",
-    )
+    @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""
         Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
@@ -255,10 +249,7 @@ class PEP(InternalDataModel, PowerEPModel):
         value = point.leave_one_out(problem, self._infer(problem))
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: [N]",
-    )
+    @unconverted("return: [N]")
     def certified_rows(self) -> tf.Tensor:
         """
         Check for which rows log Z is proved a bound, see :mod:`gpflow_pep.energies.certificate`.
@@ -268,10 +259,7 @@ class PEP(InternalDataModel, PowerEPModel):
         """
         return self._certify("certified_rows")[1].proved
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def certified_bound(self) -> tf.Tensor:
         """Compute log Z less what unproved rows lack, a bound: see :meth:`certified_rows`."""
         log_z, (_, shortfall) = self._certify("certified_bound")
@@ -336,7 +324,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
     def _check_powers(self, alpha: Power) -> tf.Tensor:
         powers = super()._check_powers(alpha)
-        return check_powers(powers) if self.conditional == "scaled" else powers
+        return check_scaled_powers(powers) if self.conditional == "scaled" else powers
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""

@@ -1,5 +1,6 @@
 """Sparse Gaussian process regression by Power EP, in closed form."""
 
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -12,21 +13,21 @@ from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
-from ..covariances import Parts, check_independent, split_outputs
-from ..covariances.evaluate import skip_autograph
+from ..covariances import Parts, check_independent, input_scales, split_outputs
+from ..covariances.evaluate import skip_autograph, unconverted
 from ..energies import collapsed, left_out
 from ..energies.collapsed import CONDITIONALS, RowSums
 from ..ops import chunks
-from ..predictions.context_posterior import check_neighbours
+from ..predictions.context_posterior import ContextRowsPosterior, check_neighbours
+from ..predictions.context_rows import Context
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
+from .arguments import gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .blocks import Blocks
-from .context_rows import context_posterior
 from .memory import attach_memory
 from .near_rows import NearRows, check_num_neighbours
 from .rows import Cut, SingleRows
-from .start import gaussian_likelihood
 
 
 class PEPRegression(InternalDataModel, PowerEPModel):
@@ -168,19 +169,13 @@ class PEPRegression(InternalDataModel, PowerEPModel):
             raise checks.refusal("neighbours", "a model without any", "one that has some", remedy)
         self._cut.refresh(self.data[0], self._parts_of_output().kernel)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
         value = collapsed.log_marginal_likelihood(self._sums(), self.rows.total_number())
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
         """
         Compute an upper bound of the exact log marginal likelihood, whatever alpha is.
@@ -191,30 +186,19 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
         """
         self._require_all_rows("upper_bound")
-        data, parts = self.rows.read(), self._parts_of_output()
-
-        def slack_sums(rows: Any, W: tf.Tensor, slack: tf.Tensor) -> tuple[tf.Tensor, RowSums]:
-            """Sum the residual variances, and the rows with slack added to the noise."""
-            X, Y = rows
-            A, d = parts.project(W, X)
-            none, noise = tf.zeros_like(d[0]), parts.noise(X) + slack
-            sums = collapsed.single_row_sums(A, none, noise, none, parts.residual(X, Y))
-            return tf.reduce_sum(d), sums
-
+        parts = self._parts_of_output()
+        terms = partial(collapsed.sums_with_slack, parts)
         W = self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
-        pieces = chunks.row_chunks(data, chunk_size)
+        pieces = chunks.row_chunks(self.rows.read(), chunk_size)
         options: dict[str, Any] = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
-        trace, sums = chunks.sum_over_chunks(slack_sums, pieces, (W, no_slack), **options)
-        _, with_slack = chunks.sum_over_chunks(slack_sums, pieces, (W, trace), **options)
+        trace, sums = chunks.sum_over_chunks(terms, pieces, (W, no_slack), **options)
+        _, with_slack = chunks.sum_over_chunks(terms, pieces, (W, trace), **options)
         bound = collapsed.upper_bound(sums, with_slack, self.rows.total_number())
         return checks.require_finite(bound, "upper bound", ADVICE)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def bound_gap(self) -> tf.Tensor:
         """
         Compute how far, at most, the lower bound is from the exact log marginal likelihood.
@@ -227,10 +211,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         with tf.control_dependencies(self._require_bound("bound_gap")):
             return self.upper_bound() - self.pep_log_marginal_likelihood()
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def fitc_log_marginal_likelihood(self) -> tf.Tensor:
         """
         Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
@@ -281,7 +262,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         """
         if blocks is None and not self._num_near_rows(neighbours):
             return super().predict_f(Xnew, full_cov, full_output_cov)
-        posterior = context_posterior(self, PrecomputeCacheType.NOCACHE, self.neighbours)
+        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, self.neighbours)
         return posterior.fused_predict_f(
             Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
         )
@@ -306,7 +287,32 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         number = self._num_near_rows(neighbours)
         if not number and (not self.has_blocks or self.reduction.count > 1):
             return super().posterior(precompute_cache)
-        return context_posterior(self, precompute_cache, number)
+        return self._context_posterior(precompute_cache, number)
+
+    def _context_posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None, neighbours: int
+    ) -> ContextRowsPosterior:
+        checks.check_not_sharded(
+            self.reduction.count,
+            "blocks or neighbours",
+            "Predict with the parameters in a model that has all rows.",
+        )
+
+        @tf.autograph.experimental.do_not_convert
+        def context() -> Context:
+            X, Y = self.rows.read()
+            q, parts = self._posterior_of_v(), self._parts_of_output()
+            rows = X, parts.residual(X, Y), parts.noise(X), input_scales(parts.kernel, X)
+            return Context(parts.whiten().W, q.q_mu, q.q_sqrt[0], *rows)
+
+        return ContextRowsPosterior(
+            context,
+            self._parts_of_output(),
+            blocks=self._cut.block_rows,
+            neighbours=neighbours,
+            chunk_size=self.chunk_size,
+            precompute_cache=precompute_cache,
+        )
 
     def _num_near_rows(self, neighbours: int | None) -> int:
         if neighbours is None:
@@ -327,10 +333,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         mean, covariances = super().compute_qu()
         return mean, covariances[0]
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: [N]",
-    )
+    @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""
         Compute :math:`\log p(y_n | y_{-n})` of each row: see :mod:`gpflow_pep.energies.left_out`.
@@ -348,11 +351,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         )
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return[0]: []",
-        "return[1]: []",
-    )
+    @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Compute log Z, and the sum over rows of :meth:`loo_log_density`, in memory for one chunk.
@@ -389,7 +388,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         parts = self._parts_of_output()
         W = self._parts.whiten().W if W is None else W
         bound = self._cut.bound(CONDITIONALS[self._conditional])
-        sums = self.rows.sum(lambda rows, W: bound(parts, rows, W), (W,), parts)
+        sums = self.rows.sum(partial(bound, parts), (W,), parts)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
 
     def _assign_data(self, data: RegressionData) -> None:

@@ -23,7 +23,7 @@ from ..covariances import (
     covariance_of_u,
     mixes_outputs,
 )
-from ..covariances.evaluate import convert_user_code
+from ..covariances.evaluate import convert_user_code, unconverted
 from ..energies import tied
 from ..energies.tied import TiedEnergy, converged_scale
 from ..ops.chunks import float_variables
@@ -39,10 +39,9 @@ from ..tilted import (
     traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
+from .arguments import check_q, check_scaled_powers, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
-from .conditional import check_powers
 from .parameters import Power
-from .start import check_q, size_of_u
 
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
@@ -186,10 +185,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """Compute the divergence of q from the prior."""
         return gauss_kl(*self._posterior_of_v())
 
-    @tf.autograph.experimental.do_not_convert
-    @check_shapes(
-        "return: []",
-    )
+    @unconverted("return: []")
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
         X, Y = checks.check_data(labels_to_floats(data))
@@ -279,7 +275,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             remedy = "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
             got, expected = f"shape {tuple(power.shape)}", "one number: the sites are tied"
             raise checks.refusal("alpha", got, expected, remedy)
-        return check_powers(power) if self.conditional == "scaled" else power
+        return check_scaled_powers(power) if self.conditional == "scaled" else power
 
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""

@@ -8,22 +8,16 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.conditionals.util import expand_independent_outputs
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
-from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
 from sklearn.neighbors import NearestNeighbors
 
 from .. import checks
-from ..covariances import input_scales, nearest_by_products, nearest_by_tree, search_tree
+from ..covariances import Parts, nearest_by_products, nearest_by_tree, search_tree
 from ..covariances.evaluate import skip_autograph
 from .context_rows import (
     BlockRows,
     Context,
-    ContextRows,
-    InducingBasis,
     NewRowMoments,
-    SharedPosterior,
     predict_from_blocks,
     predict_from_neighbours,
 )
@@ -32,33 +26,8 @@ from .context_rows import (
 NEAREST = "nearest"
 
 
-class Cached(NamedTuple):
-    """What the posterior computes once; its tensors in the order of GPflow's cache."""
-
-    W: tf.Tensor
-    """[1, M, M], inverse Cholesky factor of ``Kuu``."""
-
-    mean: tf.Tensor
-    """[M, P], of q(v)."""
-
-    root: tf.Tensor
-    """[M, M], square root of the covariance of q(v)."""
-
-    X: tf.Tensor
-    """[N, D], inputs of the training rows."""
-
-    r: tf.Tensor
-    """[N, P], their targets less the mean function."""
-
-    noise: tf.Tensor
-    """[N], their noise variances."""
-
-    scales: tf.Tensor
-    """[D], see :func:`~gpflow_pep.covariances.distance.input_scales`."""
-
-
 #: Which of the axes of each can change: that of rows.
-_DYNAMIC = Cached(
+_DYNAMIC = Context(
     (False,) * 3, (False,) * 2, (False,) * 2, (True, False), (True, False), (True,), (False,)
 )
 
@@ -85,32 +54,33 @@ class ContextRowsPosterior(AbstractPosterior):
     when a prediction needs them. In eager mode neighbours are found by a tree; in graphs and files,
     which would have to leave Python for it, from all distances.
 
-    :param compute: Computes W, q(v) and the rows, for the parameters as they are.
+    :param compute: Computes q(v) and the rows, for the parameters as they are.
+    :param parts: Of the model, of one output.
     :param blocks: The blocks of the rows, or None where there are none.
     :param neighbours: How many near rows predictions know where they are not told.
     :param chunk_size: The most rows at a time; None: chosen.
     """
 
-    X_data: InducingVariables
-    kernel: Kernel
-
     def __init__(
         self,
-        compute: Callable[[], tuple[tf.Tensor, SharedPosterior, ContextRows]],
-        kernel: Kernel,
-        inducing_variable: InducingVariables,
-        mean_function: MeanFunction,
+        compute: Callable[[], Context],
+        parts: Parts,
         *,
         blocks: BlockRows | None,
         neighbours: int,
         chunk_size: int | None,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
+        kernel, inducing_variable, mean_function, _ = parts
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._compute = compute
         self._blocks, self._neighbours, self._chunk_size = blocks, neighbours, chunk_size
         self._tree: NearestNeighbors | None = None
         self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(self.kernel, self.X_data, self.mean_function, None)
 
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """See :meth:`gpflow.posteriors.AbstractPosterior.update_cache`."""
@@ -146,25 +116,20 @@ class ContextRowsPosterior(AbstractPosterior):
     ) -> MeanAndVariance:
         """See :meth:`predict_f`; without the cache, for the parameters as they are."""
         choice = RowsToUse(blocks, neighbours)
-        return self._predict_f(self._fresh(), Xnew, full_cov, full_output_cov, choice)
+        return self._predict_f(self._compute(), Xnew, full_cov, full_output_cov, choice)
 
     def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
-        Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Cached(*cache).X))
+        Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Context(*cache).X))
         mean, covariance = self._conditional_with_precompute(cache, Xnew, *options)
         return self._add_mean_function(Xnew, mean), covariance
 
-    def _fresh(self) -> tuple[tf.Tensor, ...]:
-        return tuple(computed.value for computed in self._precompute())
-
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
-        W, q, rows = self._compute()
-        cached = Cached(W, *q, *rows, input_scales(self.kernel, rows.X))
-        return tuple(map(PrecomputedValue, cached, _DYNAMIC))
+        return tuple(map(PrecomputedValue, self._compute(), _DYNAMIC))
 
     def _conditional_fused(
         self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        return self._conditional_with_precompute(self._fresh(), Xnew, full_cov, full_output_cov)
+        return self._conditional_with_precompute(self._compute(), Xnew, full_cov, full_output_cov)
 
     def _conditional_with_precompute(
         self,
@@ -174,63 +139,58 @@ class ContextRowsPosterior(AbstractPosterior):
         full_output_cov: bool = False,
         choice: RowsToUse = _DEFAULT,
     ) -> MeanAndVariance:
-        cached = Cached(*map(tf.convert_to_tensor, cache))
+        context = Context(*map(tf.convert_to_tensor, cache))
         if choice.blocks is not None:
-            found = self._given_blocks(cached, Xnew, choice, full_cov)
+            moments = self._from_blocks(context, Xnew, choice, full_cov)
         else:
-            m = self._number(choice.neighbours, cached.X)
-            tree = self._search_tree(cached, cache is self.cache) if m else None
-            found = self._given_neighbours(cached, Xnew, m, tree, full_cov)
+            m = self._number(choice.neighbours, context.X)
+            tree = self._search_tree(context, cache is self.cache) if m else None
+            moments = self._from_neighbours(context, Xnew, m, tree, full_cov)
         advice = (
             "Check the new inputs. If they are right, a block or some neighbours could not be"
             " factorised: give the likelihood more noise."
         )
-        mean = checks.require_finite(found.mean, "mean of predictions", advice)
-        covariance = checks.require_finite(found.covariance, "covariance of predictions", advice)
+        mean = checks.require_finite(moments.mean, "mean of predictions", advice)
+        covariance = checks.require_finite(moments.covariance, "covariance of predictions", advice)
         axis = 0 if full_cov else -1
         covariance = tf.repeat(tf.expand_dims(covariance, axis), mean.shape[1], axis=axis)
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
-    def _known(self, cached: Cached) -> Context:
-        W, mean, root, *rows, _ = cached
-        basis = InducingBasis(W, self.X_data, self.kernel)
-        return Context(basis, SharedPosterior(mean, root), ContextRows(*rows))
-
-    def _given_blocks(
-        self, cached: Cached, Xnew: tf.Tensor, choice: RowsToUse, full_cov: bool
+    def _from_blocks(
+        self, context: Context, Xnew: tf.Tensor, choice: RowsToUse, full_cov: bool
     ) -> NewRowMoments:
         if self._blocks is None:
             remedy = "Leave them out and ask for neighbours, or give the model blocks."
             raise checks.refusal("blocks", "them for a model without blocks", "none", remedy)
-        check_neighbours(choice.neighbours or 0, cached.X.shape[0], True)
-        X, scales = cached.X, cached.scales
+        X, scales = context.X, context.scales
+        check_neighbours(choice.neighbours or 0, X.shape[0], True)
         place = places_of(self._blocks, choice.blocks, X / scales, Xnew / scales)
-        known = self._known(cached)
-        return predict_from_blocks(known, self._blocks, Xnew, place, full_cov, self._chunk_size)
+        parts, blocks, size = self._parts, self._blocks, self._chunk_size
+        return predict_from_blocks(parts, context, blocks, Xnew, place, full_cov, size)
 
-    def _given_neighbours(
-        self, cached: Cached, Xnew: tf.Tensor, m: int, tree: Any, full_cov: bool
+    def _from_neighbours(
+        self, context: Context, Xnew: tf.Tensor, m: int, tree: Any, full_cov: bool
     ) -> NewRowMoments:
-        known, size = self._known(cached), self._chunk_size
+        parts, size = self._parts, self._chunk_size
         if m == 0 and full_cov:  # as if all were new rows of one block that has no rows
             none = BlockRows(*(tf.zeros([number], tf.int32) for number in (1, 0, 2)))
             place = tf.zeros_like(Xnew[:, 0], tf.int32)
-            return predict_from_blocks(known, none, Xnew, place, full_cov, size)
-        X, scaled = cached.X / cached.scales, Xnew / cached.scales
+            return predict_from_blocks(parts, context, none, Xnew, place, full_cov, size)
+        X, scaled = context.X / context.scales, Xnew / context.scales
         if m == 0:
             index = tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
         elif tree is None:
             index = nearest_by_products(X, scaled, m)
         else:
             index = nearest_by_tree(tree, scaled, m)
-        return predict_from_neighbours(known, Xnew, index, full_cov, size)
+        return predict_from_neighbours(parts, context, Xnew, index, full_cov, size)
 
-    def _search_tree(self, cached: Cached, is_own: bool) -> NearestNeighbors | None:
+    def _search_tree(self, context: Context, is_own: bool) -> NearestNeighbors | None:
         """Index the rows, once for those of a cache of tensors: variables may be assigned."""
         if not tf.executing_eagerly():
             return None  # a graph has no use for it
         keeps = is_own and self._precompute_cache is PrecomputeCacheType.TENSOR
-        tree = self._tree if keeps and self._tree else search_tree(cached.X / cached.scales)
+        tree = self._tree if keeps and self._tree else search_tree(context.X / context.scales)
         self._tree = tree if keeps else None
         return tree
 

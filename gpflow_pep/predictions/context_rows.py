@@ -27,55 +27,37 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
 
-from ..covariances import Projection, project_blocks
+from ..covariances import Parts
 from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
 
 #: From so many pieces on it takes less time to compile a loop than to run it in Python.
 _MANY_PIECES = 50
 
 
-class ContextRows(NamedTuple):
-    """What predictions know of training rows."""
-
-    X: tf.Tensor
-    """[N, D], inputs."""
-
-    r: tf.Tensor
-    """[N, P], targets less the mean function."""
-
-    noise: tf.Tensor
-    """[N], noise variances."""
-
-
-class SharedPosterior(NamedTuple):
-    """q(v) of outputs that share the covariance."""
-
-    mean: tf.Tensor
-    """[M, P]."""
-
-    root: tf.Tensor
-    """[M, M], a square root of the covariance: it is the root times its transpose."""
-
-
-class InducingBasis(NamedTuple):
-    """How rows are seen through the whitened inducing variables."""
+class Context(NamedTuple):
+    """What predictions of new rows start from: q(v), whose covariance outputs share, and rows."""
 
     W: tf.Tensor
     """[1, M, M], inverse Cholesky factor of ``Kuu``."""
 
-    inducing_variable: InducingVariables
-    kernel: Kernel
+    mean: tf.Tensor
+    """[M, P], of q(v)."""
 
+    root: tf.Tensor
+    """[M, M], a square root of the covariance of q(v): it is the root times its transpose."""
 
-class Context(NamedTuple):
-    """All that predictions of new rows start from."""
+    X: tf.Tensor
+    """[N, D], inputs of the training rows."""
 
-    basis: InducingBasis
-    q: SharedPosterior
-    rows: ContextRows
+    r: tf.Tensor
+    """[N, P], their targets less the mean function."""
+
+    noise: tf.Tensor
+    """[N], their noise variances."""
+
+    scales: tf.Tensor
+    """[D], see :func:`~gpflow_pep.covariances.distance.input_scales`."""
 
 
 class Conditioned(NamedTuple):
@@ -138,33 +120,25 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
     )
 
 
-@check_shapes(
-    "X: [G, K, D]",
-    "return.A: [G, K, M]",
-    "return.D: [G, K, K]",
-)
-def _project_groups(basis: InducingBasis, X: tf.Tensor) -> Projection:
-    W, inducing_variable, kernel = basis
-    A, D = project_blocks(W, inducing_variable, kernel, X)
-    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
-    return Projection(tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1]), D)
-
-
-def _condition_groups(known: Context, Xnew: tf.Tensor, index: tf.Tensor) -> Conditioned:
+def _condition_groups(
+    parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor
+) -> Conditioned:
     """Condition groups of new rows [G, T, D] on the held rows of each [G, S]."""
-    X, r, noise = (tf.gather(part, index) for part in known.rows)
-    A, D = _project_groups(known.basis, tf.concat([Xnew, X], axis=1))
+    X, r, noise = (tf.gather(part, index) for part in (context.X, context.r, context.noise))
+    A, D = parts.project_blocks(context.W, tf.concat([Xnew, X], axis=1))
+    num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
+    A = tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1])
     return condition_on_rows(A, D, r, noise)
 
 
-def _own_variance(of: Conditioned) -> tf.Tensor:
-    variance = tf.linalg.diag_part(of.D)
+def _own_variance(conditioned: Conditioned) -> tf.Tensor:
+    variance = tf.linalg.diag_part(conditioned.D)
     return tf.maximum(variance, tf.zeros_like(variance))  # rounding can make it negative
 
 
 @check_shapes(
-    "known.q.mean: [M, P]",
-    "known.q.root: [M, M]",
+    "context.mean: [M, P]",
+    "context.root: [M, M]",
     "Xnew: [N_new, D]",
     "index: [N_new, m]",
     "return.mean: [N_new, P]",
@@ -172,7 +146,8 @@ def _own_variance(of: Conditioned) -> tf.Tensor:
     "return.covariance: [N_new] if not full_cov",
 )
 def predict_from_neighbours(
-    known: Context,
+    parts: Parts,
+    context: Context,
     Xnew: tf.Tensor,
     index: tf.Tensor,
     full_cov: bool,
@@ -189,28 +164,29 @@ def predict_from_neighbours(
     :param index: The rows that each is given, numbers below N; m = 0: none.
     :param chunk_size: The most rows at a time, neighbours included; None: chosen.
     """
-    q, group = known.q, (index.shape[1] or 0) + 1
-    size = max((chunk_size or CHUNK_ELEMENTS // max(q.mean.shape[0] or 1, group)) // group, 1)
+    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
+    size = max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
-        of = _condition_groups(known, X[:, None], index)
-        mean, root = tf.matmul(of.E, q.mean) + of.mean, tf.matmul(of.E[:, 0], q.root)
-        variance = _own_variance(of)[:, 0]
+        conditioned = _condition_groups(parts, context, X[:, None], index)
+        mean = tf.matmul(conditioned.E, context.mean) + conditioned.mean
+        root = tf.matmul(conditioned.E[:, 0], context.root)
+        variance = _own_variance(conditioned)[:, 0]
         if full_cov:
             return mean[:, 0], root, variance
         return mean[:, 0], variance + tf.reduce_sum(tf.square(root), axis=1)
 
-    parts = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
+    moments = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
     if not full_cov:
-        return NewRowMoments(*parts)
-    mean, root, variance = parts
+        return NewRowMoments(*moments)
+    mean, root, variance = moments
     return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.linalg.diag(variance))
 
 
 @check_shapes(
-    "known.q.mean: [M, P]",
-    "known.q.root: [M, M]",
+    "context.mean: [M, P]",
+    "context.root: [M, M]",
     "Xnew: [N_new, D]",
     "block: [N_new]",
     "return.mean: [N_new, P]",
@@ -218,7 +194,8 @@ def predict_from_neighbours(
     "return.covariance: [N_new] if not full_cov",
 )
 def predict_from_blocks(
-    known: Context,
+    parts: Parts,
+    context: Context,
     blocks: BlockRows,
     Xnew: tf.Tensor,
     block: tf.Tensor,
@@ -236,7 +213,7 @@ def predict_from_blocks(
     :param block: The block of each, as a place in ``blocks.names``.
     :param chunk_size: The most new rows at a time; None: chosen.
     """
-    q, num_new = known.q, tf.shape(Xnew)[0]
+    num_new = tf.shape(Xnew)[0]
     order = tf.argsort(block, stable=True)
     Xnew, block = tf.gather(Xnew, order), tf.gather(block, order)
     start = _starts_of_pieces(block, num_new if full_cov else chunk_size or MIN_CHUNK)
@@ -246,17 +223,19 @@ def predict_from_blocks(
     def of_piece(k: tf.Tensor) -> tuple[tf.Tensor, ...]:
         b, X = block[start[k]], Xnew[start[k] : stop[k]]
         index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
-        of = _condition_groups(known, X[None], index[None])
-        mean, root = (tf.matmul(of.E, q.mean) + of.mean)[0], tf.matmul(of.E[0], q.root)
+        conditioned = _condition_groups(parts, context, X[None], index[None])
+        mean = (tf.matmul(conditioned.E, context.mean) + conditioned.mean)[0]
+        root = tf.matmul(conditioned.E[0], context.root)
         if full_cov:
             columns = [start[k], num_new - stop[k]]
-            return mean, root, tf.pad(of.D[0], [[0, 0], columns])
-        return mean, _own_variance(of)[0] + tf.reduce_sum(tf.square(root), axis=1)
+            return mean, root, tf.pad(conditioned.D[0], [[0, 0], columns])
+        return mean, _own_variance(conditioned)[0] + tf.reduce_sum(tf.square(root), axis=1)
 
-    shapes = [q.mean.shape[1:], q.mean.shape[:1], [None]] if full_cov else [q.mean.shape[1:], []]
-    parts = _concat_pieces(of_piece, tf.shape(start)[0], shapes, Xnew.dtype)
+    num_inducing, num_outputs = context.mean.shape
+    shapes = [[num_outputs], [num_inducing], [None]] if full_cov else [[num_outputs], []]
+    pieces = _concat_pieces(of_piece, tf.shape(start)[0], shapes, Xnew.dtype)
     back = tf.argsort(order)
-    mean, *spread = (tf.gather(part, back) for part in parts)
+    mean, *spread = (tf.gather(part, back) for part in pieces)
     if not full_cov:
         return NewRowMoments(mean, spread[0])
     root, D = spread

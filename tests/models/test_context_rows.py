@@ -15,15 +15,9 @@ from helpers import Array, assert_close
 from reference import rows as context_reference
 
 import gpflow_pep as pep
-from gpflow_pep.covariances import whiten
+from gpflow_pep.covariances import Parts
 from gpflow_pep.ops.chunks import Reduction
-from gpflow_pep.predictions.context_rows import (
-    Context,
-    ContextRows,
-    InducingBasis,
-    SharedPosterior,
-    predict_from_neighbours,
-)
+from gpflow_pep.predictions.context_rows import Context, predict_from_neighbours
 
 XNEW = np.random.default_rng(8).uniform(-2.5, 2.5, [9, 2])
 NEW_BLOCKS = np.array([4, 0, 0, 2, 1, 4, 0, 4, 2])  # none in block 3
@@ -189,12 +183,15 @@ class TestNeighbours:
         mean, cov = context_reference.vecchia_qu(dense, prior.Kuu)
         root = np.linalg.cholesky(cov)
         model = case.model()
-        parts = model.inducing_variable, model.kernel
-        q = SharedPosterior(*map(tf.constant, (np.linalg.solve(L, mean), np.linalg.solve(L, root))))
-        rows = ContextRows(*map(tf.constant, (case.problem.X, dense.R, dense.noise)))
+        parts = Parts(model.kernel, model.inducing_variable, model.mean_function, model.likelihood)
+        X = case.problem.X
+        context = Context(
+            parts.whiten().W,
+            *map(tf.constant, (np.linalg.solve(L, mean), np.linalg.solve(L, root))),
+            *map(tf.constant, (X, dense.R, dense.noise, np.ones(X.shape[1]))),
+        )
         index = tf.constant(np.tile(np.arange(N), [len(XNEW), 1]))
-        known = Context(InducingBasis(whiten(*parts).W, *parts), q, rows)
-        actual = predict_from_neighbours(known, tf.constant(XNEW), index, False)
+        actual = predict_from_neighbours(parts, context, tf.constant(XNEW), index, False)
         K, new = dense.Q + dense.D, slice(N, None)
         gain = np.linalg.solve(K[:N, :N] + np.diag(dense.noise), K[:N, new]).T
         assert_close(actual.mean, gain @ dense.R)
