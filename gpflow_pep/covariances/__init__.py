@@ -1,23 +1,35 @@
 """Kernel and inducing variables turned into matrices."""
 
-from .distance import (
+from .evaluate import (
+    Parts,
+    Prior,
+    Projection,
+    inducing_inputs,
+    project,
+    project_blocks,
+    project_points,
+    split_outputs,
+    take_latent,
+    whiten,
+)
+from .nearest import (
+    NearestPredecessors,
     input_scales,
+    largest_group,
     nearest_by_products,
     nearest_by_tree,
+    nearest_predecessors,
     scaled_inputs,
     search_tree,
 )
-from .evaluate import Parts, Prior, Projection, project, project_blocks, whiten
-from .nearest import NearestPredecessors, largest_group, nearest_predecessors
-from .points import inducing_inputs, project_points, take_latent
 from .priors import (
     check_columns,
     check_independent,
     check_inducing_variable,
+    check_kernel_at_row,
+    check_mean_at_row,
     mixes_outputs,
-    split_outputs,
 )
-from .trial import check_kernel_at_row, check_mean_at_row
 from .well_conditioned import WellConditioned, covariance_of_u, well_conditioned
 
 __all__ = [

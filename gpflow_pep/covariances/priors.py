@@ -1,22 +1,30 @@
-"""Which kernels and inducing variables belong together."""
+"""Which kernels, inducing variables and mean functions belong together, and suit the data."""
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from check_shapes.exceptions import CheckShapesError
+from gpflow.base import TensorType
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
-    FallbackSharedIndependentInducingVariables,
     InducingVariables,
     MultioutputInducingVariables,
 )
 from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
+from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import inducingpoint_wrapper
 
 from .. import checks
 from ..inducing_variables import BlurredInducingPoints, NoisyInducingVariables, sum_of_products
+from .evaluate import covariance, mean, split_outputs
+
+#: What code of users and TensorFlow raise for inputs of other columns.
+_FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeError)
 
 
 def check_inducing_variable(
@@ -83,19 +91,6 @@ def _check_points(Z: Any) -> None:
         checks.check_finite("inducing_variable", points)
 
 
-def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariables]:
-    """
-    Take apart inducing variables of several latent functions: those of each, or one for all.
-
-    :param inducing_variable: Of one output or of several.
-    """
-    if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
-        return list(inducing_variable.inducing_variable_list)
-    if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
-        return [inducing_variable.inducing_variable]
-    return [inducing_variable]
-
-
 def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     """
     Check that inducing inputs are in the space of the data.
@@ -158,3 +153,55 @@ def check_independent(
         if number != num_latent:
             got, expected = f"{number} of one output each", f"{num_latent}, one for each latent"
             raise checks.refusal(name, got, f"{expected} function", "Give as many.")
+
+
+def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
+    """
+    Refuse a kernel that cannot be evaluated in the space of the data.
+
+    Inside a graph nothing is tried.
+
+    :raises ValueError: If it fails at the first row.
+    """
+    if not tf.executing_eagerly():
+        return
+    row = tf.convert_to_tensor(X[:1])
+    for part in kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]:
+        _evaluate("kernel", part, partial(covariance, part, row, row), row)
+
+
+def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
+    """
+    Refuse a mean function that does not suit the data.
+
+    Inside a graph nothing is tried.
+
+    :raises ValueError: If it fails at the first row, or has other columns than one or one for each
+        latent function.
+    """
+    if not tf.executing_eagerly():
+        return
+    row = tf.convert_to_tensor(X[:1])
+    value = _evaluate("mean_function", mean_function, partial(mean, mean_function, row), row)
+    expected = sorted({1, num_latent or 1})
+    if value.shape.rank != 2 or value.shape[1] not in expected:
+        raise checks.refusal(
+            "mean_function",
+            f"{type(mean_function).__name__} with values of shape {tuple(value.shape)} at one row",
+            f"{' or '.join(map(str, expected))} column(s), as there are {num_latent} latent"
+            " function(s)",
+            "Use a mean of as many outputs.",
+        )
+
+
+def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tensor) -> tf.Tensor:
+    try:
+        return call()
+    except _FAILURES as error:
+        raise checks.refusal(
+            name,
+            f"{type(part).__name__}, which fails at a row of X with {row.shape[1]} column(s)",
+            "one for such rows",
+            "Check its parameters' shapes and active_dims. It raises:"
+            f" {checks.reason(error)[:300]}",
+        ) from error

@@ -24,9 +24,8 @@ from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
 from .arguments import gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
-from .blocks import Blocks
+from .grouped_rows import Blocks, NearRows, check_num_neighbours
 from .memory import attach_memory
-from .near_rows import NearRows, check_num_neighbours
 from .rows import Cut, SingleRows
 
 

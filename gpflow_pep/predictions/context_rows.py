@@ -57,7 +57,7 @@ class Context(NamedTuple):
     """[N], their noise variances."""
 
     scales: tf.Tensor
-    """[D], see :func:`~gpflow_pep.covariances.distance.input_scales`."""
+    """[D], see :func:`~gpflow_pep.covariances.nearest.input_scales`."""
 
 
 class Conditioned(NamedTuple):

@@ -121,7 +121,7 @@ def memory_terms(
     Compute what a memory adds to the prior and to log Z, see this module.
 
     :param projection: Of its inducing points, see
-        :func:`~gpflow_pep.covariances.points.project_points`.
+        :func:`~gpflow_pep.covariances.evaluate.project_points`.
     """
     W, (A, C) = memory.weights, projection
     delta, h = (mean - memory.mean)[..., None], memory.first[..., None]  # [L, R, 1]

@@ -1,10 +1,12 @@
-"""Rows whose conditionals know the nearest of the rows before them."""
+"""Rows that are worked on in groups: blocks, each a factor (PITC), and rows near each other."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import Module
+from check_shapes import check_shapes
+from gpflow.base import AnyNDArray, Module
 from gpflow.kernels import Kernel
 
 from .. import checks
@@ -12,12 +14,116 @@ from ..covariances import largest_group, nearest_predecessors
 from ..energies.collapsed import Bound, Conditional
 from ..energies.neighbours import rows_with_neighbours
 from ..ops import chunks
+from ..ops.chunks import Chunks
+from ..predictions.context_rows import BlockRows
 from .parameters import Power
 from .rows import Cut, Data
 
 #: Matrices with as many numbers for each row as :meth:`NearRows.plan` counts that automatic
 #: differentiation keeps.
 _KEPT_MATRICES = 6
+
+
+class BlockPlan(NamedTuple):
+    """Chunks of whole blocks."""
+
+    names: AnyNDArray
+    """[B], the label of each block, ascending."""
+
+    order: list[AnyNDArray]
+    """The blocks of each chunk, as places in ``names``."""
+
+    rows: list[AnyNDArray]
+    """Their rows, [blocks, width] of each chunk, with -1 where a block has no more rows."""
+
+
+@check_shapes(
+    "labels: [N]",
+)
+def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
+    """
+    Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
+
+    :param chunk_size: The most rows in a chunk, fillings included, except where one block has more.
+    """
+    names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(block_of_row, kind="stable"), np.cumsum(sizes)[:-1])
+    order: list[list[int]] = []
+    for block in np.argsort(-sizes, kind="stable"):  # the first of a chunk is its largest
+        if order and (len(order[-1]) + 1) * sizes[order[-1][0]] <= chunk_size:
+            order[-1].append(block)
+        else:
+            order.append([block])
+    rows = [np.full([len(some), sizes[some[0]]], -1) for some in order]
+    for filled, some in zip(rows, order):
+        for row, block in zip(filled, some):
+            row[: sizes[block]] = members[block]
+    return BlockPlan(names, list(map(np.asarray, order)), rows)
+
+
+def block_chunks(plan: BlockPlan) -> Chunks:
+    """Cut rows into chunks, which are pairs of ``order`` and ``rows`` of the plan."""
+    order, rows = _pieces(plan.order), _pieces([rows.ravel() for rows in plan.rows])
+
+    def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        blocks = order(k)
+        return blocks, tf.reshape(rows(k), [tf.shape(blocks)[0], -1])
+
+    return Chunks(len(plan.rows), take)
+
+
+def _pieces(arrays: Sequence[AnyNDArray]) -> Callable[[Any], tf.Tensor]:
+    """Make a function of k that takes the k-th of arrays, which have different lengths."""
+    start = tf.constant(np.cumsum([0, *map(len, arrays)]), tf.int32)
+    values = tf.constant(np.concatenate(arrays), tf.int32)
+    return lambda k: values[start[k] : start[k + 1]]
+
+
+class Blocks(Cut):
+    """The rows of each block are one factor, with their residual covariance in full."""
+
+    def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
+        self.plan_of_blocks = plan_blocks(labels, chunk_size)
+        _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        self.block_rows = BlockRows(
+            tf.constant(self.plan_of_blocks.names, tf.int64),
+            tf.constant(np.argsort(place, kind="stable"), tf.int32),
+            tf.constant(np.cumsum([0, *sizes]), tf.int32),
+        )
+
+    def bound(self, conditional: Conditional) -> Bound:
+        if conditional.blocks_of_rows is None:
+            raise checks.refusal(
+                "blocks",
+                "them with a conditional that is known for single rows only",
+                "none",
+                "Leave out blocks, or choose another conditional.",
+            )
+        return conditional.blocks_of_rows
+
+    def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
+        return checks.check_alpha(alpha, len(self.plan_of_blocks.names), "block")
+
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
+        X, Y = data
+        blocks = block_chunks(self.plan_of_blocks)
+        alpha = tf.broadcast_to(alpha, [len(self.plan_of_blocks.names)])
+
+        def take(k: Any) -> tuple[tf.Tensor, ...]:
+            block, row = blocks.take(k)
+            member = tf.maximum(row, 0)  # -1 where there is no row
+            return row >= 0, tf.gather(X, member), tf.gather(Y, member), tf.gather(alpha, block)
+
+        return Chunks(blocks.count, take)
+
+    def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
+        if num_rows != num_before:
+            raise checks.refusal(
+                "data",
+                f"{num_rows} rows for a model with blocks of {num_before}",
+                "as many: each has the block of the row in its place",
+                "Make a new model.",
+            )
 
 
 class NearRows(Module, Cut):
@@ -77,7 +183,7 @@ class NearRows(Module, Cut):
         width = (num_inducing or 1) + self._group_size + (self.num_neighbours + 1) ** 2
         return chunks.plan(chunk_size, width, X, _KEPT_MATRICES)
 
-    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> chunks.Chunks:
+    def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
         """Cut rows into chunks of whole groups; one group may have more rows than a chunk."""
         X, Y = data
         groups = chunks.row_chunks(
@@ -90,7 +196,7 @@ class NearRows(Module, Cut):
             member = tf.maximum(row, 0)  # -1 where there is no row
             return row >= 0, neighbours, tf.gather(X, member), tf.gather(Y, member), alpha
 
-        return chunks.Chunks(groups.count, take)
+        return Chunks(groups.count, take)
 
     def check_other_rows(self, num_rows: int, num_before: int | None, alpha: Power) -> None:
         check_num_neighbours(self.num_neighbours, num_rows)
