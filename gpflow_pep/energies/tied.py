@@ -47,7 +47,7 @@ class TiedEnergy(NamedTuple):
     """[], all terms of the energy but the sum over rows."""
 
 
-@check_shapes(
+_check_shapes_of_energy = check_shapes(
     "q.q_mu: [M, L]",
     "q.q_sqrt: [L, M, M]",
     "alpha: []",
@@ -56,6 +56,9 @@ class TiedEnergy(NamedTuple):
     "return.cavity.q_sqrt: [L, M, M]",
     "return.rest: []",
 )
+
+
+@_check_shapes_of_energy
 def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
     r"""
     Compute the energy of approximate Power EP (equation 8 with the factors of section 3.2).
@@ -85,15 +88,7 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
     return TiedEnergy(WhitenedGaussian(tf.transpose(shrunk[:, :, 0]), root), rest)
 
 
-@check_shapes(
-    "q.q_mu: [M, L]",
-    "q.q_sqrt: [L, M, M]",
-    "alpha: []",
-    "num_data: []",
-    "return.cavity.q_mu: [M, L]",
-    "return.cavity.q_sqrt: [L, M, M]",
-    "return.rest: []",
-)
+@_check_shapes_of_energy
 def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
     r"""
     Compute the energy of approximate reparameterised Power EP (equation 9).
@@ -106,15 +101,7 @@ def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedE
     return TiedEnergy(q, -gauss_kl(*q))
 
 
-@check_shapes(
-    "q.q_mu: [M, L]",
-    "q.q_sqrt: [L, M, M]",
-    "alpha: []",
-    "num_data: []",
-    "return.cavity.q_mu: [M, L]",
-    "return.cavity.q_sqrt: [L, M, M]",
-    "return.rest: []",
-)
+@_check_shapes_of_energy
 def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
     r"""
     Compute the energy of refined prior approximate Power EP (equation 10).
