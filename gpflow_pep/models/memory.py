@@ -39,22 +39,20 @@ def attach_memory(
     """
     if memory is None:
         return None
-    if model.conditional != "prior" or model.rows.cut.num_neighbours:
-        raise checks.refusal(
-            "memory",
-            f"one with conditional={model.conditional!r} or neighbours",
-            "neither beside it: what the memory knows of f between the inducing points is not"
-            " counted there",
-            "Leave them out.",
-        )
+    _require(
+        model.conditional == "prior" and not model.rows.cut.num_neighbours,
+        f"one with conditional={model.conditional!r} or neighbours",
+        "neither beside it: what the memory knows of f between the inducing points is not"
+        " counted there",
+        "Leave them out.",
+    )
     attached = AttachedMemory(memory, model)
-    if shared and (attached.Z.shape[0] > 1 or attached.weights.shape[0] > 1):
-        raise checks.refusal(
-            "memory",
-            "one whose latent functions differ in what is known of them",
-            "one for outputs that share it, as in regression",
-            "Use gpflow_pep.models.PEP.",
-        )
+    _require(
+        not shared or attached.Z.shape[0] == attached.weights.shape[0] == 1,
+        "one whose latent functions differ in what is known of them",
+        "one for outputs that share it, as in regression",
+        "Use gpflow_pep.models.PEP.",
+    )
     return attached
 
 
@@ -76,13 +74,12 @@ class AttachedMemory(Module):
         dtype = model.data[0].dtype
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]
-        if arrays["Z"].shape[2] != num_columns:
-            raise checks.refusal(
-                "memory",
-                f"inducing points of {arrays['Z'].shape[2]} column(s)",
-                f"{num_columns}, as in X",
-                "Give rows with the columns of those that were forgotten.",
-            )
+        _require(
+            arrays["Z"].shape[2] == num_columns,
+            f"inducing points of {arrays['Z'].shape[2]} column(s)",
+            f"{num_columns}, as in X",
+            "Give rows with the columns of those that were forgotten.",
+        )
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))
         self.kept = FixedParameter(_same_point(arrays["Z"], model.inducing_variable), dtype=dtype)
@@ -150,52 +147,44 @@ def _same_point(Z: AnyNDArray, inducing_variable: InducingVariables) -> AnyNDArr
     return same
 
 
+def _require(condition: bool, got: str, expected: str, remedy: str) -> None:
+    if not condition:
+        raise checks.refusal("memory", got, expected, remedy)
+
+
 def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, AnyNDArray]:
     """Check all of a memory but its power."""
     remedy = "Pass what the remember() of another model returned."
-    if not isinstance(memory, Memory):
-        expected = "a gpflow_pep.models.Memory"
-        raise checks.refusal("memory", type(memory).__name__, expected, remedy)
+    is_memory = isinstance(memory, Memory)
+    _require(is_memory, type(memory).__name__, "a gpflow_pep.models.Memory", remedy)
     arrays: dict[str, AnyNDArray] = {
         name: np.asarray(value) for name, value in memory._asdict().items() if name != "alpha"
     }
     ranks = {"Z": 3, "weights": 3, "first": 2, "mean": 2, "log_constant": 0}
+    cast = "Cast the parts of the memory, or use one float for all models."
+    anew = "Make it anew, of a model whose log marginal likelihood is finite."
     for name, value in arrays.items():
-        if value.dtype != dtype.as_numpy_dtype:
-            raise checks.refusal(
-                "memory",
-                f"{name} of {value.dtype}",
-                f"{dtype.name}, as the data",
-                "Cast the parts of the memory, or use one float for all models.",
-            )
-        if value.ndim != ranks[name]:
-            got = f"{name} of shape {value.shape}"
-            raise checks.refusal("memory", got, f"{ranks[name]} axes", remedy)
-        if not np.isfinite(value).all():
-            raise checks.refusal(
-                "memory",
-                f"NaN or infinity in {name}",
-                "finite numbers",
-                "Make it anew, of a model whose log marginal likelihood is finite.",
-            )
+        same_float = value.dtype == dtype.as_numpy_dtype
+        _require(same_float, f"{name} of {value.dtype}", f"{dtype.name}, as the data", cast)
+        rank, got = ranks[name], f"{name} of shape {value.shape}"
+        _require(value.ndim == rank, got, f"{rank} axes", remedy)
+        finite = bool(np.isfinite(value).all())
+        _require(finite, f"NaN or infinity in {name}", "finite numbers", anew)
     Z, weights, first, mean = (arrays[name] for name in ("Z", "weights", "first", "mean"))
-    if len(first) != num_latent:
-        raise checks.refusal(
-            "memory",
-            f"{len(first)} latent function(s)",
-            f"{num_latent}, as the model has",
-            "Give it to a model of the same outputs.",
-        )
-    sizes = {1, num_latent}
+    _require(
+        len(first) == num_latent,
+        f"{len(first)} latent function(s)",
+        f"{num_latent}, as the model has",
+        "Give it to a model of the same outputs.",
+    )
     same = Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape
-    if not same or len(Z) not in sizes or len(weights) not in sizes:
-        shapes = f"{Z.shape}, {weights.shape}, {first.shape} and {mean.shape}"
-        raise checks.refusal(
-            "memory",
-            f"Z, weights, first and mean of shapes {shapes}",
-            "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L",
-            remedy,
-        )
+    _require(
+        same and {len(Z), len(weights)} <= {1, num_latent},
+        f"Z, weights, first and mean of shapes {Z.shape}, {weights.shape}, {first.shape} and"
+        f" {mean.shape}",
+        "[K, M, D], [K, R, M], [L, M] and [L, M] with K of 1 or L",
+        remedy,
+    )
     return arrays
 
 

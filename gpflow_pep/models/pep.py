@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from gpflow.base import RegressionData, TensorData
+from gpflow.base import RegressionData, TensorData, TensorType
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
@@ -139,11 +140,11 @@ class PEP(InternalDataModel, PowerEPModel):
     @tf.autograph.experimental.do_not_convert
     def pep_log_marginal_likelihood(self) -> tf.Tensor:
         """See :meth:`~gpflow_pep.models.base.PowerEPModel.pep_log_marginal_likelihood`."""
-        return self._energy(gap=0.0)
+        return self._energy(0.0)
 
-    def _energy(self, gap: tf.Tensor | float) -> tf.Tensor:
+    def _energy(self, mean_square: TensorType) -> tf.Tensor:
         problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
-        value = point.energy(problem, self._infer(problem, gap))
+        value = point.energy(problem, self._infer(problem, mean_square))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     @property
@@ -336,8 +337,8 @@ class PEP(InternalDataModel, PowerEPModel):
             parameter.unconstrained_variable.assign(value)
         self.sites.version.assign_add(1)
 
-    def _infer(self, problem: SiteProblem, gap: tf.Tensor | float = 0.0) -> FixedPoint:
-        goal = Goal(self.tolerance, gap)
+    def _infer(self, problem: SiteProblem, mean_square: TensorType = 0.0) -> FixedPoint:
+        goal = Goal(self.tolerance, mean_square)
         options = {"max_sweeps": self.max_sweeps, "goal": goal}
         fixed_point = self._run(problem, self.fresh_sites, infer, **options)
         ell = fixed_point.extra.tilted.ell
@@ -349,14 +350,14 @@ class PEP(InternalDataModel, PowerEPModel):
             )
         return fixed_point._replace(sites=sites, extra=extra)
 
-    def _run(self, problem: SiteProblem, fresh: bool, loop: Any, **options: Any) -> FixedPoint:
+    def _run(self, problem: SiteProblem, restart: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
 
         def run() -> FixedPoint:
             # The check of replaced rows comes first.
             with tf.control_dependencies([problem.rows.X]):
                 initial = self.read_sites()
-            if fresh:
+            if restart:
                 initial = Sites(*map(tf.zeros_like, initial))
             return loop(problem, initial, **options)
 
@@ -369,11 +370,12 @@ class PEP(InternalDataModel, PowerEPModel):
         return fixed_point
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
-        given = tuple(map(tf.convert_to_tensor, self._check_data(data)))
-        check_support(self.likelihood, given[1])
+        X, Y = map(tf.convert_to_tensor, self._check_data(data))
+        check_support(self.likelihood, Y)
         # All that may be refused comes first, so that a refusal leaves the model as it was.
-        new = replace_rows(self.data, self.alpha, given, alpha, add)
-        sites = new.carry_over(self.sites.nu.numpy()), new.carry_over(self.sites.tau.numpy())
-        rows = self.rows.with_data(new.data)
-        self._take(rows if new.alpha is None else rows.with_powers(new.alpha))
-        self.write_sites(Sites(*map(tf.constant, sites)))
+        rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
+        stays, sites = index[:, None] >= 0, (self.sites.nu.numpy(), self.sites.tau.numpy())
+        taken_over = [tf.constant(np.where(stays, part[index], 0.0)) for part in sites]
+        replaced = self.rows.with_data(rows)
+        self._take(replaced if powers is None else replaced.with_powers(powers))
+        self.write_sites(Sites(*taken_over))

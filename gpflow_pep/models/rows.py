@@ -196,31 +196,16 @@ def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
     return keys[~is_new].get_indexer(keys[is_new])
 
 
-class ReplacedRows(NamedTuple):
-    """Other rows for a model, and where they were before."""
-
-    data: Data
-
-    alpha: Power | None
-    """A power for each, where there was one for each before."""
-
-    index: AnyNDArray
-    """[N_new], the place of each among the old ones, or -1."""
-
-    def carry_over(self, old: AnyNDArray) -> AnyNDArray:
-        """Pick what belonged to the rows, [N_new, ...]; 0 for those that are new."""
-        stays = (self.index >= 0).reshape(-1, *[1] * (old.ndim - 1))
-        return np.where(stays, old[self.index], 0.0)
-
-
 def replace_rows(
     data: Data, alpha: Power, other: Data, powers: TensorData | None, add: bool
-) -> ReplacedRows:
+) -> tuple[Data, Power | None, AnyNDArray]:
     """
     Match other rows with those of a model, or append them.
 
     :param powers: Of rows that are new, where there is one for each.
     :param add: Whether the old rows stay, before the others.
+    :return: All rows; a power for each, where there was one for each before; and the place of each
+        among the old ones, or -1.
     """
     check_replacement(data, other, of_any_length=add)
     old = tuple(map(tf.convert_to_tensor, data))
@@ -229,9 +214,9 @@ def replace_rows(
         other = tuple(tf.concat(parts, axis=0) for parts in zip(old, other, strict=True))
     else:
         index = match_rows(*(np.hstack([part.numpy() for part in rows]) for rows in (old, other)))
-    replaced = ReplacedRows(other, _powers(alpha, index, powers), index)
+    new_alpha = _powers(alpha, index, powers)
     check_replacement(data, other)
-    return replaced
+    return other, new_alpha, index
 
 
 def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -> None:

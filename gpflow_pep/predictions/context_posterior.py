@@ -1,13 +1,14 @@
 """The posterior of a model whose predictions know rows of the training data."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.conditionals.util import expand_independent_outputs
+from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
 from sklearn.neighbors import NearestNeighbors
 
@@ -32,19 +33,6 @@ _DYNAMIC = Context(
 )
 
 
-class RowsToUse(NamedTuple):
-    """Which training rows a prediction is to know."""
-
-    blocks: Any = None
-    """The block of each new row, [N_new] labels, or ``"nearest"``. None: no block."""
-
-    neighbours: int | None = None
-    """How many near rows each new row is given; 0: none; None: the posterior's own number."""
-
-
-_DEFAULT = RowsToUse()
-
-
 class ContextRowsPosterior(AbstractPosterior):
     """
     A GPflow posterior that holds the training rows, see :mod:`gpflow_pep.predictions.context_rows`.
@@ -60,6 +48,8 @@ class ContextRowsPosterior(AbstractPosterior):
     :param neighbours: How many near rows predictions know where they are not told.
     :param chunk_size: The most rows at a time; None: chosen.
     """
+
+    mean_function: MeanFunction
 
     def __init__(
         self,
@@ -101,8 +91,7 @@ class ContextRowsPosterior(AbstractPosterior):
         if self.cache is None:
             remedy = "Call update_cache to set it, or use fused_predict_f."
             raise checks.refusal("cache", "none", "one that was computed", remedy)
-        choice = RowsToUse(blocks, neighbours)
-        return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, choice)
+        return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, blocks, neighbours)
 
     @skip_autograph
     def fused_predict_f(
@@ -115,8 +104,8 @@ class ContextRowsPosterior(AbstractPosterior):
         neighbours: int | None = None,
     ) -> MeanAndVariance:
         """See :meth:`predict_f`; without the cache, for the parameters as they are."""
-        choice = RowsToUse(blocks, neighbours)
-        return self._predict_f(self._compute(), Xnew, full_cov, full_output_cov, choice)
+        cache = self._compute()
+        return self._predict_f(cache, Xnew, full_cov, full_output_cov, blocks, neighbours)
 
     def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
         Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Context(*cache).X))
@@ -137,13 +126,14 @@ class ContextRowsPosterior(AbstractPosterior):
         Xnew: TensorType,
         full_cov: bool = False,
         full_output_cov: bool = False,
-        choice: RowsToUse = _DEFAULT,
+        blocks: Any = None,
+        neighbours: int | None = None,
     ) -> MeanAndVariance:
         context = Context(*map(tf.convert_to_tensor, cache))
-        if choice.blocks is not None:
-            moments = self._from_blocks(context, Xnew, choice, full_cov)
+        if blocks is not None:
+            moments = self._from_blocks(context, Xnew, blocks, neighbours or 0, full_cov)
         else:
-            m = self._number(choice.neighbours, context.X)
+            m = self._number(neighbours, context.X)
             tree = self._search_tree(context, cache is self.cache) if m else None
             moments = self._from_neighbours(context, Xnew, m, tree, full_cov)
         advice = (
@@ -157,14 +147,14 @@ class ContextRowsPosterior(AbstractPosterior):
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
     def _from_blocks(
-        self, context: Context, Xnew: tf.Tensor, choice: RowsToUse, full_cov: bool
+        self, context: Context, Xnew: tf.Tensor, labels: Any, neighbours: int, full_cov: bool
     ) -> NewRowMoments:
         if self._blocks is None:
             remedy = "Leave them out and ask for neighbours, or give the model blocks."
             raise checks.refusal("blocks", "them for a model without blocks", "none", remedy)
         X, scales = context.X, context.scales
-        check_neighbours(choice.neighbours or 0, X.shape[0], True)
-        place = places_of(self._blocks, choice.blocks, X / scales, Xnew / scales)
+        check_neighbours(neighbours, X.shape[0], True)
+        place = places_of(self._blocks, labels, X / scales, Xnew / scales)
         parts, blocks, size = self._parts, self._blocks, self._chunk_size
         return predict_from_blocks(parts, context, blocks, Xnew, place, full_cov, size)
 
