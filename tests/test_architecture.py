@@ -31,13 +31,13 @@ BUDGET = {
     "columns": 428,
     "ops": 1547,
     "inducing_variables": 409,
-    "covariances": 935,
-    "tilted": 2356,
-    "likelihoods": 209,
+    "covariances": 932,
+    "tilted": 2242,
+    "likelihoods": 203,
     "sites": 1969,
-    "energies": 1136,
-    "predictions": 755,
-    "models": 2880,
+    "energies": 1132,
+    "predictions": 684,
+    "models": 2735,
     "selection": 905,
     "training": 2846,
     "estimators": 1848,
@@ -75,15 +75,9 @@ RIDDLES |= {"tell", "twin"}
 #: Names that say nothing when they stand alone.
 BARE = {"of", "make", "hold", "one", "own", "kept", "keep", "gap", "fresh", "what", "nothing"}
 BARE |= {"none_of", "or_new", "and_another", "and_memory", "given", "theirs", "mine", "taken"}
-#: How many such identifiers a room still defines; the numbers only fall.
-RIDDLES_LEFT = {
-    "ops": 3,
-    "inducing_variables": 1,
-    "sites": 22,
-    "energies": 6,
-    "predictions": 7,
-    "models": 11,
-}
+#: How many such identifiers a room still defines; the numbers only fall. Those of the models are a
+#: public argument and a name in checkpoints.
+RIDDLES_LEFT = {"ops": 3, "models": 3}
 #: Public names that still have two meanings; none is to be added.
 TWO_MEANINGS: set[str] = set()
 
