@@ -54,42 +54,6 @@ _LARGE_BATCH = checks.message(
 )
 
 
-class _Mirrored:
-    """A number and a variable of it, where ``tf.Module`` looks for neither."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.variable = tf.Variable(number, trainable=False, dtype=tf.int64)
-
-
-class NumData:
-    """
-    An attribute of a model: N, the number of rows of the whole data set, which compiled functions
-    see when it is assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
-    """
-
-    def __get__(self, model: Any, _: type | None = None) -> int:
-        mirrored: _Mirrored | None = vars(model).get("_num_data")
-        if mirrored is None:  # what is assigned is compared with what is there
-            raise AttributeError("num_data")
-        return mirrored.number
-
-    def __set__(self, model: Any, value: Any) -> None:
-        remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
-        number = checks.check_positive("num_data", value, remedy)
-        if "_num_data" in vars(model):
-            mirrored = vars(model)["_num_data"]
-            mirrored.number = number
-            mirrored.variable.assign(number)
-        else:
-            vars(model)["_num_data"] = _Mirrored(number)
-
-    @staticmethod
-    def read(model: Any) -> tf.Tensor:
-        """Read it in a function that may be compiled, []."""
-        return tf.convert_to_tensor(vars(model)["_num_data"].variable)
-
-
 class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     r"""
     What APEP, ARPEP and RPAPEP have in common: everything but the energy.
@@ -133,8 +97,12 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     likelihood: Likelihood
     q_mu: Parameter
     q_sqrt: Parameter
+    _num_data: tuple[int, tf.Variable]
 
-    num_data = NumData()
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset(
+        {"_num_data", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
+    )
+
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
     """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""
 
@@ -178,6 +146,25 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         else:
             super().__setattr__(name, value)
 
+    @property
+    def num_data(self) -> int:
+        """
+        N, the number of rows of the whole data set, which compiled functions see when it is
+        assigned. It is no parameter, and restoring a checkpoint leaves it as it is.
+        """
+        if "_num_data" not in vars(self):  # what is assigned is compared with what is there
+            raise AttributeError("num_data")
+        return self._num_data[0]
+
+    @num_data.setter
+    def num_data(self, value: Any) -> None:
+        remedy = "Pass the number of rows of the whole data set, len(X), and not of a batch."
+        number = checks.check_positive("num_data", value, remedy)
+        known = vars(self).get("_num_data")
+        variable = known[1] if known else tf.Variable(0, trainable=False, dtype=tf.int64)
+        variable.assign(number)
+        vars(self)["_num_data"] = number, variable  # past TensorFlow, which would save it
+
     @check_shapes(
         "return: []",
     )
@@ -193,7 +180,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         check_columns(self.inducing_variable, X)
         with tf.control_dependencies(self._enough_rows(X)):
             X = tf.identity(X)
-        num_data = tf.cast(NumData.read(self), X.dtype)
+        num_data = tf.cast(self._num_data[1], X.dtype)
         alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
@@ -202,7 +189,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
         """Refuse a batch of more rows than the whole data set has."""
-        num_data = NumData.read(self)
+        num_data = tf.convert_to_tensor(self._num_data[1])
         return checks.require(tf.shape(X, tf.int64)[0] <= num_data, _LARGE_BATCH, num_data)
 
     def _tilted(

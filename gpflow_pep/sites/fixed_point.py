@@ -229,14 +229,15 @@ def run_to_fixed_point(
         over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & state.is_close)
         over |= phase.is_warm_up & (spent | settled)
         goes_on = over | ~(spent | settled)
-        # Other powers are of no use where the run is close, or where not even no sites are proper.
-        passed_over = (state.phase == main) & (
-            state.is_close | state.nothing_accepted | ~has_smaller_powers
-        )
-        state = tf.cond(
-            over, lambda: _next_phase(state, phase, passed_over, len(phases) - 2), lambda: state
-        )
-        return state, goes_on
+
+        def next_phase() -> State:
+            # Other powers are of no use where the run is close, or where not even no sites are
+            # proper.
+            useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
+            passed_over = (state.phase == main) & useless
+            return _next_phase(state, phase, passed_over, len(phases) - 2)
+
+        return tf.cond(over, next_phase, lambda: state), goes_on
 
     end, _ = tf.while_loop(
         lambda _, goes_on: goes_on,
