@@ -37,7 +37,7 @@ BUDGET = {
     "sites": 1970,
     "energies": 1132,
     "predictions": 684,
-    "models": 2722,
+    "models": 2743,
     "selection": 905,
     "training": 2846,
     "estimators": 1848,

@@ -1,7 +1,7 @@
 """Rows that are worked on in groups: blocks, each a factor (PITC), and rows near each other."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,17 +24,27 @@ from .rows import Cut, Data
 _KEPT_MATRICES = 6
 
 
-class BlockPlan(NamedTuple):
-    """Chunks of whole blocks."""
+@dataclass(frozen=True, eq=False)
+class BlockPlan:
+    """Which blocks and rows each chunk has, for chunks of whole blocks."""
 
     names: AnyNDArray
     """[B], the label of each block, ascending."""
 
-    order: list[AnyNDArray]
-    """The blocks of each chunk, as places in ``names``."""
+    order: AnyNDArray
+    """[B], places in ``names``: the blocks chunk after chunk."""
 
-    rows: list[AnyNDArray]
-    """Their rows, [blocks, width] of each chunk, with -1 where a block has no more rows."""
+    rows: AnyNDArray
+    """Rows of the blocks in that order, all blocks of a chunk filled up with -1 to one width."""
+
+    block_start: AnyNDArray
+    """[number of chunks + 1], where each chunk starts in ``order``."""
+
+    row_start: AnyNDArray
+    """[number of chunks + 1], where each chunk starts in ``rows``."""
+
+    width: AnyNDArray
+    """[number of chunks], rows in each block of the chunk, fillings included."""
 
 
 @check_shapes(
@@ -48,35 +58,46 @@ def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
     """
     names, block_of_row, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(block_of_row, kind="stable"), np.cumsum(sizes)[:-1])
-    order: list[list[int]] = []
-    for block in np.argsort(-sizes, kind="stable"):  # the first of a chunk is its largest
-        if order and (len(order[-1]) + 1) * sizes[order[-1][0]] <= chunk_size:
-            order[-1].append(block)
+    largest_first = np.argsort(-sizes, kind="stable")
+    num_blocks: list[int] = []
+    width: list[int] = []
+    for size in sizes[largest_first]:
+        if width and (num_blocks[-1] + 1) * width[-1] <= chunk_size:
+            num_blocks[-1] += 1
         else:
-            order.append([block])
-    rows = [np.full([len(some), sizes[some[0]]], -1) for some in order]
-    for filled, some in zip(rows, order):
-        for row, block in zip(filled, some):
-            row[: sizes[block]] = members[block]
-    return BlockPlan(names, list(map(np.asarray, order)), rows)
+            num_blocks.append(1)
+            width.append(size)
+    rows = [
+        np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
+        for block, filled in zip(largest_first, np.repeat(width, num_blocks))
+    ]
+    return BlockPlan(
+        names=names,
+        order=largest_first,
+        rows=np.concatenate(rows),
+        block_start=np.cumsum([0, *num_blocks]),
+        row_start=np.cumsum([0, *np.multiply(num_blocks, width)]),
+        width=np.asarray(width),
+    )
 
 
 def block_chunks(plan: BlockPlan) -> Chunks:
-    """Cut rows into chunks, which are pairs of ``order`` and ``rows`` of the plan."""
-    order, rows = _pieces(plan.order), _pieces([rows.ravel() for rows in plan.rows])
+    """
+    Cut rows into chunks of whole blocks.
+
+    :return: Chunks whose ``take(k)`` gives the blocks [B] as places in ``plan.names``, and their
+        rows [B, S], with -1 where a block has no more rows.
+    """
+    order, rows = tf.constant(plan.order, tf.int32), tf.constant(plan.rows, tf.int32)
+    block_start = tf.constant(plan.block_start, tf.int32)
+    row_start = tf.constant(plan.row_start, tf.int32)
+    width = tf.constant(plan.width, tf.int32)
 
     def take(k: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        blocks = order(k)
-        return blocks, tf.reshape(rows(k), [tf.shape(blocks)[0], -1])
+        block_rows = tf.reshape(rows[row_start[k] : row_start[k + 1]], [-1, width[k]])
+        return order[block_start[k] : block_start[k + 1]], block_rows
 
-    return Chunks(len(plan.rows), take)
-
-
-def _pieces(arrays: Sequence[AnyNDArray]) -> Callable[[Any], tf.Tensor]:
-    """Make a function of k that takes the k-th of arrays, which have different lengths."""
-    start = tf.constant(np.cumsum([0, *map(len, arrays)]), tf.int32)
-    values = tf.constant(np.concatenate(arrays), tf.int32)
-    return lambda k: values[start[k] : start[k + 1]]
+    return Chunks(len(plan.width), take)
 
 
 class Blocks(Cut):
