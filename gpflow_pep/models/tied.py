@@ -163,7 +163,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         known = vars(self).get("_num_data")
         variable = known[1] if known else tf.Variable(0, trainable=False, dtype=tf.int64)
         variable.assign(number)
-        vars(self)["_num_data"] = number, variable  # past TensorFlow, which would save it
+        self.__dict__["_num_data"] = number, variable  # past TensorFlow, which would save it
 
     @check_shapes(
         "return: []",
