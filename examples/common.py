@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gpflow
 import numpy as np
-import tensorflow as tf
+
+if TYPE_CHECKING:  # else where it is needed: command lines and processes begin sooner without
+    import gpflow
+    import tensorflow as tf
 
 
 def arguments(
@@ -69,15 +71,18 @@ def arguments(
     return args
 
 
-def squared_exponential(num_inputs: int) -> gpflow.kernels.SquaredExponential:
+def squared_exponential(num_inputs: int) -> "gpflow.kernels.SquaredExponential":
     """A lengthscale for each input: the distance of two standardised rows, about."""
+    import gpflow
+
     return gpflow.kernels.SquaredExponential(lengthscales=np.full(num_inputs, num_inputs**0.5))
 
 
 def value_and_gradient(
-    loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]
-) -> Callable[[], tuple[tf.Tensor, Any]]:
+    loss: "Callable[[], tf.Tensor]", variables: "Sequence[tf.Variable]"
+) -> "Callable[[], tuple[tf.Tensor, Any]]":
     """Compile what an optimiser evaluates at each step."""
+    import tensorflow as tf
 
     def evaluate() -> tuple[tf.Tensor, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -90,6 +95,8 @@ def value_and_gradient(
 
 def seconds(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     """Time of one call, until its result is there."""
+    import tensorflow as tf
+
     start = clock()
     tf.nest.map_structure(np.asarray, function())
     return clock() - start

@@ -3,10 +3,10 @@
 import os
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from gpflow.base import AnyNDArray
+from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
@@ -15,6 +15,7 @@ from gpflow_pep.compare import clean, read_table
 #: Where the data sets are, unless ``--data`` says so.
 DIRECTORY = Path(os.environ.get("GPFLOW_PEP_DATA", "."))
 MOST_CLASSES = 10
+AnyNDArray = NDArray[Any]
 Data = tuple[AnyNDArray, AnyNDArray]
 Task = Literal["regression", "classification"]
 #: Numbers of rows to train on and of rows held out.

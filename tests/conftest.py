@@ -32,6 +32,7 @@ TOGETHER = {
     "test_compare.py": "comparisons",
     "test_figures.py": "comparisons",
     "test_page.py": "comparisons",
+    "test_workers.py": "comparisons",
     "test_objectives.py": "compiled sums",
     "test_refused_derivatives.py": "converged models",
     "test_shared.py": "shared losses",

@@ -1,7 +1,8 @@
 """Small test problems, comparison and differentiation used by several test modules."""
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,6 +20,16 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def load_example(path: str) -> ModuleType:
     """A module of the examples, by its path in their folder."""
     return importlib.import_module("examples." + path.removesuffix(".py").replace("/", "."))
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Graphs run as Python: quicker where the steps are few, and it is they that are tested."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 class RegressionProblem(NamedTuple):

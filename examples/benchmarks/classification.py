@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from examples import common
 from examples.common import arguments, in_own_process, squared_exponential
 from examples.data_sets import DIRECTORY, numbers
 from gpflow_pep.models import PEP
@@ -61,9 +62,7 @@ def lbfgs(
     losses: list[float] = []
     sweeps: list[float] = []
     evaluate = optimizer.eval_func(loss, variables, tf_fun_args={})
-    start = time.perf_counter()
-    evaluate(optimizer.initial_parameters(variables))
-    compiling = time.perf_counter() - start
+    compiling = common.seconds(lambda: evaluate(optimizer.initial_parameters(variables)))
 
     def recorded(x: np.ndarray) -> Any:
         result = evaluate(x)
@@ -99,9 +98,7 @@ def stepwise(
         adam.apply_gradients(zip(tape.gradient(value, variables), variables))
         return value
 
-    start = time.perf_counter()
-    step()
-    compiling = time.perf_counter() - start
+    compiling = common.seconds(step)
     seconds: list[float] = []
     losses: list[float] = []
     start = time.perf_counter()

@@ -9,7 +9,6 @@ of the process so far, with TensorFlow in it; error and mean negative log densit
 from the same generator, and the last line is the rule that made the labels.
 """
 
-import resource
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ import tf_keras
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
 
-from examples.common import arguments
+from examples.common import arguments, peak_gibibytes
 from gpflow_pep.metrics import error_rate, mean_nlpd
 from gpflow_pep.models import ARPEP
 from gpflow_pep.selection import kmeans
@@ -81,8 +80,7 @@ def train(num_rows: int, batch_size: int, num_inducing: int) -> None:
     def evaluate(_: Any) -> Mapping[str, float]:
         nonlocal num_seen
         num_seen += every * batch_size
-        seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        seconds, peak = time.perf_counter() - start, peak_gibibytes()
         process = f"{seconds:9.0f}{num_seen / seconds:12.0f}{peak:10.2f}"
         print_scores(str(num_seen), Y_test, probability().numpy(), process)
         return {"peak": peak}

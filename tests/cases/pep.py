@@ -10,7 +10,13 @@ import pytest
 import scipy.special
 import scipy.stats
 import tensorflow as tf
-from helpers import Array, RegressionProblem, regression_problem, trainable_by_name
+from helpers import (
+    Array,
+    RegressionProblem,
+    regression_problem,
+    trainable_by_name,
+    value_and_gradients,
+)
 from reference import sites as pep_reference
 from reference.sites import Factor, LogDensity, largest_latent_factor, scalar_factor
 
@@ -99,19 +105,24 @@ class Case(NamedTuple):
     def mean_function(self) -> gpflow.functions.Constant:
         return gpflow.functions.Constant(MEANS[: self.num_latent])
 
+    def rows(self, rows: Any = slice(None)) -> tuple[Array, Array]:
+        return self.problem.X[rows], self.Y[rows]
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "data": self.rows(),
+            "kernel": self.problem.kernel(),
+            "likelihood": self.likelihood(),
+            "inducing_variable": self.problem.Z,
+            "mean_function": self.mean_function(),
+        }
+
     def model(self, **arguments: Any) -> "pep.models.PEP":
-        problem = self.problem
-        return pep.models.PEP(
-            (problem.X, self.Y),
-            problem.kernel(),
-            self.likelihood(),
-            problem.Z,
-            **{
-                "mean_function": self.mean_function(),
-                "tolerance": TIGHT,
-                **arguments,
-            },
-        )
+        return pep.models.PEP(**{**self._arguments(), "tolerance": TIGHT, **arguments})
+
+    def regression(self, **arguments: Any) -> "pep.models.PEPRegression":
+        """Of the Gaussian case: the same model in closed form."""
+        return pep.models.PEPRegression(**{**self._arguments(), **arguments})
 
     def reference_problem(self, alpha: Array) -> pep_reference.Problem:
         return pep_reference.Problem(
@@ -230,11 +241,8 @@ def compiled(name: str) -> Compiled:
     model = CASES[name].model(alpha=ALPHAS["alpha 0.5"])
     variables = trainable_by_name(model)
 
-    @tf.function
-    def loss_and_gradients() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        return loss, tape.gradient(loss, list(variables.values()))
-
     # Tracing takes seconds, the gradient milliseconds: one function serves both.
+    loss_and_gradients = tf.function(
+        lambda: value_and_gradients(model.training_loss, list(variables.values()))
+    )
     return Compiled(model, lambda: loss_and_gradients()[0], loss_and_gradients, variables)

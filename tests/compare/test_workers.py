@@ -17,6 +17,7 @@ from pandas.testing import assert_frame_equal
 
 import gpflow_pep
 from gpflow_pep.compare import Comparison, Progress, Settings, clean, run, workers
+from gpflow_pep.compare.trials import Trials
 from gpflow_pep.compare.workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs
 
 
@@ -73,7 +74,16 @@ def test_fits_of_a_worker_that_was_lost_are_made_here(worker: Worker) -> None:
     assert_same(found, small_comparison())
 
 
-def test_what_a_callback_raises_is_raised(worker: Worker) -> None:
+class _Thread(Worker):
+    """What runs beside the comparison, without a process."""
+
+    def __init__(self) -> None: ...
+
+    def prepare(self, data: Any, settings: Any) -> None:
+        self.run = Trials(data, settings).run  # type: ignore[method-assign]
+
+
+def test_what_a_callback_raises_is_raised() -> None:
     """Also where it was called for the fit of a worker, and nothing goes on then."""
 
     def full(progress: Progress) -> None:
@@ -81,7 +91,7 @@ def test_what_a_callback_raises_is_raised(worker: Worker) -> None:
             raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        compare_by(worker, full)
+        compare_by(_Thread(), full)
 
 
 class _Connection:

@@ -98,11 +98,12 @@ def test_what_is_compiled_anew(
 @pytest.mark.parametrize(
     "change, y",
     [
-        pytest.param({"likelihood": "softmax"}, SEVERAL, marks=pytest.mark.slow),
         ({"likelihood": gpflow.likelihoods.Bernoulli()}, BINARY),
-        pytest.param({}, SEVERAL, marks=pytest.mark.slow),
+        ({"likelihood": "softmax"}, SEVERAL),
+        ({}, SEVERAL),
     ],
 )
+@pytest.mark.near_copies
 def test_which_likelihoods_are_compiled_anew(
     change: dict[str, Any], y: Any, compiled: list[Any]
 ) -> None:

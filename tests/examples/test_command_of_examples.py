@@ -1,5 +1,6 @@
 """The command ``python -m examples``: it lists and runs every example, and each has a quick run."""
 
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,12 @@ def test_help_shows_what_the_example_does(name: str, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert ended.value.code in (0, None)
     assert "--quick" in shown and COMMANDS[name][1].split(":")[0] in " ".join(shown.split())
+
+
+@pytest.mark.slow
+def test_what_is_of_the_tests_is_found_without_them() -> None:
+    command = [sys.executable, "-m", "examples", "tilted", "--help"]
+    subprocess.run(command, cwd=Path(common.__file__).parents[1], check=True, capture_output=True)
 
 
 @pytest.mark.slow

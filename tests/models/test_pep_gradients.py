@@ -1,19 +1,24 @@
 """The gradient of PEP's converged loss, against finite differences, in every trainable variable."""
 
 from collections.abc import Callable
-from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from cases.pep import ALPHAS, CASES, NUM_CLASSES, TIGHT, compiled, each_case, trainable_by_name
+from cases.pep import ALPHAS, CASES, NUM_CLASSES, compiled, each_case
 from gpflow.inducing_variables import InducingPoints, SeparateIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent
-from helpers import Array, assert_close, finite_difference_gradient, gradients
-
-import gpflow_pep as pep
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    finite_difference_gradient,
+    gradients,
+    trainable_by_name,
+    value_and_gradients,
+)
 
 RTOL = 1e-6
 #: What the likelihoods bring to be trained.
@@ -60,8 +65,7 @@ def test_eager_gradient_is_the_compiled_one() -> None:
     model.alpha.assign(ALPHAS["alpha per row"])
     _, expected = loss_and_gradients()
     in_eager = gradients(model.training_loss, list(variables.values()))
-    for actual, of_graph in zip(in_eager, expected):
-        assert_close(actual, of_graph, rtol=1e-9)
+    assert_all_close(in_eager, expected, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -71,27 +75,19 @@ def test_latent_functions_of_their_own() -> None:
     for k, kernel in enumerate(kernels):
         kernel.variance.assign(0.8 + 0.3 * k)
     points = [InducingPoints(case.problem.Z + 0.2 * k) for k in range(NUM_CLASSES)]
-    model = pep.models.PEP(
-        (case.problem.X, case.Y),
-        SeparateIndependent(kernels),
-        case.likelihood(),
-        SeparateIndependentInducingVariables(points),
+    model = case.model(
+        kernel=SeparateIndependent(kernels),
+        inducing_variable=SeparateIndependentInducingVariables(points),
+        mean_function=None,
         alpha=0.5,
         chunk_size=4,
-        tolerance=TIGHT,
     )
     variables = trainable_by_name(model)
     assert len(variables) == 3 * NUM_CLASSES
-
-    @tf.function
-    def loss_and_gradients() -> Any:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        return loss, tape.gradient(loss, list(variables.values()))
-
-    actual = {
-        key: tf.convert_to_tensor(g).numpy() for key, g in zip(variables, loss_and_gradients()[1])
-    }
+    loss_and_gradients = tf.function(
+        lambda: value_and_gradients(model.training_loss, list(variables.values()))
+    )
+    actual = {key: g.numpy() for key, g in zip(variables, loss_and_gradients()[1])}
     some = {key: variables[key] for key in variables if "kernel" in key or "[1]" in key}
     _check(lambda: loss_and_gradients()[0], actual, some)
 
@@ -115,18 +111,11 @@ def test_xla_compiles_value_and_gradient(name: str) -> None:
     # From the start, so that the loop has something to do.
     for site in (model.sites.nu, model.sites.tau):
         site.assign(tf.zeros_like(site))
-
-    @tf.function(jit_compile=True)
-    def by_xla() -> Any:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        return loss, tape.gradient(loss, list(variables.values()))
-
-    loss, actual = by_xla()
+    by_xla = tf.function(value_and_gradients, jit_compile=True)
+    loss, actual = by_xla(model.training_loss, list(variables.values()))
     assert model.last_inference.num_sweeps > (1 if name == "Gaussian" else 2)
     assert_close(loss, expected_loss, rtol=1e-10)
-    for one, other in zip(actual, expected):
-        assert_close(one, other, rtol=1e-8)
+    assert_all_close(actual, expected, rtol=1e-8)
 
 
 def test_scipy_trains() -> None:

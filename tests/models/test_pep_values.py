@@ -19,7 +19,6 @@ from cases.pep import (
     each_case,
     plain_probit_link,
     reference_sites,
-    trainable_by_name,
 )
 from gpflow.inducing_variables import (
     InducingPoints,
@@ -27,7 +26,15 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import SeparateIndependent, SharedIndependent, SquaredExponential
-from helpers import Array, assert_close, golden_problem, load_example
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    golden_problem,
+    load_example,
+    trainable_by_name,
+    value_and_gradients,
+)
 from reference import sites as pep_reference
 from reference.golden import (
     GOLDEN_MULTI_CLASS,
@@ -79,14 +86,9 @@ def test_the_fixed_point_is_the_reference(name: str, power: str) -> None:
     assert_close(tau[..., None, None] * outer, [[site.T2 for site in row] for row in sites])
 
 
-@pytest.mark.parametrize(
-    "power",
-    # Powers reach q and predictions through the sites alone.
-    [
-        pytest.param(power, marks=[] if power == "alpha per row" else [pytest.mark.slow])
-        for power in ALPHAS
-    ],
-)
+# Powers reach q and predictions through the sites alone.
+@pytest.mark.near_copies("*-alpha per row")
+@pytest.mark.parametrize("power", ALPHAS)
 @each_case
 def test_q_and_predictions_are_the_reference(name: str, power: str) -> None:
     case = CASES[name]
@@ -104,17 +106,9 @@ def test_q_and_predictions_are_the_reference(name: str, power: str) -> None:
     assert_close(covariance, expected_cov)
 
 
-@pytest.mark.parametrize(
-    "name, power",
-    [
-        ("probit", "alpha 0"),
-        ("probit", "alpha per row"),
-        ("probit", "alpha 1"),
-        ("RobustMax", "alpha per row"),
-        pytest.param("RobustMax", "alpha 0", marks=pytest.mark.slow),
-        pytest.param("RobustMax", "alpha 1", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("power", ["alpha per row", "alpha 0", "alpha 1"])
+@pytest.mark.parametrize("name", ["probit", "RobustMax"])
+@pytest.mark.near_copies("probit-*", "*-alpha per row")
 def test_leave_one_out_is_the_reference(name: str, power: str) -> None:
     problem, sites = reference_sites(name, power)
     model = compiled(name).model
@@ -122,7 +116,8 @@ def test_leave_one_out_is_the_reference(name: str, power: str) -> None:
     assert_close(model.loo_log_density(), pep_reference.leave_one_out(problem, sites))
 
 
-@pytest.mark.parametrize("name", ["probit", pytest.param("RobustMax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["probit", "RobustMax"])
+@pytest.mark.near_copies
 def test_predictions_follow_from_the_prediction_of_f(name: str) -> None:
     case = CASES[name]
     model = compiled(name).model
@@ -134,20 +129,17 @@ def test_predictions_follow_from_the_prediction_of_f(name: str) -> None:
     )
     assert_close(mean, expected_mean)
     assert_close(variance, np.diagonal(expected_covariance, axis1=1, axis2=2).T)
-    for actual, expected in zip(
+    assert_all_close(
         model.predict_y(Xnew), model.likelihood.predict_mean_and_var(Xnew, mean, variance)
-    ):
-        assert_close(actual, expected)
+    )
     assert_close(
         model.predict_log_density((Xnew, Ynew)),
         model.likelihood.predict_log_density(Xnew, mean, variance, Ynew),
     )
     assert model.predict_f_samples(Xnew, 3).shape == (3, len(Xnew), case.num_latent)
     for cache in ("tensor", "variable"):
-        for actual, expected in zip(model.posterior(cache).predict_f(Xnew), (mean, variance)):
-            assert_close(actual, expected)
-    for actual, expected in zip(model.posterior("nocache").fused_predict_f(Xnew), (mean, variance)):
-        assert_close(actual, expected)
+        assert_all_close(model.posterior(cache).predict_f(Xnew), (mean, variance))
+    assert_all_close(model.posterior("nocache").fused_predict_f(Xnew), (mean, variance))
 
 
 def _reference_q(
@@ -165,29 +157,22 @@ def test_one_power_for_all_rows() -> None:
         assert_close(model.pep_log_marginal_likelihood(), expected)
 
 
-@pytest.mark.parametrize(
-    "chunk_size", [4, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 1000))]
-)
+@pytest.mark.parametrize("chunk_size", [4, 1, 1000])
+@pytest.mark.near_copies
 def test_chunks_do_not_change_anything(chunk_size: int) -> None:
     whole = compiled("probit").model
     model = CASES["probit"].model(alpha=ALPHAS["alpha per row"], chunk_size=chunk_size)
     whole.alpha.assign(ALPHAS["alpha per row"])
-    loss, gradients = _loss_and_gradients(model)
+    loss, gradients = value_and_gradients(
+        model.training_loss, list(trainable_by_name(model).values())
+    )
     expected_loss, expected_gradients = compiled("probit").loss_and_gradients()
     assert_close(loss, expected_loss, rtol=1e-11)
     largest = max(float(np.max(np.abs(gradient))) for gradient in expected_gradients)
-    for actual, expected in zip(gradients, expected_gradients):
-        assert_close(actual, expected, rtol=1e-9, scale=largest)
+    assert_all_close(gradients, expected_gradients, rtol=1e-9, scale=largest)
     assert_close(model.sites.nu, whole.sites.nu, rtol=1e-9)
     assert_close(model.sites.tau, whole.sites.tau, rtol=1e-9)
     assert_close(model.loo_log_density(), whole.loo_log_density(), rtol=1e-9)
-
-
-def _loss_and_gradients(model: "pep.models.PEP") -> tuple[tf.Tensor, list[tf.Tensor]]:
-    variables = list(trainable_by_name(model).values())
-    with tf.GradientTape() as tape:
-        loss = model.training_loss()
-    return loss, tape.gradient(loss, variables)
 
 
 # Golden numbers.
@@ -270,15 +255,8 @@ def test_golden_multi_class() -> None:
 
 
 def _multi_class_model(kernel: Any, inducing_variable: Any) -> "pep.models.PEP":
-    case = CASES["RobustMax"]
-    return pep.models.PEP(
-        (case.problem.X, case.Y),
-        kernel,
-        case.likelihood(),
-        inducing_variable,
-        alpha=ALPHAS["alpha per row"],
-        mean_function=case.mean_function(),
-        tolerance=TIGHT,
+    return CASES["RobustMax"].model(
+        kernel=kernel, inducing_variable=inducing_variable, alpha=ALPHAS["alpha per row"]
     )
 
 
@@ -297,8 +275,7 @@ def test_shared_latent_functions_are_separate_ones_that_are_equal() -> None:
     for one, other in ((wrapped, shared), (wrapped, separate), (kernels, shared)):
         model = _multi_class_model(one, other)
         assert_close(model.pep_log_marginal_likelihood(), expected)
-        for actual, of_reference in zip(model.predict_f(problem.Xnew, full_cov=True), prediction):
-            assert_close(actual, of_reference)
+        assert_all_close(model.predict_f(problem.Xnew, full_cov=True), prediction)
 
 
 @pytest.mark.slow
@@ -376,13 +353,11 @@ def test_a_prediction_is_never_stale() -> None:
         one.assign(value)
     fresh.mean_function.c.assign([-0.4])
     posterior = fresh.posterior()
-    for actual, expected in zip(model.predict_f(Xnew), fresh.predict_f(Xnew)):
-        assert_close(actual, expected, rtol=1e-9)
+    assert_all_close(model.predict_f(Xnew), fresh.predict_f(Xnew), rtol=1e-9)
     fresh.kernel.variance.assign(0.8)
     model.kernel.variance.assign(0.8)
     posterior.update_cache()
-    for actual, expected in zip(posterior.predict_f(Xnew), model.predict_f(Xnew)):
-        assert_close(actual, expected, rtol=1e-9)
+    assert_all_close(posterior.predict_f(Xnew), model.predict_f(Xnew), rtol=1e-9)
 
 
 def test_a_converged_model_costs_one_sweep() -> None:

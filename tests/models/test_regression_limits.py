@@ -6,9 +6,15 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
-import tensorflow as tf
 from cases.regression import UNEVEN_BLOCKS, Case, N
-from helpers import Array, assert_close, gradients, regression_problem
+from helpers import (
+    Array,
+    assert_all_close,
+    assert_close,
+    gradients,
+    regression_problem,
+    trainable_by_name,
+)
 from reference import regression as reference
 
 import gpflow_pep as pep
@@ -54,14 +60,6 @@ def _create(
     return model_class(problem.data, problem.kernel(), feature, **script, **arguments)
 
 
-def _trainable(model: tf.Module) -> dict[str, tf.Variable]:
-    return {
-        name: parameter.unconstrained_variable
-        for name, parameter in gpflow.utilities.parameter_dict(model).items()
-        if parameter.trainable
-    }
-
-
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 @pytest.mark.parametrize("other_class, alpha", LIMITS.values(), ids=LIMITS.keys())
 class TestGPflowsModelsAreLimits:
@@ -73,13 +71,12 @@ class TestGPflowsModelsAreLimits:
         assert_close(
             ours.maximum_log_likelihood_objective(), other.maximum_log_likelihood_objective()
         )
-        our_variables, other_variables = _trainable(ours), _trainable(other)
+        our_variables, other_variables = trainable_by_name(ours), trainable_by_name(other)
         assert our_variables.keys() == other_variables.keys()
-        for actual, expected in zip(
+        assert_all_close(
             gradients(ours.training_loss, [our_variables[name] for name in other_variables]),
             gradients(other.training_loss, list(other_variables.values())),
-        ):
-            assert_close(actual, expected)
+        )
 
     def test_predictions(
         self, script: Callable[[], Any], other_class: type[gpflow.models.GPModel], alpha: float
@@ -88,47 +85,25 @@ class TestGPflowsModelsAreLimits:
         other = _create(other_class, script())
         Xnew = regression_problem().Xnew
         for full_cov in (False, True):
-            for actual, expected in zip(
+            assert_all_close(
                 ours.predict_f(Xnew, full_cov=full_cov), other.predict_f(Xnew, full_cov=full_cov)
-            ):
-                assert_close(actual, expected)
-        for actual, expected in zip(ours.predict_y(Xnew), other.predict_y(Xnew)):
-            assert_close(actual, expected)
+            )
+        assert_all_close(ours.predict_y(Xnew), other.predict_y(Xnew))
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_compute_qu_is_that_of_sgpr(script: Callable[[], Any]) -> None:
     ours = _create(pep.models.PEPRegression, script(), alpha=0.0)
-    for actual, expected in zip(
-        ours.compute_qu(), _create(gpflow.models.SGPR, script()).compute_qu()
-    ):
-        assert_close(actual, expected)
+    assert_all_close(ours.compute_qu(), _create(gpflow.models.SGPR, script()).compute_qu())
 
 
-@pytest.mark.parametrize(
-    "script",
-    [make for name, make in SCRIPTS.items() if "outputs" not in make()],
-    ids=[name for name, make in SCRIPTS.items() if "outputs" not in make()],
-)
-@pytest.mark.parametrize(
-    "alpha, chunk_size",
-    [
-        (0.5, None),
-        pytest.param(0.0, 4, marks=pytest.mark.slow),
-        pytest.param(0.0, None, marks=pytest.mark.slow),
-        pytest.param(0.5, 4, marks=pytest.mark.slow),
-    ],
-)
-def test_upper_bound_is_that_of_sgpr(
-    script: Callable[[], Any], alpha: float, chunk_size: int | None
-) -> None:
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if "outputs" not in SCRIPTS[name]()])
+@pytest.mark.parametrize("chunk_size", [None, 4])
+@pytest.mark.parametrize("alpha", [0.5, 0.0])
+@pytest.mark.near_copies("0.5-None-*", "0.5-4-noise scale")
+def test_upper_bound_is_that_of_sgpr(name: str, alpha: float, chunk_size: int | None) -> None:
+    script = SCRIPTS[name]
     ours = _create(pep.models.PEPRegression, script(), alpha=alpha, chunk_size=chunk_size)
-    assert_close(ours.upper_bound(), _create(gpflow.models.SGPR, script()).upper_bound())
-
-
-def test_upper_bound_by_chunks_is_that_of_sgpr() -> None:
-    script = SCRIPTS["noise scale"]
-    ours = _create(pep.models.PEPRegression, script(), alpha=0.5, chunk_size=4)
     assert_close(ours.upper_bound(), _create(gpflow.models.SGPR, script()).upper_bound())
 
 
@@ -159,25 +134,16 @@ def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Any | No
     gpflow.config.set_default_jitter(1e-13)
     problem = regression_problem(num_data=N, num_outputs=2)
     mean = gpflow.functions.Constant(0.4)
-    ours = pep.models.PEPRegression(
-        problem.data,
-        problem.kernel(),
-        problem.X,
-        alpha=alpha,
-        blocks=blocks,
-        mean_function=mean,
-        noise_variance=problem.noise_variance,
+    ours = problem.model(
+        pep.models.PEPRegression, problem.X, alpha=alpha, blocks=blocks, mean_function=mean
     )
-    exact = gpflow.models.GPR(
-        problem.data, problem.kernel(), mean, noise_variance=problem.noise_variance
-    )
+    exact = problem.model(gpflow.models.GPR, mean_function=mean)
     assert_close(ours.pep_log_marginal_likelihood(), exact.log_marginal_likelihood())
     for full_cov in (False, True):
-        for actual, expected in zip(
+        assert_all_close(
             ours.predict_f(problem.Xnew, full_cov=full_cov),
             exact.predict_f(problem.Xnew, full_cov=full_cov),
-        ):
-            assert_close(actual, expected)
+        )
 
 
 def test_alpha_1_with_blocks_is_pitc() -> None:
@@ -211,13 +177,7 @@ def test_bounds_of_the_exact_log_marginal_likelihood(seed: int) -> None:
         lengthscales=np.exp(rng.normal(size=2)).tolist(),
         noise_variance=float(np.exp(rng.normal(-2.0))),
     )
-    model = pep.models.PEPRegression(
-        problem.data,
-        problem.kernel(),
-        problem.Z,
-        alpha=0.0,
-        noise_variance=problem.noise_variance,
-    )
+    model = problem.model(pep.models.PEPRegression, alpha=0.0)
     exact = reference.exact_log_marginal_likelihood(
         problem.covariance(problem.X, problem.X), problem.Y, np.full(30, problem.noise_variance)
     )
@@ -231,11 +191,11 @@ def test_continuous_in_alpha_at_0(blocks: Any | None) -> None:
     assert_close(
         near_0.pep_log_marginal_likelihood(), at_0.pep_log_marginal_likelihood(), rtol=1e-11
     )
-    for actual, expected in zip(
-        gradients(near_0.training_loss, list(_trainable(near_0).values())),
-        gradients(at_0.training_loss, list(_trainable(at_0).values())),
-    ):
-        assert_close(actual, expected, rtol=1e-10)
+    assert_all_close(
+        gradients(near_0.training_loss, list(trainable_by_name(near_0).values())),
+        gradients(at_0.training_loss, list(trainable_by_name(at_0).values())),
+        rtol=1e-10,
+    )
 
 
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])

@@ -17,10 +17,12 @@ from helpers import (
     GOLDEN_VARIANCE,
     Array,
     RegressionProblem,
+    assert_all_close,
     assert_close,
     golden_problem,
     gradients,
     regression_problem,
+    value_and_gradients,
 )
 from reference import regression as reference
 from scipy.stats import norm
@@ -134,23 +136,17 @@ def test_moments_of_predict_f_samples(case: Case, full_cov: bool) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name, chunk_size",
-    [
-        # Chunks that end within the rows, for each case; all sizes for the one that has everything.
-        pytest.param(name, size, marks=[] if size == 3 or name == "everything" else [slow])
-        for name in CHUNKED_CASES
-        for size in (None, 1, 3, N - 1, N, 1000)
-    ],
-)
+# Chunks that end within the rows, for each case; all sizes for the one that has everything.
+@pytest.mark.near_copies("*-3", "everything-*")
+@pytest.mark.parametrize("chunk_size", [None, 1, 3, N - 1, N, 1000])
+@pytest.mark.parametrize("name", CHUNKED_CASES)
 def test_chunk_size_changes_nothing(name: str, chunk_size: int | None) -> None:
     case = CASES[name]
     model = case.model(chunk_size=chunk_size)
     assert_close(
         model.pep_log_marginal_likelihood(), reference.pep_log_z(*case.reference_arguments())
     )
-    for actual, expected in zip(model.compute_qu(), reference.pep_qu(*case.reference_arguments())):
-        assert_close(actual, expected)
+    assert_all_close(model.compute_qu(), reference.pep_qu(*case.reference_arguments()))
 
 
 def _golden_model(alpha: Any, *, per_row: bool = False) -> "pep.models.PEPRegression":
@@ -209,15 +205,13 @@ class TestPosterior:
         for full_cov in (False, True):
             expected = model.predict_f(Xnew, full_cov=full_cov)
             for method in (posterior.predict_f, posterior.fused_predict_f):
-                for actual, wanted in zip(method(Xnew, full_cov=full_cov), expected):
-                    assert_close(actual, wanted)
+                assert_all_close(method(Xnew, full_cov=full_cov), expected)
 
     @pytest.mark.parametrize("cache", [PrecomputeCacheType.NOCACHE, *_slow("nocache", None)])
     def test_not_cached(self, case: Case, cache: Any) -> None:
         model, Xnew = case.model(), case.problem.Xnew
         posterior = model.posterior(cache)
-        for actual, expected in zip(posterior.fused_predict_f(Xnew), model.predict_f(Xnew)):
-            assert_close(actual, expected)
+        assert_all_close(posterior.fused_predict_f(Xnew), model.predict_f(Xnew))
 
     def test_default_is_cached(self, case: Case) -> None:
         posterior = case.model().posterior()
@@ -257,42 +251,35 @@ def test_svgp_with_the_whitened_q_predicts_the_same(case: Case) -> None:
         whiten=True,
     )
     for full_cov in (False, True):
-        for actual, expected in zip(
+        assert_all_close(
             svgp.predict_f(Xnew, full_cov=full_cov), model.predict_f(Xnew, full_cov=full_cov)
-        ):
-            assert_close(actual, expected)
+        )
 
 
 @pytest.mark.parametrize(
     "name, chunk_size, jit_compile",
     [
-        pytest.param("alpha per row", 3, False, marks=pytest.mark.slow),
-        pytest.param("alpha per row", 3, True, marks=pytest.mark.slow),
         ("everything", None, False),
-        pytest.param("alpha per row", None, True, marks=pytest.mark.slow),
-        pytest.param("everything", None, True, marks=pytest.mark.slow),
-        pytest.param("scaled, everything", None, True, marks=pytest.mark.slow),
+        ("everything", None, True),
+        ("alpha per row", 3, False),
+        ("alpha per row", 3, True),
+        ("alpha per row", None, True),
+        ("scaled, everything", None, True),
     ],
 )
+@pytest.mark.near_copies
 def test_compiled(name: str, chunk_size: int | None, jit_compile: bool) -> None:
     case = CASES[name]
     model, Xnew = case.model(chunk_size=chunk_size), case.problem.Xnew
-
-    @tf.function(jit_compile=jit_compile)
-    def value_and_gradient() -> tuple[tf.Tensor, Any]:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss()
-        return loss, tape.gradient(loss, model.trainable_variables)
-
+    compiled = tf.function(value_and_gradients, jit_compile=jit_compile)
     predict = tf.function(model.predict_f, jit_compile=jit_compile)
-    loss, gradient = value_and_gradient()
+    loss, gradient = compiled(model.training_loss, model.trainable_variables)
     assert_close(loss, model.training_loss())
     for actual, expected in zip(
         gradient, gradients(model.training_loss, model.trainable_variables)
     ):
         assert_close(tf.convert_to_tensor(actual), expected)
-    for actual, expected in zip(predict(Xnew), model.predict_f(Xnew)):
-        assert_close(actual, expected)
+    assert_all_close(predict(Xnew), model.predict_f(Xnew))
 
 
 def test_xla_refuses_blocks_in_several_chunks() -> None:
@@ -402,8 +389,7 @@ def test_other_features_and_kernels(
         reference.make_factors(N, 0.4, blocks),
     )
     assert_close(model.pep_log_marginal_likelihood(), reference.pep_log_z(*arguments))
-    for actual, expected in zip(model.compute_qu(), reference.pep_qu(*arguments)):
-        assert_close(actual, expected)
+    assert_all_close(model.compute_qu(), reference.pep_qu(*arguments))
     expected_mean, expected_cov = reference.pep_predict(
         *arguments,
         gpflow.covariances.Kuf(model.inducing_variable, kernel, problem.Xnew).numpy(),

@@ -86,15 +86,7 @@ def test_fresh_sites_make_log_z_a_function_of_the_parameters() -> None:
     assert_close(other.sites.nu, model.sites.nu, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "disturb",
-    [
-        "prediction",
-        "update_data",
-        pytest.param("loss", marks=pytest.mark.slow),
-        pytest.param("another loss", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("disturb", ["prediction", "update_data", "loss", "another loss"])
 @pytest.mark.slow
 def test_minibatch_totals_follow_sites_that_something_else_replaced(disturb: str) -> None:
     model = _model()
@@ -166,7 +158,8 @@ def test_latent_functions_with_different_numbers_of_inducing_variables() -> None
         pep.models.PEP((X, classes), kernel, likelihood, variables)
 
 
-@pytest.mark.parametrize("num_outputs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_outputs", [1, 2])
+@pytest.mark.near_copies
 def test_blocks_in_several_chunks_compile(num_outputs: int) -> None:
     Y = np.hstack([np.sin(X), np.cos(X)])[:, :num_outputs]
     blocks = np.arange(40) // 4

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases.regression import UNEVEN_BLOCKS, Case, N
-from helpers import RegressionProblem, assert_close, gradients, regression_problem
+from helpers import RegressionProblem, assert_all_close, assert_close, gradients, regression_problem
 from reference import regression as reference
 
 import gpflow_pep as pep
@@ -42,15 +42,8 @@ def create(
     conditional: str = "scaled",
     **options: Any,
 ) -> "pep.models.PEPRegression":
-    return pep.models.PEPRegression(
-        problem.data,
-        problem.kernel(),
-        problem.Z,
-        alpha=alpha,
-        blocks=blocks,
-        conditional=conditional,
-        noise_variance=problem.noise_variance,
-        **options,
+    return problem.model(
+        pep.models.PEPRegression, alpha=alpha, blocks=blocks, conditional=conditional, **options
     )
 
 
@@ -100,34 +93,27 @@ def test_alpha_1_does_not_depend_on_the_conditional(blocks: Any | None) -> None:
     cases = [Case(alpha=1.0, blocks=blocks, noise="scale", conditional=c) for c in CONDITIONALS]
     scaled, prior = (case.model() for case in cases)
     assert_close(scaled.pep_log_marginal_likelihood(), prior.pep_log_marginal_likelihood())
-    for actual, expected in zip(
+    assert_all_close(
         gradients(scaled.training_loss, scaled.trainable_variables),
         gradients(prior.training_loss, prior.trainable_variables),
-    ):
-        assert_close(actual, expected)
-    for actual, expected in zip(
+    )
+    assert_all_close(
         scaled.predict_f(cases[0].problem.Xnew), prior.predict_f(cases[0].problem.Xnew)
-    ):
-        assert_close(actual, expected)
+    )
 
 
 def test_alpha_1_is_gprfitc() -> None:
     problem = regression_problem(num_data=N)
-    other = gpflow.models.GPRFITC(
-        problem.data, problem.kernel(), problem.Z, noise_variance=problem.noise_variance
-    )
+    other = problem.model(gpflow.models.GPRFITC)
     ours = create(problem, 1.0)
     assert_close(ours.pep_log_marginal_likelihood(), other.maximum_log_likelihood_objective())
 
 
 def test_alpha_0_has_the_posterior_of_sgpr_and_another_gradient() -> None:
     problem = regression_problem(num_data=N)
-    sgpr = gpflow.models.SGPR(
-        problem.data, problem.kernel(), problem.Z, noise_variance=problem.noise_variance
-    )
+    sgpr = problem.model(gpflow.models.SGPR)
     ours = create(problem, 0.0)
-    for actual, expected in zip(ours.compute_qu(), sgpr.compute_qu()):
-        assert_close(actual, expected)
+    assert_all_close(ours.compute_qu(), sgpr.compute_qu())
     variance = [model.likelihood.variance.unconstrained_variable for model in (ours, sgpr)]
     of_ours, of_sgpr = (
         gradients(model.training_loss, [one]) for model, one in zip((ours, sgpr), variance)
@@ -142,10 +128,9 @@ def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Any | No
     gpflow.config.set_default_jitter(1e-13)
     problem = regression_problem(num_data=N, num_outputs=2)
     ours = create(problem._replace(Z=problem.X), alpha, blocks)
-    exact = gpflow.models.GPR(problem.data, problem.kernel(), noise_variance=problem.noise_variance)
+    exact = problem.model(gpflow.models.GPR)
     assert_close(ours.pep_log_marginal_likelihood(), exact.log_marginal_likelihood())
-    for actual, expected in zip(ours.predict_f(problem.Xnew), exact.predict_f(problem.Xnew)):
-        assert_close(actual, expected)
+    assert_all_close(ours.predict_f(problem.Xnew), exact.predict_f(problem.Xnew))
 
 
 def test_one_block_at_alpha_1_is_exact() -> None:

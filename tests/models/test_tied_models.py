@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from cases.pep import trainable_by_name
 from cases.tied import MODELS, create, data_of, random_start, svgp
 from gpflow.inducing_variables import (
     InducingPoints,
@@ -25,7 +24,14 @@ from gpflow.kernels import (
 )
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass
 from gpflow.optimizers import NaturalGradient
-from helpers import assert_close, finite_difference_gradient, regression_problem
+from helpers import (
+    assert_all_close,
+    assert_close,
+    finite_difference_gradient,
+    regression_problem,
+    trainable_by_name,
+    value_and_gradients,
+)
 from reference.tied import to_decimals
 
 import gpflow_pep as pep
@@ -34,29 +40,17 @@ from gpflow_pep.ops.tempered import tempered
 each_model = pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
 
 
-@pytest.mark.parametrize(
-    "model_name, whiten",
-    [
-        ("APEP", True),
-        ("ARPEP", False),
-        ("RPAPEP", True),
-        pytest.param("APEP", False, marks=pytest.mark.slow),
-        pytest.param("ARPEP", True, marks=pytest.mark.slow),
-        pytest.param("RPAPEP", False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.near_copies("APEP-True", "ARPEP-False", "RPAPEP-True")
 def test_gradients(model_name: str, whiten: bool) -> None:
     name = "probit"
     model = create(model_name, name, random_start(name), whiten=whiten, num_data=12)
     data = tuple(map(tf.constant, data_of(name, slice(0, 5))))
     variables = trainable_by_name(model)
-
-    @tf.function
-    def loss_and_gradients() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            loss = model.training_loss(data)
-        return loss, tape.gradient(loss, list(variables.values()))
-
+    loss_and_gradients = tf.function(
+        lambda: value_and_gradients(lambda: model.training_loss(data), list(variables.values()))
+    )
     _, gradients = loss_and_gradients()
     for variable, gradient in zip(variables.values(), gradients):
         expected = finite_difference_gradient(lambda: loss_and_gradients()[0], variable, step=1e-4)
@@ -80,21 +74,12 @@ def test_tempered_gradient(power: float) -> None:
     assert_close(tape.gradient(value, root), expected, rtol=tolerance)
 
 
-@pytest.mark.parametrize(
-    "model_class, whiten",
-    [
-        (pep.models.ARPEP, True),
-        (pep.models.RPAPEP, False),
-        (pep.models.APEP, True),
-        pytest.param(pep.models.APEP, False, marks=pytest.mark.slow),
-        pytest.param(pep.models.ARPEP, False, marks=pytest.mark.slow),
-        pytest.param(pep.models.RPAPEP, True, marks=pytest.mark.slow),
-    ],
-)
-def test_natural_gradient(model_class: Any, whiten: bool) -> None:
+@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.near_copies("APEP-True", "ARPEP-True", "RPAPEP-False")
+def test_natural_gradient(name: str, whiten: bool) -> None:
     """At alpha = 0 and a Gaussian likelihood one step is enough, for SVGP as for us."""
     start, data = random_start("Gaussian"), data_of("Gaussian")
-    name = model_class.__name__
     ours = create(name, "Gaussian", start, alpha=0.0, whiten=whiten)
     theirs = svgp("Gaussian", start)
     for model in (ours, theirs):
@@ -102,8 +87,7 @@ def test_natural_gradient(model_class: Any, whiten: bool) -> None:
             model.training_loss_closure(data, compile=False), [(model.q_mu, model.q_sqrt)]
         )
     assert_close(ours.training_loss(data), theirs.training_loss(data))
-    for actual, expected in zip(ours.predict_f(data[0]), theirs.predict_f(data[0])):
-        assert_close(actual, expected, rtol=1e-6)
+    assert_all_close(ours.predict_f(data[0]), theirs.predict_f(data[0]), rtol=1e-6)
     again = float(ours.training_loss(data))
     ours.alpha.assign(0.5)
     before = float(ours.training_loss(data))
@@ -114,14 +98,7 @@ def test_natural_gradient(model_class: Any, whiten: bool) -> None:
     assert float(ours.training_loss(data)) < before < again
 
 
-@pytest.mark.parametrize(
-    "model_class",
-    [
-        pep.models.APEP,
-        pep.models.ARPEP,
-        pytest.param(pep.models.RPAPEP, marks=pytest.mark.slow),
-    ],
-)
+@each_model
 @pytest.mark.near_copies("APEP")
 def test_learns_from_a_stream_of_batches(model_class: Any) -> None:
     """GPflow's loop over tf.data with Adam, labels of an integer type."""
@@ -142,9 +119,6 @@ def test_learns_from_a_stream_of_batches(model_class: Any) -> None:
         step()
     assert float(model.training_loss((X, Y))) < before - 20.0
     assert np.mean((model.predict_y(X)[0] > 0.5) == Y) > 0.7
-
-
-COMBINED = ("separate kernels", "coregionalised, separate")
 
 
 def _several_outputs() -> dict[str, Callable[[], tuple[Any, Any, int]]]:
@@ -171,14 +145,7 @@ def _several_outputs() -> dict[str, Callable[[], tuple[Any, Any, int]]]:
     }
 
 
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        # Whose parts the others have.
-        pytest.param(name, marks=[pytest.mark.slow] if name in COMBINED else [])
-        for name in _several_outputs()
-    ],
-)
+@pytest.mark.parametrize("outputs", _several_outputs())
 @pytest.mark.near_copies
 def test_several_outputs(outputs: str) -> None:
     """Whatever SVGP takes, at alpha = 0 with the same value and predictions."""
@@ -197,8 +164,7 @@ def test_several_outputs(outputs: str) -> None:
         ours = model_class(*arguments, alpha=0.0, **options)
         assert_close(ours.pep_log_marginal_likelihood(problem.data), elbo)
     expected = theirs.predict_f(problem.Xnew, True, True)
-    for one, other in zip(ours.predict_f(problem.Xnew, True, True), expected):
-        assert_close(one, other)
+    assert_all_close(ours.predict_f(problem.Xnew, True, True), expected)
     mean, covariance = ours.compute_qu()
     plain = {"q_mu": mean, "q_sqrt": np.linalg.cholesky(covariance), "whiten": False}
     model = pep.models.APEP(*arguments, alpha=0.0, num_data=50, **plain)

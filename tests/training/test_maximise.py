@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from helpers import Array, assert_all_close, assert_close, regression_problem
+from helpers import Array, assert_all_close, assert_close, regression_problem, uncompiled
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_pep as pep
@@ -192,6 +192,7 @@ class Misleading(gpflow.models.GPR):
         return turned(super().training_loss())
 
 
+@uncompiled()
 def test_no_step_raises_the_objective() -> None:
     record = quiet(Misleading((X, Y), kernel()))
     assert not record.converged and record.iterations == 0

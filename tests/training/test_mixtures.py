@@ -172,7 +172,7 @@ def test_equal_components_make_their_own_density() -> None:
 def few_steps(model: PEPRegression) -> None:
     """Train outside a graph, which is quick for so few rows."""
     optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
-    optimizer.minimize(model.training_loss, variables, compile=False, options={"maxiter": 5})
+    optimizer.minimize(model.training_loss, variables, compile=False, options={"maxiter": 2})
 
 
 @pytest.mark.slow

@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import assert_all_close, assert_close, value_and_gradients
+from helpers import assert_all_close, assert_close, uncompiled, value_and_gradients
 
 import gpflow_pep as pep
 from gpflow_pep.models.parameters import set_unchecked
@@ -83,7 +84,10 @@ def test_models_end_as_by_themselves(make: Make) -> None:
     losses = shared_losses(make)
     for rows, alpha in zip(FOLDS, (0.5, 0.8)):
         model, alone = make(rows, alpha), make(rows, alpha)
-        found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
+        found = losses.maximise(model, **OPTIONS)
+        sites = isinstance(alone, pep.models.PEP)  # whose inner loop takes long outside a graph
+        with nullcontext() if sites else uncompiled():
+            expected = maximise(alone, **OPTIONS)
         assert_close(found.objective, expected.objective, rtol=1e-7)
         assert found.iterations == expected.iterations
         assert_all_close(model.trainable_variables, alone.trainable_variables, rtol=1e-5)
@@ -161,7 +165,9 @@ def test_a_model_that_fails_leaves_the_next_ones_as_they_are() -> None:
     with pytest.raises(ValueError, match="finite"):
         losses.maximise(hopeless, **OPTIONS)
     model, alone = regression(FOLDS[0], 0.5), regression(FOLDS[0], 0.5)
-    found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
+    found = losses.maximise(model, **OPTIONS)
+    with uncompiled():
+        expected = maximise(alone, **OPTIONS)
     assert_close(found.objective, expected.objective, rtol=1e-12)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from helpers import Array, assert_all_close, assert_close
+from helpers import Array, assert_all_close, assert_close, uncompiled
 
 import gpflow_pep as pep
 from gpflow_pep.ops.natural import natural_step
@@ -148,6 +148,7 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
 
 
 @pytest.mark.parametrize("way", [1.0, _NATURAL])
+@uncompiled()
 def test_q_alone_by_natural_gradients(way: Any) -> None:
     """All hyperparameters are fixed, so that there is nothing left for the optimiser to train."""
     model = tied("ARPEP")
@@ -163,6 +164,7 @@ def test_q_alone_by_natural_gradients(way: Any) -> None:
             assert np.all(part.numpy() == fixed[id(part)])
 
 
+@uncompiled()
 def test_steps_of_q_alone_are_counted(tmp_path: Path) -> None:
     """A schedule of the step length goes on, also after the run was resumed."""
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.9, 0.0])
@@ -294,6 +296,7 @@ def test_resumes_after_it_was_killed(tmp_path: Path) -> None:
     assert_same(model, whole)
 
 
+@uncompiled()
 def test_early_stopping_restores_the_best(tmp_path: Path) -> None:
     """And the same where it resumes when it had stopped."""
     values = {2: 3.0, 4: 1.0, 6: 2.0, 8: 1.0, 10: 0.0}
@@ -342,11 +345,13 @@ def test_nan_stops_with_a_message() -> None:
     assert_all_close(variables(model), before)
 
 
+@uncompiled()
 def test_metric_that_is_nan_stops() -> None:
     with pytest.raises(ValueError, match=r"step 2\b.*'nlpd': got nan"):
         run(svgp(), 5, evaluate=lambda model: {"nlpd": np.nan}, evaluate_every=2)
 
 
+@uncompiled()
 def test_schedule_and_tensorboard(tmp_path: Path) -> None:
     """Steps after the learning rate has fallen to 0 change nothing; scalars tell of all steps."""
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.05, 0.0])
@@ -380,6 +385,7 @@ def test_schedule_and_tensorboard(tmp_path: Path) -> None:
     assert scalars["held_out/nlpd"] == [(k, float(k)) for k in range(1, 7)]
 
 
+@uncompiled()
 def test_bar_shows_loss_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     run(svgp(), 2, evaluate=log_density, evaluate_every=1, progress=True)
     shown = capsys.readouterr().err
@@ -453,6 +459,7 @@ def test_refused(options: dict[str, Any], parts: list[str]) -> None:
         assert part in str(error.value)
 
 
+@uncompiled()
 def test_metric_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match="'error', expected one that evaluate returns: nlpd"):
         run(
@@ -464,6 +471,7 @@ def test_metric_that_is_not_there_is_refused() -> None:
         )
 
 
+@uncompiled()
 def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     run(svgp(), 1, checkpoint_dir=tmp_path)
     kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
