@@ -177,6 +177,7 @@ def trainable_by_name(model: tf.Module) -> dict[str, tf.Variable]:
     }
 
 
+@tf.autograph.experimental.do_not_convert
 def value_and_gradients(
     function: Callable[[], tf.Tensor], variables: Sequence[tf.Variable | tf.Tensor]
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What was compiled since the test began, which begins with nothing."""
-    monkeypatch.setattr(shared, "_thread_cache", shared._ThreadCache())
+    monkeypatch.setattr(shared, "_of_thread", threading.local())
     made: list[Any] = []
     make = whole_loss.WholeLoss.__init__
 
@@ -53,7 +53,7 @@ def test_the_same_end_as_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPClassifier(**SMALL)
     estimator.fit(X[:30], BINARY[:30])
     second = clone(estimator).fit(X, BINARY)
-    monkeypatch.setattr(shared, "_thread_cache", shared._ThreadCache())
+    monkeypatch.setattr(shared, "_of_thread", threading.local())
     alone = clone(estimator).fit(X, BINARY)
     np.testing.assert_allclose(second.predict_proba(X), alone.predict_proba(X), rtol=1e-9)
     # The first one is as it was, whatever was trained after it.

@@ -15,7 +15,14 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, load_estimator, save_estimator
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    base,
+    load_estimator,
+    save_estimator,
+    trainer,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (60, 1))
@@ -32,7 +39,7 @@ def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is accepted, and its units, do not depend on it."""
-    monkeypatch.setattr(base, "maximise", no_steps)
+    monkeypatch.setattr(trainer, "maximise", no_steps)
     monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
 
 

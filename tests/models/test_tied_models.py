@@ -49,7 +49,8 @@ def test_gradients(model_name: str, whiten: bool) -> None:
     data = tuple(map(tf.constant, data_of(name, slice(0, 5))))
     variables = trainable_by_name(model)
     loss_and_gradients = tf.function(
-        lambda: value_and_gradients(lambda: model.training_loss(data), list(variables.values()))
+        lambda: value_and_gradients(lambda: model.training_loss(data), list(variables.values())),
+        autograph=False,
     )
     _, gradients = loss_and_gradients()
     for variable, gradient in zip(variables.values(), gradients):
