@@ -146,6 +146,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             self.record_, model = self._train_on_all_rows(model, alphas, mixed, grows, seed)
             self.n_iter_ = self.record_.iterations
         self._set_model(model)
+        self._posterior = mixed_posterior(model)
 
     def _train_on_all_rows(
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int

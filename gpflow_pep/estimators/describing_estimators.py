@@ -57,6 +57,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     }
     if not hasattr(estimator, "model_"):
         return described
+    posteriors = estimator.posterior_.posteriors  # computed first, as it can move sites a little
     fitted = [key for key in _FITTED if hasattr(estimator, key)]
     described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
     described["inputs"] = _describe_scaler(estimator._scaler, describe)
@@ -72,9 +73,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
     if isinstance(heaviest(model), PEP):
         # Computing the posterior anew would move the sites a little, by less than their tolerance.
-        parts = [
-            part for component in estimator.posterior_.posteriors for part in component.cache or ()
-        ]
+        parts = [part for component in posteriors for part in component.cache or ()]
         described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
         described["target"] = _describe_scaler(estimator._target, describe)
