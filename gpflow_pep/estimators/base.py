@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -129,7 +130,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
         alphas, mixed = self._powers(batch_size)
-        grows = self.num_inducing == "auto" and self._can_grow(batch_size)
+        grows = self.num_inducing == "auto" and self._can_grow(batch_size) and len(X) > 1
         kernel, likelihood, points = self._parts(X, seed, grows)
         if batch_size is not None:
             model = self._tied_model(kernel, likelihood, points, alphas[0], len(X), Y)
@@ -152,11 +153,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
     ) -> tuple[MaximiseRecord, GPModel]:
         """Train, at several powers maybe, with as many inducing points as pay."""
-        train = Trainer(self, len(alphas) + grows)
+        train = Trainer(self, len(alphas))
         points: tuple[PointsScore, ...] = ()
         record = None
-        if grows:
-            points, record = add_points(model, train, seed=seed, deadline=train.share_ends())
+        if grows:  # as long as one power may take
+            deadline = train.share_ends()
+            train_until = partial(train, deadline=deadline)
+            points, record = add_points(model, train_until, seed=seed, deadline=deadline)
         if len(alphas) == 1:
             record = record or train(model)
             return (record._replace(points=points) if points else record), model

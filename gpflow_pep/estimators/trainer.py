@@ -39,8 +39,11 @@ class Trainer:
         now = time.perf_counter()
         return np.inf if self._end is None else now + (self._end - now) / max(self._left, 1)
 
-    def __call__(self, model: GPModel) -> MaximiseRecord:
+    def __call__(self, model: GPModel, deadline: float | None = None) -> MaximiseRecord:
+        """Train a model until a deadline, or for its share of the seconds that are left."""
         estimator = self._estimator
+        if deadline is None:
+            deadline, self._left = self.share_ends(), self._left - 1
         options: dict[str, Any] = {
             "tolerance": TOLERANCE,
             "window": WINDOW,
@@ -48,8 +51,7 @@ class Trainer:
             "progress": estimator.verbose,
         }
         if self._end is not None:
-            options["seconds"] = max(self.share_ends() - time.perf_counter(), 1e-3)
-        self._left -= 1
+            options["seconds"] = max(deadline - time.perf_counter(), 1e-3)
         trained, objective = estimator._training_model(model), estimator._objective()
         if self._key is not None and fits_one_chunk(model):
             cache = thread_cache()

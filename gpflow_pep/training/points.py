@@ -91,7 +91,7 @@ def add_points(
         record = None
         try:
             record = train(model)
-            scores.append(_score(model, record, densities(), began))
+            scores.append(_score(model, record, densities, began))
         except FAILURES:
             if best is None:
                 raise
@@ -106,7 +106,7 @@ def add_points(
         num_points = min(2 * M, len(candidates))
         late = time.perf_counter() + 3.0 * scores[-1].seconds > deadline
         dear = num_points > _CHEAP and len(X) * num_points**2 > MOST_WORK
-        if num_points <= M or dear or late:
+        if num_points <= M or dear or late or np.isnan(scores[-1].score):
             return tuple(scores), record
         model.inducing_variable = _with_more(best.points.Z, candidates, num_points)
 
@@ -117,13 +117,25 @@ class _Trained(NamedTuple):
     record: Any
 
 
-def _score(model: GPModel, record: Any, density: AnyNDArray, began: float) -> PointsScore:
-    seconds, log_density = time.perf_counter() - began, float(np.mean(density))
+def _score(
+    model: GPModel, record: Any, densities: Callable[[], AnyNDArray], began: float
+) -> PointsScore:
+    seconds = time.perf_counter() - began
+    log_density = _nan_if_it_fails(lambda: float(np.mean(densities())))
     Z = model.inducing_variable.Z
-    charge = CHARGE * np.prod(Z.shape) / len(density) if Z.trainable else 0.0
+    charge = CHARGE * np.prod(Z.shape) / len(model.data[0]) if Z.trainable else 0.0
     score = log_density - float(charge)
     objective = float(record.objective)
-    return PointsScore(Z.shape[0], score, log_density, objective, _bound_gap(model), seconds)
+    bound_gap = _nan_if_it_fails(lambda: _bound_gap(model))
+    return PointsScore(Z.shape[0], score, log_density, objective, bound_gap, seconds)
+
+
+def _nan_if_it_fails(compute: Callable[[], float]) -> float:
+    """Compute what only describes a model that is trained already."""
+    try:
+        return compute()
+    except FAILURES:
+        return np.nan
 
 
 def _failure(model: GPModel, began: float) -> PointsScore:
@@ -133,7 +145,7 @@ def _failure(model: GPModel, began: float) -> PointsScore:
 
 
 def _bound_gap(model: GPModel) -> float:
-    if not isinstance(model, PEPRegression):
+    if not isinstance(model, PEPRegression) or model.memory is not None:
         return np.nan
     parts = model.data, model.kernel, model.inducing_variable
     options: dict[str, Any] = {"likelihood": model.likelihood, "mean_function": model.mean_function}
