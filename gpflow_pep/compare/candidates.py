@@ -20,6 +20,8 @@ from .settings import INITS, Settings
 MOST_EXACT = 1000
 #: What every comparison has: predicting the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
+#: The name of the mixture of the powers 0, 0.5 and 1.
+MIXTURE = "mix"
 
 
 class MeanBaseline(DummyRegressor):
@@ -90,8 +92,13 @@ def name_of(alpha: float) -> str:
     return f"alpha {alpha:g}"
 
 
+def is_choice(name: str, alpha: float) -> bool:
+    """Whether a model is one that may be the best: at a power or mixed, and not a baseline."""
+    return name == MIXTURE or not np.isnan(alpha)
+
+
 def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
-    """Make all models, untrained, with their powers (NaN for baselines), by name."""
+    """Make all models, untrained, with their powers (NaN where there is none), by name."""
     numbers = data.kind == "numbers"
     options: dict[str, Any] = {
         "num_inducing": settings.num_inducing,
@@ -115,4 +122,6 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
             candidates["SVGP"] = np.nan, WholeSVGP(settings.kernel, **plain, alpha=0.0)
     for alpha in settings.alphas:
         candidates[name_of(alpha)] = alpha, kind(settings.kernel, alpha=alpha, **options)
+    if settings.mix and not settings.neighbours and len(data.X) <= MOST_ROWS:
+        candidates[MIXTURE] = np.nan, kind(settings.kernel, alpha="mix", **options)
     return candidates

@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from .. import plotting
 from ..metrics import pit
 from ..refusals import refusal
+from .candidates import MIXTURE
 from .held_out import class_indices, predictions
 from .run import Comparison
 from .summary import summarise
@@ -44,7 +45,7 @@ def _model(comparison: Comparison) -> Pipeline:
 def scores_figure(comparison: Comparison) -> "Figure":
     """Draw each metric against alpha, with standard errors, beside the baselines."""
     _best(comparison)
-    table = summarise(comparison)
+    table, best = summarise(comparison), str(comparison.best)
     table = table[table["failed"] == 0]
     powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
     figure = plotting.figure(4.3 * len(comparison.metrics), 3.6)
@@ -54,7 +55,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
             powers["alpha"],
             powers[metric.name],
             powers[error].fillna(0.0),
-            best=comparison.candidates[comparison.best or ""],
+            best=None if best == MIXTURE else comparison.candidates[best],
             baselines={
                 str(name): (row[metric.name], np.nan_to_num(row[error]))
                 for name, row in others.iterrows()

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
@@ -21,8 +20,8 @@ LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists.
 MAX_INPUTS = 100
 CAPTIONS = {
-    "scores": "Scores of held-out rows at each power, with standard errors, beside the baselines."
-    " The best power is ringed.",
+    "scores": "Scores of held-out rows at each power, with standard errors, beside the mixture"
+    " of powers and the baselines. The best power is ringed.",
     "predictions": "Held-out rows: predictions with 90% intervals against what came; and where in"
     " its predicted distribution each target fell. Flat is right.",
     "classes": "Held-out rows: how often predictions come true against the probability that they"
@@ -64,7 +63,7 @@ def page(
 def _scores(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     """Give the CSS class and the cells of each model."""
     for name, row in cells(comparison).items():
-        kind = "baseline" if np.isnan(comparison.candidates[name]) else ""
+        kind = "baseline" if name not in comparison.choices else ""
         yield "best" if name == comparison.best else kind, row
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from ..refusals import refusal
 from ..training.threads import one_blas_thread
-from .candidates import TRIVIAL, name_of
+from .candidates import MIXTURE, TRIVIAL, is_choice, name_of
 from .cleaning import Cleaned, clean
 from .held_out import METRICS, Metric
 from .settings import Settings
@@ -48,12 +48,12 @@ class Comparison:
 
     :param data: The table, cleaned.
     :param settings: What was asked for.
-    :param candidates: The power of each model by its name; NaN for baselines.
+    :param candidates: The power of each model by its name; NaN for the mixture and baselines.
     :param fits: One for each model and part.
     :param held_out: By the name of the model: :func:`~gpflow_pep.compare.held_out.held_out` of the
         parts, one after another, with the number of the "part".
-    :param best: The name of the power with the lowest mean of the first metric, or if so asked with
-        the highest leave-one-out density; None if all failed.
+    :param best: The name of the power, or the mixture, with the lowest mean of the first metric;
+        or if so asked of the power with the highest leave-one-out density; None if all failed.
     :param model: The best one, trained once more on all rows; None where that failed.
     :param final: That fit.
     """
@@ -71,6 +71,11 @@ class Comparison:
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of each fit; the first decides which model is the best."""
         return METRICS[self.data.kind]
+
+    @property
+    def choices(self) -> list[str]:
+        """The names of what may be the best: all powers and their mixture, but no baselines."""
+        return [name for name, alpha in self.candidates.items() if is_choice(name, alpha)]
 
     def fits_of(self, name: str) -> list[Fit]:
         """Find the fits of a model, by its name."""
@@ -107,7 +112,8 @@ class _Queue:
     def finish(self, workers: Sequence[Worker]) -> None:
         """Run all trials, here and by workers; what a callback raises is raised."""
         if workers:  # they take powers, which share what is compiled, and no baselines if possible
-            self._waiting.sort(key=self._has_power)
+            candidates = self._trials.candidates
+            self._waiting.sort(key=lambda trial: is_choice(trial.model, candidates[trial.model][0]))
         threads = ThreadPoolExecutor(1 + len(workers))
         try:
             helpers = [threads.submit(self._run_all, worker.run, -1) for worker in workers]
@@ -159,9 +165,6 @@ class _Queue:
                 self._waiting.append(trial)
                 self._budget.fits += 1
                 warnings.warn(str(error), stacklevel=1)
-
-    def _has_power(self, trial: Trial) -> bool:
-        return not np.isnan(self._trials.candidates[trial.model][0])
 
 
 def compare(
@@ -276,7 +279,8 @@ def _compare(
     report(Progress(total, total, label))
     pipeline = trials.pipeline(trials.candidates[best][1])
     if settings.select == "loo":
-        pipeline[-1].set_params(alpha=[powers[name] for name in _mean_scores(comparison)])
+        scored = [powers[name] for name in _mean_scores(comparison) if name != MIXTURE]
+        pipeline[-1].set_params(alpha=scored)
     final, failed, _ = trials.train(Trial(best, 0), pipeline, slice(None), budget.share(best))
     if settings.select == "loo" and not failed:
         best = name_of(pipeline[-1].alpha_)
@@ -288,7 +292,8 @@ def _compare(
 
 def best_of(comparison: Comparison) -> str | None:
     """
-    Find the power whose mean of the decisive score is lowest; None if every one failed in a part.
+    Find the power, or the mixture, whose mean of the decisive score is lowest; None if each failed
+    in a part.
 
     It was chosen on these rows, so its scores there are slightly optimistic.
     """
@@ -297,10 +302,10 @@ def best_of(comparison: Comparison) -> str | None:
 
 
 def _mean_scores(comparison: Comparison) -> dict[str, float]:
-    """Average the decisive score of each power that failed in no part."""
+    """Average the decisive score of each power and mixture that failed in no part."""
     decisive = comparison.metrics[0].name
     return {
         name: float(np.mean([fit.scores[decisive] for fit in comparison.fits_of(name)]))
-        for name, power in comparison.candidates.items()
-        if not np.isnan(power) and not any(fit.failed for fit in comparison.fits_of(name))
+        for name in comparison.choices
+        if not any(fit.failed for fit in comparison.fits_of(name))
     }

@@ -116,6 +116,12 @@ class Settings:
         " earlier if it converges. Minibatches, above 100,000 rows, have a number of steps"
         " instead.",
     )  # fmt: skip
+    mix: bool = _setting(
+        True, _FLAG,
+        "Whether to mix the predictions of the powers 0, 0.5 and 1, too; without neighbours, up to"
+        " 100,000 rows.",
+        "--mix/--no-mix",
+    )  # fmt: skip
     max_iterations: int = _setting(10_000, _whole(1), "Most steps of L-BFGS-B of a fit.")
     init: str = _setting(
         "kmeans", _choice(INITS),

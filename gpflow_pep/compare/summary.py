@@ -57,10 +57,11 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     """
     Sum a comparison up: a row for each model, by its name.
 
-    Columns are "alpha" (NaN for baselines); for each metric its mean over parts and, as "_se", the
-    standard error of that mean (NaN for a single part); "difference", "difference_se" of the
-    decisive metric to the best power; "verdict": "best", "within noise" of it, or nothing; the mean
-    "seconds" and "iterations" of a fit; and how many fits "converged" and "failed".
+    Columns are "alpha" (NaN for the mixture and baselines); for each metric its mean over parts
+    and, as "_se", the standard error of that mean (NaN for a single part); "difference",
+    "difference_se" of the decisive metric to the best; "verdict": "best", "within noise" of it, or
+    nothing; the mean "seconds" and "iterations" of a fit; and how many fits "converged" and
+    "failed".
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -92,13 +93,13 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Say in a sentence or two which power to take."""
+    """Say in a sentence or two which power to take, or whether to mix them."""
     best = comparison.best
     if best is None:
         return "No power could be trained in every part: see the messages."
     table = summarise(comparison)
     heading = comparison.metrics[0].heading
-    powers = table[table["alpha"].notna() & (table["failed"] == 0)]
+    powers = table.loc[comparison.choices].query("failed == 0")
     worse = powers.index[powers["verdict"] == ""]
     within = powers.index[powers["verdict"] == WITHIN]
     text = f"The lowest {heading} has {best}"
@@ -108,8 +109,8 @@ def verdict(comparison: Comparison) -> str:
         text += f"; {' and '.join(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
     better = [
         name
-        for name in table.index[table["alpha"].isna() & (table["difference"] < 0.0)]
-        if difference(comparison, name, best).clear
+        for name in table.index[table["difference"] < 0.0]
+        if name not in comparison.choices and difference(comparison, name, best).clear
     ]
     if better:
         verb = "is" if len(better) == 1 else "are"

@@ -10,7 +10,7 @@ from .summary import BEST, WITHIN, summarise
 from .trials import num_classes_of
 
 MARKS = {BEST: "*", WITHIN: "~", "": ""}
-LEGEND = "* best power (lowest {}), ~ within noise of it; mean ± standard error over {} {}s."
+LEGEND = "* best (lowest {}), ~ within noise of it; mean ± standard error over {} {}s."
 
 
 def headings(comparison: Comparison) -> list[str]:

@@ -15,8 +15,8 @@ which at :math:`\alpha = 1` is exact for FITC's model. It is what
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
+from gpflow import logdensities
 
 from ..covariances import Parts
 from ..sites.posterior import (
@@ -31,18 +31,18 @@ from ..sites.posterior import (
 from .collapsed import Precision, project_single_rows
 
 
-def log_density(
+def errors(
     parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
-) -> tf.Tensor:
-    """Compute the leave-one-out log density of each row, [N], summed over outputs."""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Compute how far each target is from its leave-one-out mean, and the variance, [N, P] each.
+    """
     A, d, noise, alpha, r = project_single_rows(parts, rows, W)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
     tau = precision(d, noise, alpha) + tf.zeros_like(r)
     m, s = marginals(A, q)
     without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
-    variance = without.s + d + noise
-    terms = tf.square(r - without.m) / variance + tf.math.log(variance) + np.log(2.0 * np.pi)
-    return -0.5 * tf.reduce_sum(terms, axis=1)
+    return r - without.m, without.s + d + noise
 
 
 def total(
@@ -63,6 +63,7 @@ def total(
 
     def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
         q = PosteriorFactor(root, c, factor.half_logdet)
-        return tf.reduce_sum(log_density(parts, rows, W, q, precision))
+        error, variance = errors(parts, rows, W, q, precision)
+        return tf.reduce_sum(logdensities.gaussian(error, tf.zeros_like(error), variance))
 
     return sum_over_rows(terms, (W, factor.W, factor.c), parts)

@@ -77,6 +77,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     feature_names_in_: AnyNDArray
     record_: MaximiseRecord | None = None
     _posterior: MixedPosterior | None
+    _known_scores: dict[str, AnyNDArray]
 
     def __init__(
         self,
@@ -163,15 +164,18 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if len(alphas) == 1:
             record = record or train(model)
             return (record._replace(points=points) if points else record), model
-        records: dict[float, MaximiseRecord] = {}
+        # The power at which points were added is trained; the others start where it ended.
+        records = {} if record is None else {float(model.alpha.numpy()): record}
 
         def refit(model: GPModel) -> None:
-            records[float(model.alpha.numpy())] = train(model)
+            alpha = float(model.alpha.numpy())
+            if alpha not in records:
+                records[alpha] = train(model)
 
         if mixed:
             model = mix_alphas(model, alphas, refit=refit)
-            densities = model.record.log_densities if model.record else ()
-            scores = dict(zip(records, densities, strict=True))
+            mixture: Any = model.record
+            scores = dict(zip(mixture.alphas, mixture.log_densities, strict=True))
         else:
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
         log_scale = float(np.log(self._units()[0]))
@@ -180,7 +184,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return (record._replace(points=points) if points else record), model
 
     def _set_model(self, model: GPModel | MixedModel) -> None:
-        self.model_, self._posterior = model, None
+        self.model_, self._posterior, self._known_scores = model, None, {}
         main = heaviest(model)
         self.kernel_, self.likelihood_ = main.kernel, main.likelihood
         self.inducing_variable_ = getattr(main, "inducing_variable", None)

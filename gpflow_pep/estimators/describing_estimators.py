@@ -1,6 +1,5 @@
 """Estimators as JSON and arrays, and back."""
 
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from ..checks import refusal
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..sites.posterior import Sites
-from ..training.mixed_model import MixedModel, MixedPosterior, heaviest
+from ..training.mixed_model import MixedModel, MixedPosterior, components, heaviest
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -116,16 +115,12 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
     """Refuse to save an estimator that loading would change."""
     for part in _PARTS if hasattr(original, "model_") else ():
-        for new, old in zip(_models(loaded), _models(original), strict=True):
+        models = zip(components(loaded.model_)[0], components(original.model_)[0], strict=True)
+        for new, old in models:
             check_same(getattr(new, part), getattr(old, part), part)
     parameters = loaded.get_params(deep=False)
     for name, value in original.get_params(deep=False).items():
         check_same(parameters[name], value, name)
-
-
-def _models(estimator: PEPEstimator) -> Sequence[GPModel]:
-    model = estimator.model_
-    return model.models if isinstance(model, MixedModel) else [model]
 
 
 def _describe_scaler(scaler: StandardScaler, describe: Describer) -> dict[str, Described]:

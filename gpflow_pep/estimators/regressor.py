@@ -1,6 +1,7 @@
 """Regression for scikit-learn."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import as_numbers, check_positive, refusal
+from ..checks import as_numbers, check_choice, check_positive, check_real, refusal
 from ..models import PEP, PEPRegression
 from ..tilted import support, traits
+from ..training.mixed_model import heaviest
 from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
+from .intervals import conformal_score, fold_scores, interval, loo_scores
 from .parts import NUMBERS, make_likelihood
 
 #: Where training starts: a tenth of the variance of standardised targets.
@@ -187,6 +190,51 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         (values,) = self._predicted(X, predict, chunk_size)
         y: AnyNDArray = scale * values + offset
         return y
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, *, calibrate: str | None = None
+    ) -> AnyNDArray:
+        """
+        Predict intervals that hold y with a given probability, [N, 2].
+
+        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at others that rows
+        which were left out say (:mod:`gpflow_pep.estimators.intervals`): about the right fraction
+        of these lies inside, even where the predicted distribution is too narrow or too wide. One
+        correction is made for all rows, so that some regions can still have too few.
+
+        :param X: Inputs, [N, D].
+        :param coverage: The probability, in (0, 1).
+        :param calibrate: Which rows correct the intervals. "loo": the training rows, each by the
+            model without its site, for no extra training; the hyperparameters have seen the row, so
+            that intervals can still be narrow. "folds": the training rows by five estimators, each
+            trained without a fifth of the rows when this is called first, which is what to take
+            where coverage matters. None: no correction.
+        :raises ValueError: If an argument is outside its range; with ``calibrate``, if the
+            likelihood is not Gaussian, rows cannot be left out, or there are too few of them.
+        """
+        check_is_fitted(self)
+        check_real("coverage", coverage, "(0, 1)", "0.9 is usual.")
+        check_choice("calibrate", calibrate, ("loo", "folds", None), "Leave it out if in doubt.")
+        if calibrate is None:
+            return self.predict_quantiles(X, [0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)])
+        score = conformal_score(self._normal_scores(calibrate), coverage)
+        return interval(partial(self.predict_quantiles, X), score)
+
+    def _normal_scores(self, calibrate: str) -> AnyNDArray:
+        """Give the scores of training rows under predictions without them, computed once."""
+        if calibrate not in self._known_scores:
+            model = heaviest(self.model_)
+            if not traits(self.likelihood_).is_gaussian or not hasattr(model, "data"):
+                got = f"{calibrate!r} with {type(self.likelihood_).__name__} or minibatches"
+                expected = "Gaussian noise, and a model that holds its rows"
+                raise refusal("calibrate", got, expected, "Pass calibrate=None.")
+            if calibrate == "loo":
+                self._known_scores[calibrate] = loo_scores(self.model_)
+            else:
+                X, Y = map(np.asarray, model.data)
+                X, Y = self._scaler.inverse_transform(X), self._target.inverse_transform(Y)
+                self._known_scores[calibrate] = fold_scores(self, X, Y[:, 0])
+        return self._known_scores[calibrate]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
         """

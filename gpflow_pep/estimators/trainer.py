@@ -35,15 +35,15 @@ class Trainer:
         self._compiled_for: Any = None
 
     def share_ends(self) -> float:
-        """Say when the next training's share of the seconds will be over."""
-        now = time.perf_counter()
-        return np.inf if self._end is None else now + (self._end - now) / max(self._left, 1)
+        """Say when the share of the seconds that the next training takes will be over."""
+        now, share = time.perf_counter(), 1.0 / max(self._left, 1)
+        self._left -= 1
+        return np.inf if self._end is None else now + share * (self._end - now)
 
     def __call__(self, model: GPModel, deadline: float | None = None) -> MaximiseRecord:
         """Train a model until a deadline, or for its share of the seconds that are left."""
         estimator = self._estimator
-        if deadline is None:
-            deadline, self._left = self.share_ends(), self._left - 1
+        deadline = self.share_ends() if deadline is None else deadline
         options: dict[str, Any] = {
             "tolerance": TOLERANCE,
             "window": WINDOW,

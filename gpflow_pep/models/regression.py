@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow import logdensities
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian
@@ -128,13 +129,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
     def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
         neighbours = check_num_neighbours(neighbours, int(tf.shape(self.data[0])[0]))
         if blocks is not None and neighbours:
-            raise checks.refusal(
-                "blocks and neighbours",
-                "both",
-                "one or the other: the conditional of a row knows the rows of its block, or the"
-                " rows near it",
-                "Leave one of them out.",
-            )
+            expected = "one of them: a row's conditional knows its block, or the rows near it"
+            raise checks.refusal("blocks and neighbours", "both", expected, "Leave one out.")
         if blocks is not None:
             labels = checks.check_blocks(blocks, self.num_data)
             return Blocks(labels, self.rows.plan().chunk_size)
@@ -324,31 +320,40 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         "return[1]: [M, M]",
     )
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """
-        Compute mean and covariance of q(u); the outputs share the covariance.
-
-        :return: mean, covariance
-        """
+        """Compute mean and covariance of q(u); the outputs share the covariance."""
         mean, covariances = super().compute_qu()
         return mean, covariances[0]
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""
-        Compute :math:`\log p(y_n | y_{-n})` of each row: see :mod:`gpflow_pep.energies.left_out`.
+        Compute :math:`\log p(y_n | y_{-n})` of each row, of :meth:`loo_moments`.
+
+        :raises ValueError: As there.
+        """
+        mean, variance = self.loo_moments()
+        return tf.reduce_sum(logdensities.gaussian(self.data[1], mean, variance), axis=1)
+
+    @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
+    def loo_moments(self) -> MeanAndVariance:
+        """
+        Compute mean and variance of y of each row, given the others.
+
+        See :mod:`gpflow_pep.energies.left_out`.
 
         :raises ValueError: If rows come in blocks or have neighbours: they are then no factors of
             their own that could be left out.
         """
-        self._require_single_rows("loo_log_density", "Hold rows out instead.")
+        self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q = posterior_factor(self._sums(W).natural)
-        precision = CONDITIONALS[self.conditional].row_precision
+        arguments = W, q, CONDITIONALS[self.conditional].row_precision
         pieces = self.rows.pieces(self.rows.plan().chunk_size)
         value = chunks.map_over_chunks(
-            lambda rows: left_out.log_density(parts, rows, W, q, precision), pieces
+            lambda rows: left_out.errors(parts, rows, *arguments), pieces
         )
-        return checks.require_finite(value, "leave-one-out log density", ADVICE)
+        error, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
+        return self.data[1] - error, variance
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:

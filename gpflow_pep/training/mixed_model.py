@@ -319,8 +319,7 @@ class MixedModel(Mixture):
 
     def posterior(self) -> "MixedPosterior":
         """Compute the posterior of each component, for fast predictions."""
-        posteriors = [model.posterior() for model in self.models]
-        return MixedPosterior(posteriors, self.likelihoods, self.weights.numpy())
+        return mixed_posterior(self)
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -356,16 +355,22 @@ class MixedPosterior(Mixture):
 
 def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
     """Compute the posterior of a mixture, or of one model as a mixture of one."""
+    models, weights = components(model)
+    posteriors, likelihoods = zip(*((one.posterior(), one.likelihood) for one in models))
+    return MixedPosterior(posteriors, likelihoods, weights)
+
+
+def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
+    """Give the components of a mixture and their weights [K]; one model is its own."""
     if isinstance(model, MixedModel):
-        return model.posterior()
-    return MixedPosterior([model.posterior()], [model.likelihood], np.ones(1))
+        return model.models, model.weights.numpy()
+    return [model], np.ones(1)
 
 
 def heaviest(model: GPModel | MixedModel) -> GPModel:
-    """Give the component of the largest weight; one model is its own."""
-    if not isinstance(model, MixedModel):
-        return model
-    return model.models[int(np.argmax(model.weights.numpy()))]
+    """Give the component of the largest weight."""
+    models, weights = components(model)
+    return models[int(np.argmax(weights))]
 
 
 def check_models(models: Sequence[GPModel]) -> list[GPModel]:

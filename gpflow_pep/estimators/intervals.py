@@ -1,0 +1,131 @@
+r"""
+Intervals whose width is corrected by rows that were left out of the prediction.
+
+A predictive distribution F that is too narrow or too wide is so at rows that it was not trained on.
+Their targets have the scores :math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which for a Gaussian are
+:math:`|y_n - m_n| / s_n`. With the conformal quantile
+
+.. math::
+
+    z = \text{the } \lceil (N + 1) c \rceil \text{-th smallest of } z_1, \ldots, z_N
+
+in the place of the Gaussian one, an interval from the quantile :math:`\Phi(-z)` to
+:math:`\Phi(z)` holds a new target with a probability of at least c where the scores of all N + 1
+rows are exchangeable, whatever the distribution of the rows (distributional conformal prediction:
+Chernozhukov, Wüthrich & Zhu, PNAS 2021). That is so if F was trained on other rows than the N. Here
+it was trained on almost all of them, so that the probability is about c and not guaranteed: with
+folds F is that of the other folds (cross-conformal prediction, Vovk 2015), with leave-one-out only
+the row's site is removed, while the hyperparameters and inducing inputs have seen it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from gpflow.models import GPModel
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from ..checks import refusal
+from ..tilted import predict_mean_and_var
+from ..training.mixed_model import MixedModel, MixedPosterior, components
+from .base import PREDICTION_CHUNK
+
+NUM_FOLDS = 5
+#: Quantiles of probabilities nearer to 1 are rounded; what lies beyond so many standard deviations
+#: of a Gaussian is extrapolated.
+_FARTHEST = 6.0
+
+
+def normal_scores(
+    y: AnyNDArray, means: AnyNDArray, variances: AnyNDArray, weights: AnyNDArray
+) -> AnyNDArray:
+    r"""
+    Compute :math:`|\Phi^{-1}(F(y))|` of targets, [N], under mixtures of Gaussians.
+
+    :param y: [N].
+    :param means: Of each component, [K, N].
+    :param variances: Of each component, [K, N].
+    :param weights: [K].
+    """
+    standardised = (y - means) / np.sqrt(variances)
+    # By logarithms, the tails too are precise.
+    below, above = (
+        logsumexp(log_ndtr(sign * standardised), axis=0, b=weights[:, None]) for sign in (1, -1)
+    )
+    scores: AnyNDArray = -ndtri_exp(np.minimum(below, above))
+    return scores
+
+
+def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
+    """
+    Compute the scores of the rows of a model with Gaussian noise, each without its own site, [N].
+
+    :raises ValueError: If the model does not hold its rows, or they depend on their neighbours.
+    """
+    models, weights = components(model)
+    moments = [[np.asarray(part)[:, 0] for part in one.loo_moments()] for one in models]
+    means, variances = map(np.stack, zip(*moments))
+    return normal_scores(np.asarray(models[0].data[1])[:, 0], means, variances, weights)
+
+
+def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
+    """
+    Compute the score of each row by copies of a regressor that are trained on the other folds, [N].
+
+    :param X: Inputs in original units, [N, D].
+    :param y: Targets in original units, [N].
+    :raises ValueError: If there are fewer rows than folds.
+    """
+    scores = np.empty(len(y))
+    for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
+        fitted: Any = clone(estimator).fit(X[train], y[train])
+        posterior, (scale, offset) = fitted.posterior_, fitted._units()
+        moments = partial(_component_moments, posterior)
+        parts = fitted._predicted(fitted._inputs(X[test]), moments, PREDICTION_CHUNK)
+        means, variances = (np.stack(parts[place::2])[..., 0] for place in (0, 1))
+        y_test = (y[test] - offset) / scale
+        scores[test] = normal_scores(y_test, means, variances, posterior.weights.numpy())
+    return scores
+
+
+def _component_moments(posterior: MixedPosterior, rows: AnyNDArray) -> list[Any]:
+    return [
+        predict_mean_and_var(likelihood, rows, *component.predict_f(rows))
+        for component, likelihood in zip(posterior.posteriors, posterior.likelihoods)
+    ]
+
+
+def conformal_score(scores: AnyNDArray, coverage: float) -> float:
+    """
+    Find the score below which a fraction of rows lies, with the correction for one row more.
+
+    :raises ValueError: If there are too few rows for so large a fraction.
+    """
+    N = len(scores)
+    place = int(np.ceil((N + 1) * coverage - 1e-9))
+    if place > N:
+        raise refusal(
+            "coverage",
+            f"{coverage:g} with {N} rows",
+            f"at most {N / (N + 1):.4g}, for which so many rows can vouch",
+            "Pass calibrate=None, whose intervals can have any coverage.",
+        )
+    return float(np.partition(scores, place - 1)[place - 1])
+
+
+def interval(quantiles: Callable[[AnyNDArray], AnyNDArray], score: float) -> AnyNDArray:
+    r"""
+    Compute the interval from the quantile of :math:`\Phi(-z)` to that of :math:`\Phi(z)`, [N, 2].
+
+    :param quantiles: Gives the quantiles [N, Q] of Q probabilities.
+    :param score: z.
+    """
+    z = min(score, _FARTHEST)
+    low, middle, high = quantiles(ndtr(np.array([-z, 0.0, z]))).T
+    stretch = score / z if z else 1.0
+    ends: AnyNDArray = middle + stretch * np.stack([low - middle, high - middle])
+    return ends.T
