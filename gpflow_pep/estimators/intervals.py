@@ -67,7 +67,7 @@ def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
     :raises ValueError: If the model does not hold its rows, or they depend on their neighbours.
     """
     models, weights = components(model)
-    moments = [[np.asarray(part)[:, 0] for part in one.loo_moments()] for one in models]
+    moments = [[np.asarray(part)[:, 0] for part in model.loo_moments()] for model in models]
     means, variances = map(np.stack, zip(*moments))
     return normal_scores(np.asarray(models[0].data[1])[:, 0], means, variances, weights)
 

@@ -356,8 +356,8 @@ class MixedPosterior(Mixture):
 def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
     """Compute the posterior of a mixture, or of one model as a mixture of one."""
     models, weights = components(model)
-    posteriors, likelihoods = zip(*((one.posterior(), one.likelihood) for one in models))
-    return MixedPosterior(posteriors, likelihoods, weights)
+    posteriors = [component.posterior() for component in models]
+    return MixedPosterior(posteriors, [component.likelihood for component in models], weights)
 
 
 def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
@@ -392,12 +392,8 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
         return np.full(num_components, 1.0 / num_components)
     values: AnyNDArray = np.asarray(weights, dtype=np.float64)
     if values.shape != (num_components,) or not np.all(values >= 0.0) or not values.sum() > 0.0:
-        raise checks.refusal(
-            "weights",
-            f"{weights!r}",
-            f"{num_components} numbers of at least 0, not all 0",
-            "Give one for each component.",
-        )
+        expected = f"{num_components} numbers of at least 0, not all 0"
+        raise checks.refusal("weights", repr(weights), expected, "Give one for each component.")
     # Those that were divided once stay as they are, so that a mixture that was saved is the same.
     total = values.sum()
     return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

@@ -13,7 +13,7 @@ from gpflow_pep.compare import Comparison, Progress, cli, compare
 
 ALPHAS = (1.0, 0.0)
 PROGRESS: list[Progress] = []
-OPTIONS: dict[str, Any] = {"num_inducing": 6, "max_iterations": 15, "seed": 2}
+OPTIONS: dict[str, Any] = {"num_inducing": 6, "max_iterations": 15, "seed": 2, "mix": False}
 
 
 def small_table() -> pd.DataFrame:
@@ -52,7 +52,7 @@ def small_classes() -> pd.DataFrame:
 @cache
 def small_classification() -> Comparison:
     """One split of two classes, one power and SVGP."""
-    options = {"num_inducing": 5, "max_iterations": 6, "seed": 1}
+    options = {"num_inducing": 5, "max_iterations": 6, "seed": 1, "mix": False}
     return compare(small_classes(), "mail", alphas=(0.5,), splits=1, **options)
 
 
@@ -80,8 +80,8 @@ def run_from_csv(folder: Path) -> FromCsv:
     data, out = write_messy(folder / "data.csv"), folder / "new" / "out"
     result = run(
         "compare", data, "--target", "load", "--alphas", "0.5", "--inducing", 6, "--splits", 1,
-        "--max-iterations", 15, "--seed", 2, "--no-baselines", "--saved-model", "--jobs", 1,
-        "--out", out,
+        "--max-iterations", 15, "--seed", 2, "--no-baselines", "--no-mix", "--saved-model",
+        "--jobs", 1, "--out", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     return FromCsv(data, out, result)

@@ -1,6 +1,7 @@
 """The comparison: scores in original units, failures that stay with their fit, shares of time."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import gpflow
@@ -28,7 +29,10 @@ from gpflow_pep.compare import (
     candidates,
     clean,
     compare,
+    figures,
+    page,
     run,
+    summary,
     trials,
 )
 from gpflow_pep.estimators import PEPRegressor
@@ -92,6 +96,30 @@ def test_the_best_has_the_lowest_mean() -> None:
         for name in ("alpha 1", "alpha 0")
     }
     assert comparison.best == min(means, key=lambda name: means[name])
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_the_mixture_is_a_candidate(kind: str) -> None:
+    table, target = (small_table(), "load") if kind == "numbers" else (small_classes(), "mail")
+    options = {**OPTIONS, "mix": True, "max_iterations": 3}
+    comparison = compare(table, target, alphas=(0.0,), splits=1, baselines=False, **options)
+    trivial = candidates.TRIVIAL[kind]
+    assert list(comparison.candidates) == [trivial, "alpha 0", "mix"]
+    assert comparison.choices == ["alpha 0", "mix"]
+    nlpd = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
+    assert comparison.best == min(comparison.choices, key=lambda name: nlpd[name])
+    # What is written of a comparison whose best is the mixture.
+    mixed = replace(comparison, best="mix")
+    assert summary.summarise(mixed).loc["mix", "verdict"] == "best"
+    assert "has mix" in summary.verdict(mixed)
+    for best in (comparison, mixed):
+        axes, *_ = figures.scores_figure(best).axes
+        assert any("mix: " in text.get_text() for text in axes.get_legend().get_texts())
+    rows = dict(zip(comparison.candidates, page._scores(mixed)))
+    assert [kind for kind, _ in rows.values()] == ["baseline", "", "best"]
+    pipeline = trials.Trials(comparison.data, comparison.settings).pipeline
+    estimator = pipeline(candidates.make_candidates(comparison.data, comparison.settings)["mix"][1])
+    assert estimator[-1].alpha == "mix"
 
 
 @pytest.mark.slow
@@ -285,7 +313,8 @@ def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "exact GP" in names()
     assert "exact GP" not in names(likelihood="student_t")
-    assert names(baselines=False) == ["mean", "alpha 0", "alpha 0.5", "alpha 1"]
+    assert names(baselines=False) == ["mean", "alpha 0", "alpha 0.5", "alpha 1", "mix"]
+    assert "mix" not in names(neighbours=2)
     monkeypatch.setattr(candidates, "MOST_EXACT", 39)
     assert "exact GP" not in names()
 

@@ -43,6 +43,7 @@ COMPARE = [
     "--seed",
     "1",
     "--no-baselines",
+    "--no-mix",
     "--jobs",
     "1",
 ]
