@@ -40,6 +40,7 @@ from sklearn.preprocessing import StandardScaler
 from examples.data_sets import Dataset, Problem, random_rows, read, standardised
 from examples.papers import runner
 from examples.papers.runner import Cell
+from gpflow_pep import plotting
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.selection import kmeans, random_subset
@@ -63,6 +64,8 @@ HINDSIGHT = "best power, hindsight"
 STOP: dict[str, Any] = {"tolerance": 1e-4, "window": 10, "progress": False}
 #: Rows up to which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
+#: Of the figure.
+DPI = 110
 _losses = SharedLosses()
 
 
@@ -396,6 +399,31 @@ def _with_hindsight(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, best.assign(rule=HINDSIGHT, seconds=np.nan)])
 
 
+def _draw(nlpd: pd.DataFrame) -> Any:
+    """Draw the mean over sets against alpha, with the mixture and what people use instead."""
+    powers = nlpd[[f"evidence {alpha:g}".replace("0.", ".") for alpha in ALPHAS]]
+    behind = powers.sub(nlpd["evidence mix"], axis=0)
+    lines = {
+        "mixture of 0, 0.5, 1": "evidence mix",
+        "PEPRegressor()": "PEPRegressor()",
+        "exact GP": "exact GP, Matern 5/2",
+        "random forest": "random forest",
+        "boosted trees": "boosted trees",
+        "GPBoost": "GPBoost, FITC",
+    }
+    means = nlpd.dropna(axis=1).mean()
+    figure = plotting.figure(6.5, 4.2)
+    plotting.alpha_sweep(
+        ALPHAS,
+        powers.mean(),
+        behind.std(ddof=1) / np.sqrt(len(behind)) if len(behind) > 1 else None,
+        baselines={name: means[rule] for name, rule in lines.items() if rule in means},
+        label=f"held-out NLPD, mean over {len(nlpd)} sets (nats a row)",
+        ax=figure.subplots(),
+    )
+    return figure
+
+
 def summarise(table: pd.DataFrame, out: Path) -> None:
     """Print and write, for each kind of task, how each rule does beside the reference."""
     parts = []
@@ -435,6 +463,8 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
             f"{summary.loc[[r for r in rules if r in summary.index]].round(3).to_string()}\n\n"
             f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string()}\n"
         )
+        if task == "regression":
+            _draw(wide["nlpd"]).savefig(out / "study.png", dpi=DPI)
     text = "\n".join(parts)
     print(text)
     (out / "study.txt").write_text(text, encoding="utf-8")

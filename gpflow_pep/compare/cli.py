@@ -265,7 +265,7 @@ def compare(
 
     Trains sparse GP regression or classification at each alpha, and baselines, on the same rows of
     DATA; scores each on the same held-out rows, over folds; and writes a report (report.html), the
-    scores, the predictions of held-out rows and the model of the best alpha (lowest mean negative
+    scores, the predictions of held-out rows and the best model (lowest mean negative
     log density), trained on all rows.
 
     DATA is a table: text with column names in its first line, plain or compressed, or Parquet.

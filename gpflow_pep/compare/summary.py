@@ -1,5 +1,6 @@
 """The scores of all fits as one table: which power is best, what is within noise, what to know."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +105,9 @@ def verdict(comparison: Comparison) -> str:
     within = powers.index[powers["verdict"] == WITHIN]
     text = f"The lowest {heading} has {best}"
     if len(worse):
-        text += f", clearly below {' and '.join(worse)}"
+        text += f", clearly below {_listed(worse)}"
     if len(within):
-        text += f"; {' and '.join(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
+        text += f"; {_listed(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
     better = [
         name
         for name in table.index[table["difference"] < 0.0]
@@ -114,9 +115,15 @@ def verdict(comparison: Comparison) -> str:
     ]
     if better:
         verb = "is" if len(better) == 1 else "are"
-        names = " and ".join(better)
+        names = _listed(better)
         text += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
     return text + "."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Join names as a sentence does: "a", "a and b", "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def warnings_of(comparison: Comparison) -> list[str]:

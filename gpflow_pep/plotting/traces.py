@@ -168,7 +168,7 @@ def alpha_sweep(
     ax.set(xlabel="alpha (0: variational, 1: EP)", ylabel=label)
     ax.set_xticks(alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6))
     ax.ticklabel_format(axis="y", useOffset=False)
-    legend_on_top(ax, columns=3)
+    legend_on_top(ax, columns=2)
 
 
 def _with_error(name: str, pair: Any) -> tuple[float, float]:

@@ -164,7 +164,10 @@ def test_an_earlier_run_is_replaced_and_nothing_else(
     replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
     result = run("compare", "--out", out)
     assert result.exit_code == 2
-    assert "got model/weights.txt in it, expected files that an earlier run has written" in result.stderr
+    assert (
+        "got model/weights.txt in it, expected files that an earlier run has written"
+        in result.stderr
+    )
     assert (out / "model" / "weights.txt").read_text() == "mine"
 
 

@@ -18,7 +18,8 @@ def test_the_grid_has_enough_sets() -> None:
     cells = study.grid("reduced")
     number = pd.Series([c.experiment for c in cells if c.split == 0]).value_counts()
     assert number["regression"] >= 12 and number["binary"] >= 8 and number["classes"] >= 5
-    assert len(study.grid("quick")) == 3
+    assert number["counts"] >= 2
+    assert len(study.grid("quick")) == 4
 
 
 @pytest.mark.parametrize("name", ["diabetes", "friedman1", "friedman2", "friedman3"])
@@ -34,7 +35,13 @@ def test_rows_are_split_and_standardised(name: str) -> None:
 def test_the_summary_compares_with_the_reference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rules = {"evidence .5": [1.0, 2.0], "evidence mix": [0.5, 2.2]}
+    rules = {
+        "evidence 0": [1.5, 2.1],
+        "evidence .5": [1.0, 2.0],
+        "evidence .75": [1.2, 2.3],
+        "evidence 1": [1.1, 1.9],
+        "evidence mix": [0.5, 2.2],
+    }
     rows = [
         {"experiment": "regression", "data": data, "split": 0, "rule": rule, "N": 10, "nlpd": value}
         for rule, values in rules.items()
@@ -43,8 +50,12 @@ def test_the_summary_compares_with_the_reference(
     study.summarise(pd.DataFrame(rows), tmp_path)
     text = (tmp_path / "study.txt").read_text()
     assert text in capsys.readouterr().out
-    line = next(line for line in text.splitlines() if line.startswith("evidence mix"))
-    assert [float(word) for word in line.split()[2:]] == [2, 1.35, -0.15, 0.35, 1, 1.5]
+    summary, _ = text.split("NLPD of each set")
+    lines = {line[:22].strip(): line[22:].split() for line in summary.splitlines()}
+    assert [float(word) for word in lines["evidence mix"]] == [2, 1.35, -0.15, 0.35, 1, 2.5]
+    # The powers that were best are .5 and 1.
+    assert [float(word) for word in lines["best power, hindsight"][:3]] == [2, 1.45, -0.05]
+    assert (tmp_path / "study.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
@@ -53,6 +64,10 @@ def test_every_rule_gives_scores() -> None:
     assert {"evidence .5", "both mix", "PEPRegressor()", "boosted trees"} <= {
         row["rule"] for row in rows
     }
-    assert all(np.isfinite(row["nlpd"]) and 0.0 <= row["coverage"] <= 1.0 for row in rows)
+    assert all(0.0 <= row["coverage"] <= 1.0 and row["width"] > 0.0 for row in rows)
+    scored = [row for row in rows if "intervals" not in row["rule"] and "quant" not in row["rule"]]
+    assert all(np.isfinite(row["nlpd"]) for row in scored)
     rows = study.evaluate(cell("moons:60", "binary"), Path())
     assert all(row["error"] < 0.5 for row in rows)
+    rows = study.evaluate(cell("bumps:60", "counts"), Path())
+    assert all(np.isfinite(row["nlpd"]) and row["rmse"] < 20.0 for row in rows)

@@ -1,0 +1,113 @@
+"""
+Hyperparameters that few rows leave open
+========================================
+
+Training takes one value for each lengthscale, variance and noise. Where there are few rows, other
+values explain them nearly as well, and predictions that follow one value are too sure of
+themselves. This tutorial draws the hyperparameters from their posterior, by GPflow's
+``SamplingHelper`` and Hamiltonian Monte Carlo, and mixes the models of the draws.
+"""
+
+import gpflow
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import gpflow_pep as pep
+
+rng = np.random.default_rng(3)
+X = rng.uniform(0.0, 5.0, (25, 1))
+Y = np.sin(2.0 * X) + 0.4 * rng.standard_normal(X.shape)
+X_test = rng.uniform(0.0, 5.0, (2000, 1))
+Y_test = np.sin(2.0 * X_test) + 0.4 * rng.standard_normal(X_test.shape)
+
+# %%
+# One value
+# ---------
+#
+# The model is trained as usual.
+
+model = pep.models.PEPRegression(
+    (X, Y), gpflow.kernels.SquaredExponential(), pep.selection.kmeans(X, 10, seed=0), alpha=0.5
+)
+pep.training.maximise(model, progress=False)
+
+
+def describe(name: str, predictor: "gpflow.models.GPModel | pep.training.MixedModel") -> None:
+    density = np.mean(predictor.predict_log_density((X_test, Y_test)))
+    print(f"{name}: mean log density of new rows {density:.3f}")
+
+
+describe("trained", model)
+
+# %%
+# Draws
+# -----
+#
+# Each hyperparameter gets a prior; the inducing inputs stay where they are, as they are parameters
+# of the approximation and not of the model. ``log_posterior_density`` is log Z plus the log
+# densities of the priors: at ``alpha=0`` a lower bound of the exact one, at other powers an
+# estimate.
+
+gpflow.set_trainable(model.inducing_variable, False)
+for parameter in model.trainable_parameters:
+    one = np.ones_like(parameter.numpy())
+    parameter.prior = tfp.distributions.LogNormal(np.log(0.5) * one, one)
+parameters = model.trainable_parameters
+helper = gpflow.optimizers.SamplingHelper(model.log_posterior_density, parameters)
+sampler = tfp.mcmc.SimpleStepSizeAdaptation(
+    tfp.mcmc.HamiltonianMonteCarlo(
+        helper.target_log_prob_fn, num_leapfrog_steps=8, step_size=np.float64(0.2)
+    ),
+    num_adaptation_steps=80,
+    target_accept_prob=np.float64(0.8),
+)
+
+
+@tf.function
+def sample() -> tuple[list[tf.Tensor], tf.Tensor]:
+    return tfp.mcmc.sample_chain(
+        200,
+        helper.current_state,
+        kernel=sampler,
+        num_burnin_steps=100,
+        trace_fn=lambda _, results: results.inner_results.is_accepted,
+        seed=1,
+    )
+
+
+states, accepted = sample()
+chains = helper.convert_to_constrained_values(states)
+print(f"{np.mean(accepted):.0%} of the proposals were accepted")
+
+# %%
+# Every tenth draw becomes a model, and their mixture averages the predictive densities. A draw
+# weighs as much as any other: the sampler has put more of them where the posterior is high.
+
+draws = []
+for number in range(0, 200, 10):
+    for parameter, chain in zip(parameters, chains):
+        parameter.assign(chain[number])
+    draws.append(gpflow.utilities.deepcopy(model))
+mixture = pep.training.mix_models(draws, weights="uniform")
+describe("20 draws", mixture)
+
+# %%
+# The picture shows how far apart draws are, and the quantiles of the mixture.
+
+grid = np.linspace(-0.5, 5.5, 120)[:, None]
+low, _, high = np.moveaxis(mixture.predict_quantiles(grid)[:, 0].numpy(), -1, 0)
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+for name, parameter in gpflow.utilities.parameter_dict(model).items():
+    if parameter.trainable:
+        place = [parameter is other for other in parameters].index(True)
+        left.plot(chains[place], label=name.lstrip("."))
+left.set(xlabel="draw", yscale="log")
+left.legend()
+for draw in draws:
+    right.plot(grid, draw.predict_f(grid)[0], color="C0", alpha=0.3)
+right.fill_between(grid[:, 0], low, high, alpha=0.2, label="90% of y")
+right.plot(X, Y, ".", color="black")
+right.set(xlabel="x", ylabel="y")
+right.legend()
