@@ -19,7 +19,7 @@ def test_the_grid_has_enough_sets() -> None:
     number = pd.Series([c.experiment for c in cells if c.split == 0]).value_counts()
     assert number["regression"] >= 12 and number["binary"] >= 8 and number["classes"] >= 5
     assert number["counts"] >= 2
-    assert len(study.grid("quick")) == 4
+    assert len(study.grid("quick")) == 5
 
 
 @pytest.mark.parametrize("name", ["diabetes", "friedman1", "friedman2", "friedman3"])
@@ -69,5 +69,8 @@ def test_every_rule_gives_scores() -> None:
     assert all(np.isfinite(row["nlpd"]) for row in scored)
     rows = study.evaluate(cell("moons:60", "binary"), Path())
     assert all(row["error"] < 0.5 for row in rows)
+    rows = study.evaluate(cell("diabetes:30", "points"), Path())
+    assert [row["rule"] for row in rows] == ["M = 25", "M = 50", "M = 100", "M = 200", "M = 400"]
+    assert all(np.isfinite(row["optimism"]) for row in rows)
     rows = study.evaluate(cell("bumps:60", "counts"), Path())
     assert all(np.isfinite(row["nlpd"]) and row["rmse"] < 20.0 for row in rows)
