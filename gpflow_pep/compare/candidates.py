@@ -8,7 +8,13 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 from scipy.stats import norm
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MOST_ROWS
@@ -24,14 +30,30 @@ TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 MIXTURE = "mix"
 
 
-class MeanBaseline(DummyRegressor):
-    """A Gaussian with the mean and the variance of the training targets, whatever the inputs."""
+class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
+    """
+    A regressor of scikit-learn's that predicts Gaussians, all with one standard deviation.
 
-    def fit(self, X: Any, y: Any) -> "MeanBaseline":
-        """Take mean and variance."""
-        self.std_ = float(np.std(y))
-        fitted: MeanBaseline = super().fit(X, y)
-        return fitted
+    :param regressor: It is copied.
+    :param held_out: The deviation is that of the residuals of this fraction of the rows, by a copy
+        that was trained on the others; 0: of all rows, by the regressor trained on all.
+    """
+
+    def __init__(self, regressor: Any, held_out: float = 0.2) -> None:
+        self.regressor, self.held_out = regressor, held_out
+
+    def fit(self, X: Any, y: Any) -> "WithSpread":
+        """Train on rows."""
+        y = np.asarray(y)
+        self.regressor_ = clone(self.regressor).fit(X, y)
+        residual = y - self.regressor_.predict(X)
+        if self.held_out:
+            train, test = train_test_split(
+                np.arange(len(y)), test_size=self.held_out, random_state=0
+            )
+            residual = y[test] - clone(self.regressor).fit(X[train], y[train]).predict(X[test])
+        self.std_ = float(np.sqrt(np.mean(residual**2)))
+        return self
 
     def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:
         """Predict quantiles of y, [N, Q]."""
@@ -40,7 +62,7 @@ class MeanBaseline(DummyRegressor):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the mean, [N]."""
-        mean = super().predict(X)
+        mean = self.regressor_.predict(X)
         return (mean, np.full_like(mean, self.std_)) if return_std else mean
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
@@ -87,6 +109,20 @@ class WholeSVGP(PEPClassifier):
         return _AllRows(model, self._data)
 
 
+def _linear(numbers: bool) -> Any:
+    """Make a linear model with a penalty that is chosen, or logistic regression."""
+    model = RidgeCV(np.logspace(-3.0, 3.0, 13)) if numbers else LogisticRegression(max_iter=1000)
+    scaled = make_pipeline(StandardScaler(), model)
+    return WithSpread(scaled) if numbers else scaled
+
+
+def _trees(numbers: bool, seed: int) -> Any:
+    """Make boosted trees with scikit-learn's settings."""
+    if numbers:
+        return WithSpread(HistGradientBoostingRegressor(random_state=seed))
+    return HistGradientBoostingClassifier(random_state=seed)
+
+
 def name_of(alpha: float) -> str:
     """Name the model of a power."""
     return f"alpha {alpha:g}"
@@ -112,9 +148,12 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
         options["neighbours"] = settings.neighbours
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
-    trivial = MeanBaseline() if numbers else DummyClassifier(strategy="prior")
-    candidates = {TRIVIAL[data.kind]: (np.nan, trivial)}
+    trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
+    candidates: dict[str, tuple[float, Any]] = {TRIVIAL[data.kind]: (np.nan, trivial)}
     if settings.baselines:
+        if likelihood != "poisson":  # whose probabilities are no densities
+            candidates["linear"] = np.nan, _linear(numbers)
+            candidates["boosted trees"] = np.nan, _trees(numbers, settings.seed)
         plain = {name: option for name, option in options.items() if name != "neighbours"}
         if numbers and likelihood == "gaussian" and len(data.X) <= MOST_EXACT:
             candidates["exact GP"] = np.nan, ExactGP(settings.kernel, **plain)

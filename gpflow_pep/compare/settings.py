@@ -146,8 +146,8 @@ class Settings:
     )  # fmt: skip
     baselines: bool = _setting(
         True, _FLAG,
-        "Whether to train an exact GP (up to 1000 rows), and SVGP for classes (up to 100,000"
-        " rows), too.",
+        "Whether to train a linear model, boosted trees, an exact GP (up to 1000 rows), and SVGP"
+        " for classes (up to 100,000 rows), too.",
         "--baselines/--no-baselines",
     )  # fmt: skip
 

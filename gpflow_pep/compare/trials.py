@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.pipeline import Pipeline
+from threadpoolctl import threadpool_limits
 
 from ..checks import reason
 from ..models import PEP, ConvergenceWarning
@@ -97,7 +98,8 @@ class Trials:
         """Train on the rows that a part leaves, for so many seconds, and score the part's rows."""
         train, test = self.parts[trial.part - 1]
         pipeline = self.pipeline(self.candidates[trial.model][1])
-        fit, failed, overhead = self.train(trial, pipeline, train, seconds)
+        with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
+            fit, failed, overhead = self.train(trial, pipeline, train, seconds)
         table, values = pd.DataFrame(), {metric.name: np.nan for metric in METRICS[self.data.kind]}
         if not failed:
             try:
@@ -129,10 +131,10 @@ class Trials:
                     warnings.simplefilter("ignore", category)
                 pipeline.fit(X, y)
             record = getattr(estimator, "record_", None)
-            fit = fit._replace(iterations=getattr(estimator, "n_iter_", 0))
             if record is not None:
                 message = _sites_message(estimator.model_)
                 fit = fit._replace(
+                    iterations=estimator.n_iter_,
                     log_z=record.objective if trial.model.startswith("alpha") else np.nan,
                     converged=record.converged and not message,
                     message=message or record.message,

@@ -21,6 +21,9 @@ from compare.small_comparison import (
     small_table,
 )
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
 
 from gpflow_pep.compare import (
@@ -38,7 +41,7 @@ from gpflow_pep.compare import (
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models import PEPRegression
 
-MODELS = ["mean", "exact GP", "alpha 1", "alpha 0"]
+MODELS = ["mean", "linear", "boosted trees", "exact GP", "alpha 1", "alpha 0"]
 
 
 def test_every_model_is_fitted_in_every_fold() -> None:
@@ -50,7 +53,7 @@ def test_every_model_is_fitted_in_every_fold() -> None:
     for fit in comparison.fits[1:]:
         assert np.all(np.isfinite(list(fit.scores.values()))) and not fit.failed
         assert fit.seconds > 0.0
-        assert fit.iterations <= 15 and (fit.model == "mean" or fit.iterations >= 1)
+        assert (1 <= fit.iterations <= 15) == (fit.model in MODELS[3:])
         assert np.isfinite(fit.log_z) == fit.model.startswith("alpha")
 
 
@@ -150,9 +153,24 @@ def test_the_exact_gp_is_gpflows() -> None:
     assert_allclose(sd, np.sqrt(variance[:, 0]) * scale)
 
 
+def test_the_spread_is_of_rows_held_out() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
+    fitted = candidates.WithSpread(LinearRegression()).fit(X, y)
+    train, test = train_test_split(np.arange(50), test_size=0.2, random_state=0)
+    other = LinearRegression().fit(X[train], y[train])
+    sd = np.sqrt(np.mean((y[test] - other.predict(X[test])) ** 2))
+    mean, deviation = fitted.predict(X[:3], return_std=True)
+    assert_allclose(mean, LinearRegression().fit(X, y).predict(X[:3]))
+    assert_allclose(deviation, sd)
+    assert_allclose(
+        fitted.predict_quantiles(X[:3], [0.1])[:, 0], scipy.stats.norm.ppf(0.1, mean, sd)
+    )
+
+
 def test_the_mean_is_a_gaussian_of_the_training_rows() -> None:
     y = np.array([1.0, 3.0, 8.0])
-    mean = candidates.MeanBaseline().fit(np.zeros([3, 1]), y)
+    mean = candidates.WithSpread(DummyRegressor(), 0.0).fit(np.zeros([3, 1]), y)
     trivial = scipy.stats.norm(4.0, np.std(y))
     assert_allclose(mean.log_densities(np.zeros([2, 1]), [0.0, 5.0]), trivial.logpdf([0.0, 5.0]))
     assert_allclose(mean.predict_quantiles(np.zeros([1, 1]), [0.1, 0.9]), [trivial.ppf([0.1, 0.9])])
@@ -160,7 +178,8 @@ def test_the_mean_is_a_gaussian_of_the_training_rows() -> None:
 
 def test_scores_of_classes_recomputed_from_the_predictions() -> None:
     comparison = small_classification()
-    assert list(comparison.candidates) == ["class frequencies", "SVGP", "alpha 0.5"]
+    assert list(comparison.candidates)[-2:] == ["SVGP", "alpha 0.5"]
+    assert list(comparison.candidates)[:-2] == ["class frequencies", "linear", "boosted trees"]
     for model in comparison.candidates:
         (fit,), held_out = comparison.fits_of(model), comparison.held_out[model]
         labels = held_out["true"].map(CLASSES.index).to_numpy()
@@ -172,7 +191,7 @@ def test_scores_of_classes_recomputed_from_the_predictions() -> None:
         assert list(held_out["predicted"]) == [CLASSES[c] for c in np.argmax(probability, axis=1)]
         wrong = held_out["predicted"] != held_out["true"]
         assert_allclose(fit.scores["error"], np.mean(wrong))
-    frequencies, *others = (comparison.fits_of(name)[0] for name in comparison.candidates)
+    frequencies, _, _, *others = (comparison.fits_of(name)[0] for name in comparison.candidates)
     assert all(fit.scores["nlpd"] < frequencies.scores["nlpd"] for fit in others)
 
 
@@ -234,8 +253,8 @@ def test_callback_is_told_before_and_after_each_fit() -> None:
     comparison = small_comparison()
     assert [progress.fit for progress in PROGRESS[1::2]] == [*comparison.fits, comparison.final]
     assert all(progress.fit is None for progress in PROGRESS[::2])
-    assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 10))
-    assert PROGRESS[0].label == "mean, fold 1 of 2" and PROGRESS[0].total == 9
+    assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 14))
+    assert PROGRESS[0].label == "mean, fold 1 of 2" and PROGRESS[0].total == 13
 
 
 SEEN: list[tuple[Any, Any]] = []

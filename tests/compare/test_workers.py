@@ -61,10 +61,10 @@ def test_a_worker_makes_fits_and_nothing_else_changes(worker: Worker) -> None:
     assert_same(found, small_comparison())
     assert by_worker[0].model == "alpha 0" and by_worker[0].part == 2  # the last of the powers
     ended = [progress for progress in told if progress.fit is not None]
-    assert [progress.number for progress in ended] == list(range(1, 10))
+    assert [progress.number for progress in ended] == list(range(1, 14))
     fits = [*found.fits, found.final]
     assert sorted(map(id, fits)) == sorted(id(progress.fit) for progress in ended)
-    assert all(progress.total == 9 for progress in told)
+    assert all(progress.total == 13 for progress in told)
 
 
 def test_fits_of_a_worker_that_was_lost_are_made_here(worker: Worker) -> None:
