@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .trials import Fit as Fit
 
 _MODULES = (
-    *("candidates", "cleaning", "cli", "figures", "folder", "held_out", "page", "report", "run"),
-    *("settings", "summary", "tables", "terminal", "trials", "workers"),
+    *("candidates", "cleaning", "cli", "figures", "folder", "headline", "held_out", "page"),
+    *("report", "run", "settings", "summary", "tables", "terminal", "trials", "workers"),
 )
 _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),

@@ -149,6 +149,7 @@ def _compare(
         errors.print("Loading TensorFlow ...", style="dim")
     with loading_tensorflow():
         from .. import plotting
+        from .headline import headline
         from .report import write_report, write_scores
         from .run import compare_table
         from .summary import verdict, warnings_of
@@ -169,6 +170,7 @@ def _compare(
             comparison = compare_table(cleaned, settings, after, workers)
         written = write_report(out, comparison, command=_command(), saved_model=saved_model)
     Console(width=None if sys.stdout.isatty() else 110).print(score_table(comparison))
+    click.echo(headline(comparison))
     click.echo(verdict(comparison))
     for warning in warnings_of(comparison):
         click.echo(f"Warning: {warning}", err=True)

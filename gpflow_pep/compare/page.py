@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader
 
 from .. import __version__
 from .cleaning import Cleaned
+from .headline import headline
 from .run import Comparison
 from .summary import verdict, warnings_of
 from .terminal import cells, headings, legend, title
@@ -38,7 +39,9 @@ _ENVIRONMENT = Environment(
     autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
 )  # fmt: skip
 _ENVIRONMENT.filters["repr"] = repr
-_WORDS = {words.__name__: words for words in (title, verdict, warnings_of, headings, legend)}
+_WORDS = {
+    words.__name__: words for words in (title, headline, verdict, warnings_of, headings, legend)
+}
 _CONSTANTS = {"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE}
 _TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={**_WORDS, **_CONSTANTS})
 

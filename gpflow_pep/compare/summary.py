@@ -1,6 +1,6 @@
 """The scores of all fits as one table: which power is best, what is within noise, what to know."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,13 +8,20 @@ import pandas as pd
 from scipy import stats
 
 from .candidates import TRIVIAL
+from .headline import cautions
 from .run import Comparison
+from .trials import Fit
 
 #: A model whose decisive score is not lower than the baseline's by so many nats learnt nothing.
 LEAST_GAIN = 0.02
+#: Unless its error is smaller than the baseline's by this fraction.
+LEAST_SMALLER = 0.1
 #: What is called clearly different has a chance of at most this to be none.
 SIGNIFICANCE = 0.05
-BEST, WITHIN = "best", "within noise"
+BEST, WITHIN, UNSTABLE = "best", "within noise", "unstable"
+#: A model is unstable where one part's score is so many nats worse than the median of the others,
+#: and so many times as far from it as they are from each other.
+FAR, TIMES = 1.0, 5.0
 
 
 class Difference(NamedTuple):
@@ -60,9 +67,9 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
     Columns are "alpha" (NaN for the mixture and baselines); for each metric its mean over parts
     and, as "_se", the standard error of that mean (NaN for a single part); "difference",
-    "difference_se" of the decisive metric to the best; "verdict": "best", "within noise" of it, or
-    nothing; the mean "seconds" and "iterations" of a fit; and how many fits "converged" and
-    "failed".
+    "difference_se" of the decisive metric to the best; "verdict": "best", "within noise" of it,
+    "unstable" where one part is far worse than the others, or nothing; the mean "seconds" and
+    "iterations" of a fit; and how many fits "converged" and "failed".
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -80,6 +87,8 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
             mean, error, _ = to_best = difference(comparison, name, comparison.best)
             row |= {"difference": mean, "difference_se": error}
             row["verdict"] = "" if to_best.clear else WITHIN
+            if unstable_part(fits) is not None:
+                row["verdict"] = UNSTABLE
         if name == comparison.best:
             row["verdict"] = BEST
         row |= {
@@ -91,6 +100,16 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
         }
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def unstable_part(fits: Sequence[Fit]) -> Fit | None:
+    """Find the fit of the one part that is far worse than the others, if there is one."""
+    *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
+    if len(others) < 2:
+        return None
+    values = [fit.scores["nlpd"] for fit in others]
+    spread = max(values) - min(values)
+    return worst if worst.scores["nlpd"] - np.median(values) > max(FAR, TIMES * spread) else None
 
 
 def verdict(comparison: Comparison) -> str:
@@ -128,32 +147,53 @@ def _listed(names: Sequence[str]) -> str:
 
 def warnings_of(comparison: Comparison) -> list[str]:
     """Find what there is to know of the fits before their scores are believed, a sentence each."""
-    trivial = TRIVIAL[comparison.data.kind]
-    baseline = np.mean([fit.scores["nlpd"] for fit in comparison.fits_of(trivial)])
-    messages = []
+    messages = list(cautions(comparison))
     for name in comparison.candidates:
-        fits = comparison.fits_of(name)
-        failed = [fit for fit in fits if fit.failed]
-        open_ended = [fit for fit in fits if not fit.converged and not fit.failed]
-        if failed:
-            messages.append(
-                f"{name}: {len(failed)} of {len(fits)} fits failed: {failed[0].message}"
-            )
-        if open_ended:
-            over = any("time" in fit.message for fit in open_ended)
-            messages.append(
-                f"{name}: {len(open_ended)} of {len(fits)} fits did not converge:"
-                f" {open_ended[0].message}{' More minutes may help.' * over}"
-            )
-        gain = baseline - np.mean([fit.scores["nlpd"] for fit in fits])
-        if name != trivial and gain < LEAST_GAIN:
-            messages.append(
-                f"{name}: no better than the baseline '{trivial}' ({gain:+.3f} nats a row): it has"
-                " learnt nothing from these inputs that holds for other rows."
-            )
+        messages += [f"{name}: {message}" for message in _warnings_of_model(comparison, name)]
     final = comparison.final
     if final is not None and comparison.model is None:
         messages.append(f"{final.model}, all rows: the fit failed: {final.message}")
     elif final is not None and not final.converged:
         messages.append(f"{final.model}, all rows: the fit did not converge: {final.message}")
     return messages
+
+
+def _warnings_of_model(comparison: Comparison, name: str) -> Iterator[str]:
+    fits = comparison.fits_of(name)
+    failed = [fit for fit in fits if fit.failed]
+    open_ended = [fit for fit in fits if not fit.converged and not fit.failed]
+    if failed:
+        yield f"{len(failed)} of {len(fits)} fits failed: {failed[0].message}"
+    if open_ended:
+        over = any("time" in fit.message for fit in open_ended)
+        yield (
+            f"{len(open_ended)} of {len(fits)} fits did not converge: {open_ended[0].message}"
+            f"{' More minutes may help.' * over}"
+        )
+    trivial = TRIVIAL[comparison.data.kind]
+    if failed or name == trivial:
+        return
+    decisive, error, *_ = comparison.metrics
+    scores = {metric: [fit.scores[metric.name] for fit in fits] for metric in (decisive, error)}
+    worst = unstable_part(fits)
+    if worst is not None:
+        part, *_ = comparison.settings.parts()
+        yield (
+            f"unstable: its {decisive.heading} is {worst.scores[decisive.name]:.2f} in {part}"
+            f" {worst.part}, and {np.median(scores[decisive]):.2f} in the median {part}."
+        )
+    baseline = {
+        metric: np.mean([fit.scores[metric.name] for fit in comparison.fits_of(trivial)])
+        for metric in scores
+    }
+    gain = baseline[decisive] - np.mean(scores[decisive])
+    if gain < LEAST_GAIN:
+        start = f"no better than the baseline '{trivial}' in {decisive.heading} ({gain:+.3f} nats)"
+        smaller = 1.0 - np.mean(scores[error]) / baseline[error] if baseline[error] else 0.0
+        if smaller < LEAST_SMALLER:
+            yield f"{start}: it has learnt nothing from these inputs that holds for other rows."
+        else:
+            yield (
+                f"{start}, but its {error.heading} is {smaller:.0%} smaller: it is too sure of"
+                " itself where it is wrong. Its means are of use, its intervals are not."
+            )

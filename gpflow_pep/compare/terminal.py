@@ -6,11 +6,11 @@ from rich.table import Table
 
 from .held_out import Metric
 from .run import Comparison
-from .summary import BEST, WITHIN, summarise
+from .summary import BEST, UNSTABLE, WITHIN, summarise
 from .trials import num_classes_of
 
-MARKS = {BEST: "*", WITHIN: "~", "": ""}
-LEGEND = "* best (lowest {}), ~ within noise of it; mean ± standard error over {} {}s."
+MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
+LEGEND = "* best (lowest {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}s."
 
 
 def headings(comparison: Comparison) -> list[str]:

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import small_table
+from compare.small_comparison import small_classification, small_table
 from numpy.testing import assert_allclose
 from rich.console import Console
 from scipy import stats
 
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
+from gpflow_pep.compare.headline import cautions, headline
 from gpflow_pep.compare.run import best_of
 from gpflow_pep.compare.summary import difference, verdict, warnings_of
 from gpflow_pep.compare.terminal import cells, score_table
@@ -27,7 +28,9 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
     for name, scores in nlpd.items():
         rows = np.concatenate([score + centred(rng) for score in scores])
         part = PARTS[: len(rows)]
-        comparison.held_out[name] = pd.DataFrame({"part": part, "log_density": -rows})
+        true = 2.0 * (np.arange(len(rows)) % 10 == 0)  # a tenth is outside of the intervals
+        table = pd.DataFrame({"part": part, "log_density": -rows, "true": true, "mean": 0.0})
+        comparison.held_out[name] = table.assign(lower_90=-1.0, upper_90=1.0)
         for number, score in enumerate(scores, start=1):
             values = {"nlpd": score, "rmse": 2.0 * score, "coverage": 0.9}
             fit = Fit(name, number, values, 1.0, 0.5, 7, True, "")
@@ -94,7 +97,70 @@ def test_a_baseline_that_is_better_is_named() -> None:
 def test_a_model_that_fell_back_to_the_mean_says_so() -> None:
     comparison = made({"mean": WORSE, "alpha 0": [2.0, 2.4, 1.92, 2.1], "alpha 1": NOISY})
     (warning,) = warnings_of(comparison)
-    assert warning.startswith("alpha 0: no better than the baseline 'mean' (+0.00")
+    assert warning.startswith("alpha 0: no better than the baseline 'mean' in NLPD (+0.002 nats)")
+
+
+def test_a_model_whose_errors_are_smaller_has_learnt_something() -> None:
+    errors = {"scores": {"nlpd": 2.1, "rmse": 1.0, "coverage": 0.5}}
+    comparison = made({"mean": WORSE, "alpha 0": WORSE, "alpha 1": NOISY}, **{"alpha 0": errors})
+    (warning,) = warnings_of(comparison)
+    assert "in NLPD (+0.007 nats), but its RMSE is 76% smaller: it is too sure of itself" in warning
+
+
+def test_one_part_that_is_far_worse_is_named() -> None:
+    scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 9.0, 1.05], "alpha 1": NOISY}
+    comparison = made(scores)
+    assert dict(summarise(comparison)["verdict"])["alpha 0"] == "unstable"
+    assert cells(comparison)["alpha 0"][0] == "!"
+    unstable, *_ = warnings_of(comparison)
+    assert unstable == "alpha 0: unstable: its NLPD is 9.00 in fold 3, and 1.08 in the median fold."
+    assert "within noise" not in verdict(comparison)
+
+
+def numbers(**columns: Any) -> Comparison:
+    """A comparison whose best model has these held-out predictions, with 90% intervals of 1.64."""
+    comparison = made({"mean": WORSE, "alpha 0": NOISY})
+    table = pd.DataFrame({"part": 1, "log_density": 0.0, **columns})
+    ends = {"lower_90": table["mean"] - 1.64, "upper_90": table["mean"] + 1.64}
+    comparison.held_out["alpha 0"] = table.assign(**ends)
+    return comparison
+
+
+def test_the_headline_is_in_plain_words() -> None:
+    rng = np.random.default_rng(0)
+    mean = 3.0 * rng.standard_normal(400)
+    true = mean + rng.standard_normal(400)
+    comparison = numbers(true=true, mean=mean)
+    share = 1.0 - np.sum((true - mean) ** 2) / np.sum((true - true.mean()) ** 2)
+    assert headline(comparison) == (
+        f"On rows that were held out, alpha 0 explains {share:.0%} of the variance of the target;"
+        f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its 90% intervals"
+        f" hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the targets."
+    )
+    assert not list(cautions(comparison))
+    assert "explains nothing" in headline(numbers(true=true, mean=-mean))
+
+
+@pytest.mark.parametrize("factor, kind", [(3.0, "narrow"), (0.1, "wide")])
+def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
+    noise = factor * np.random.default_rng(0).standard_normal(100)
+    (caution,) = cautions(numbers(true=noise, mean=np.zeros(100)))
+    assert f"they are too {kind}" in caution
+
+
+def test_a_class_that_is_missed_is_loud() -> None:
+    comparison = small_classification()
+    labels = np.array(["ham"] * 30 + ["spam"] * 9)
+    spam = np.r_[np.full(37, 0.2), 0.9, 0.9]
+    table = pd.DataFrame({"true": labels, "p(ham)": 1.0 - spam, "p(spam)": spam})
+    table["predicted"] = np.where(spam > 0.5, "spam", "ham")
+    comparison = replace(comparison, best="alpha 0.5", held_out={"alpha 0.5": table})
+    (caution,) = cautions(comparison)
+    assert "of 9 held-out rows of class 'spam' it names 2" in caution
+    text = headline(comparison)
+    assert "names the right class of 82% of the rows" in text and "right in 77%" in text
+    assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
+    assert headline(replace(comparison, best=None)) == ""
 
 
 def test_fits_that_did_not_converge_or_failed_are_named() -> None:
