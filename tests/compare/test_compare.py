@@ -102,6 +102,7 @@ def test_the_best_has_the_lowest_mean() -> None:
 
 
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
+@pytest.mark.near_copies
 def test_the_mixture_is_a_candidate(kind: str) -> None:
     table, target = (small_table(), "load") if kind == "numbers" else (small_classes(), "mail")
     options = {**OPTIONS, "mix": True, "max_iterations": 3}

@@ -86,6 +86,7 @@ def nothing_else() -> Iterator[None]:
         ({}, another_jitter),
     ],
 )
+@pytest.mark.near_copies("change0*", "change4*")
 def test_what_is_compiled_anew(
     change: dict[str, Any], around: Callable[[], Any], compiled: list[Any]
 ) -> None:
@@ -113,6 +114,7 @@ def test_which_likelihoods_are_compiled_anew(
 
 
 @pytest.mark.parametrize("most", [10, chunks.CHUNK_ELEMENTS])
+@pytest.mark.near_copies
 def test_several_powers_compile_once(
     most: int, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_kind_of_ones_own(compiled: list[Any]) -> None:
     assert own.kernel_.variance.numpy() == 1.0
 
 
+@pytest.mark.slow
 def test_threads_have_their_own(compiled: list[Any]) -> None:
     found: dict[int, Any] = {}
 

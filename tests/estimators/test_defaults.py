@@ -78,6 +78,7 @@ def test_attributes_are_those_of_the_heaviest(mixed: PEPRegressor) -> None:
     np.testing.assert_allclose(mixed.record_.objective, -heaviest.training_loss(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mixture_is_saved(mixed: PEPRegressor, tmp_path: Path) -> None:
     expected = mixed.predict(XNEW, return_std=True)
     save_estimator(tmp_path / "model", mixed)

@@ -135,6 +135,7 @@ def test_likelihoods_of_another_number_of_classes(
         PEPClassifier(likelihood=likelihood(), **SMALL).fit(X, labels)
 
 
+@pytest.mark.slow
 def test_noise_by_a_second_latent_function(tmp_path: Any) -> None:
     noise = np.exp(0.5 * X[:, 0])
     y = 1e3 * (np.sin(X[:, 0]) + noise * RNG.standard_normal(60))

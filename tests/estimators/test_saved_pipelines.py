@@ -101,6 +101,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.near_copies("several")
 def test_predictions_are_identical(name: str, tmp_path: Path) -> None:
     estimator, X = CASES[name]()
     estimator.fit(X, Y)

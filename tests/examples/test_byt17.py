@@ -53,6 +53,7 @@ def smoke(byt17: ModuleType) -> list[Any]:
 SIZES = ("quick", "reduced", "full")
 
 
+@pytest.mark.slow
 def test_a_cell_of_each_experiment(
     byt17: ModuleType, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

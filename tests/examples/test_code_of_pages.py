@@ -103,6 +103,16 @@ CHECKS: dict[str, Callable[[Namespace], None]] = {
 }
 
 
+#: Pages whose code takes long although no single block does.
+LONG = {
+    f"docs/{page}.rst"
+    for page in (
+        *("monitoring", "likelihoods", "tied", "compare", "streaming", "moving", "training"),
+        *("scaled", "select_alpha"),
+    )
+}
+
+
 def _run_in(directory: Path, monkeypatch: pytest.MonkeyPatch, page: str, slow: bool) -> None:
     monkeypatch.chdir(directory)
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -113,7 +123,9 @@ def _run_in(directory: Path, monkeypatch: pytest.MonkeyPatch, page: str, slow: b
 
 
 @pytest.mark.filterwarnings("error:::gpflow_pep")
-@pytest.mark.parametrize("page", BLOCKS)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in BLOCKS]
+)
 def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks that are not slow."""
     _run_in(tmp_path, monkeypatch, page, slow=False)

@@ -45,6 +45,7 @@ def _itself(function: Any) -> Any:
     ],
     ids=lambda cell: f"{cell[0]} {cell[4]}",
 )
+@pytest.mark.near_copies("time *")
 def test_a_cell(vh20: ModuleType, cell: tuple[Any, ...], tmp_path: Path) -> None:
     given = vh20.Cell(*cell)
     found = vh20.evaluate(tmp_path, given)

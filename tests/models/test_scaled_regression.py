@@ -124,6 +124,7 @@ def test_alpha_0_has_the_posterior_of_sgpr_and_another_gradient() -> None:
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"])
+@pytest.mark.near_copies("rows-*")
 def test_inducing_points_at_all_the_rows_give_gpr(alpha: float, blocks: Any | None) -> None:
     gpflow.config.set_default_jitter(1e-13)
     problem = regression_problem(num_data=N, num_outputs=2)

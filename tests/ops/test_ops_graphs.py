@@ -161,8 +161,8 @@ def _regressor() -> pep.estimators.PEPRegressor:
         informative,
         maximised,
         updated_row_after_row,
-        exported,
-        minibatch_loss,
+        pytest.param(exported, marks=pytest.mark.slow),
+        pytest.param(minibatch_loss, marks=pytest.mark.slow),
         pytest.param(fitted, marks=pytest.mark.slow),
     ],
 )

@@ -79,7 +79,7 @@ shared_losses = functools.cache(lambda make: SharedLosses())
 
 
 @pytest.mark.parametrize("make", [regression, binary, exact, with_neighbours, several, in_chunks])
-@pytest.mark.near_copies("regression", "binary", "exact")
+@pytest.mark.near_copies("regression", "exact")
 def test_models_end_as_by_themselves(make: Make) -> None:
     losses = shared_losses(make)
     for rows, alpha in zip(FOLDS, (0.5, 0.8)):
