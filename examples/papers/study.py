@@ -465,7 +465,8 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
                 "+-": error,
                 "better on": (behind < 0.0).sum(),
                 "rank": nlpd.rank(axis=1).mean(),
-            }
+            },
+            index=rows["rule"].unique(),
         )
         for name in ("rmse", "error", "seconds", "points", "loo", "optimism"):
             if name in wide:
@@ -476,13 +477,13 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
         if "coverage" in wide:
             summary["|90% - coverage|"] = (wide["coverage"] - 0.9).abs().mean()
             summary["width"] = wide["width"].mean()
-        sizes, rules = rows.groupby("data", sort=False)["N"].first(), rows["rule"].unique()
+        sizes = rows.groupby("data", sort=False)["N"].first()
         splits = rows.groupby("data")["split"].nunique()
         parts.append(
             f"{task}: {len(sizes)} sets of {sizes.min()} to {sizes.max()} rows,"
             f" {splits.min()} to {splits.max()} split(s); means over sets\n"
-            f"{summary.loc[[r for r in rules if r in summary.index]].round(3).to_string()}\n\n"
-            f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string()}\n"
+            f"{summary.round(3).to_string(na_rep='')}\n\n"
+            f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"
         )
         if task == "regression":
             _draw(wide["nlpd"]).savefig(out / "study.png", dpi=DPI)
