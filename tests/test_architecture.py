@@ -39,7 +39,7 @@ BUDGET = {
     "predictions": 684,
     "models": 2748,
     "selection": 860,
-    "training": 3104,
+    "training": 3111,
     "estimators": 2142,
     "metrics": 303,
     "plotting": 1372,

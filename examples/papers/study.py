@@ -239,7 +239,7 @@ def point_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
     for M in (25, 50, 100, 200, 400):
         model, seconds = _fit(problem, M, 0.5)
         row, loo = _of_model(problem, model), -float(np.mean(model.loo_log_density()))
-        numbers = len(model.inducing_variable.Z) * D
+        numbers = model.inducing_variable.num_inducing * D
         optimism = (row["nlpd"] - loo) * N / numbers
         yield f"M = {M}", {**row, "seconds": seconds, "loo": loo, "optimism": optimism}
 

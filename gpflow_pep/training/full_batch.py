@@ -106,7 +106,7 @@ def maximise(
         their density alone does not keep inducing inputs from fitting single rows. It takes a
         second pass over the rows. Not for a ``WholeLoss``, which has one.
     :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
-        trained again from where it was, as long as that pays by the rule of
+        trained again, as long as that pays by the rule of
         :mod:`gpflow_pep.training.points`; its ``inducing_variable`` is another one then. Start with
         few, 25 for example. Not for a ``WholeLoss`` or with an optimizer. None: those that it has.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in

@@ -85,6 +85,25 @@ def test_the_end_is_all_rows_or_a_deadline() -> None:
     assert [score.num_inducing for score in scores] == [2]
 
 
+def test_hyperparameters_start_anew_with_more_points() -> None:
+    model, starts, ends = regression(), [], {}
+
+    def train(model: GPModel) -> SimpleNamespace:
+        starts.append(float(model.kernel.lengthscales.numpy()))
+        model.kernel.lengthscales.assign(0.6 + 0.1 * len(starts))
+        ends[model.inducing_variable.Z.shape[0]] = float(model.kernel.lengthscales.numpy())
+        return no_training(model)
+
+    scores, _ = add_points(model, train, seed=0)
+    assert len(scores) > 2
+    np.testing.assert_allclose(starts, 0.8, rtol=1e-12)
+    np.testing.assert_allclose(
+        float(model.kernel.lengthscales.numpy()),
+        ends[model.inducing_variable.Z.shape[0]],
+        rtol=1e-12,
+    )
+
+
 def test_training_that_fails_goes_back() -> None:
     model = regression()
 
