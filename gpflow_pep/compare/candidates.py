@@ -17,10 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ..estimators import PEPClassifier, PEPRegressor
-from ..estimators.base import MOST_ROWS
+from ..estimators.base import MANY_POINTS, MOST_ROWS
 from ..tilted import check_num_latent
 from .cleaning import Cleaned
-from .settings import INITS, Settings
+from .settings import AUTO, INITS, Settings
 
 #: Most rows for which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
@@ -155,6 +155,8 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
             candidates["linear"] = np.nan, _linear(numbers)
             candidates["boosted trees"] = np.nan, _trees(numbers, settings.seed)
         plain = {name: option for name, option in options.items() if name != "neighbours"}
+        if settings.num_inducing == AUTO:
+            plain["num_inducing"] = MANY_POINTS
         if numbers and likelihood == "gaussian" and len(data.X) <= MOST_EXACT:
             candidates["exact GP"] = np.nan, ExactGP(settings.kernel, **plain)
         if not numbers and len(data.X) <= MOST_ROWS:

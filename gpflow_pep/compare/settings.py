@@ -19,6 +19,8 @@ LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "poisson"),
     "classes": ("bernoulli", "multiclass", "softmax"),
 }
+#: As many inducing points as pay.
+AUTO = "auto"
 #: What the power of the model is chosen by.
 SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
@@ -41,6 +43,13 @@ class _Powers(click.ParamType):
             return tuple(map(float, value.split(",")))
         except ValueError:
             self.fail(f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param)
+
+
+class _NumberOfPoints(click.ParamType):
+    name = "M|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        return AUTO if value == AUTO else int(click.IntRange(1).convert(value, param, ctx))
 
 
 def _whole(least: int, most: float = math.inf) -> Range:
@@ -69,6 +78,12 @@ _POWERS = Range(
     "one or more numbers in [0, 1]",
     "Try 0 (variational), 0.5 and 1 (EP, FITC).",
 )
+_POINTS = Range(
+    _NumberOfPoints(),
+    lambda value: value == AUTO or _whole(1).allows(value),
+    "a whole number, at least 1, or 'auto'",
+    "Choose another.",
+)
 _FRACTION = _positive(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
 _MINUTES = _positive(None, "a positive number", "Raise it, to 10 for example.")
 _FLAG = Range(click.BOOL, lambda value: value in (True, False), "True or False", "Choose one.")
@@ -91,9 +106,11 @@ class Settings:
         (0.0, 0.5, 1.0), _POWERS,
         "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
     )  # fmt: skip
-    num_inducing: int = _setting(
-        50, _whole(1),
-        "Number of inducing points; fewer where fewer training rows differ.", "--inducing",
+    num_inducing: int | str = _setting(
+        50, _POINTS,
+        "Number of inducing points; fewer where fewer training rows differ. auto: as many as pay,"
+        " in each fit, which takes a few times as long and often predicts better.",
+        "--inducing",
     )  # fmt: skip
     folds: int | None = _setting(
         None, _whole(2),

@@ -10,7 +10,7 @@ from .summary import BEST, UNSTABLE, WITHIN, summarise
 from .trials import num_classes_of
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
-LEGEND = "* best (lowest {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}s."
+LEGEND = "* best (lowest {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}."
 
 
 def headings(comparison: Comparison) -> list[str]:
@@ -57,7 +57,7 @@ def title(comparison: Comparison) -> str:
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
     parts, count, _ = comparison.settings.parts()
-    return LEGEND.format(comparison.metrics[0].heading, count, parts)
+    return LEGEND.format(comparison.metrics[0].heading, count, parts + "s" * (count > 1))
 
 
 def score_table(comparison: Comparison) -> Table:

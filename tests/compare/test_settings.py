@@ -19,6 +19,7 @@ from gpflow_pep.estimators import PEPRegressor, parts
         ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "different", "only once"),
         ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
         ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
+        ({"num_inducing": "many"}, "got 'many'", "at least 1, or 'auto'", "Choose another"),
         ({"init": "best"}, "init: got 'best'", "kmeans, random", "Choose one"),
         ({"select": "aic"}, "select: got 'aic'", "folds, loo", "Choose one"),
         ({"select": "loo", "neighbours": 3}, "got 'loo' with 3", "'folds'", "Leave one"),
