@@ -11,8 +11,8 @@ that raises
 the mean leave-one-out log density less a charge for each number of the inducing inputs. Without the
 charge it would go on rising where inducing inputs fit single rows: leave-one-out densities are
 optimistic where inducing inputs were trained, with 100 of them by 0.13 to 0.4 nats for each of
-these numbers on four of twelve tables, and by less than 0.06 on the others (:doc:`/study`). Inducing
-inputs that are not trained are not charged.
+these numbers on four of twelve tables, and by less than 0.06 on the others (:doc:`/study`).
+Inducing inputs that are not trained are not charged.
 
 The inducing points go on from where they were, and the hyperparameters start anew: with few points
 training can end where a kernel ignores an input, which it does not leave when there are more.
