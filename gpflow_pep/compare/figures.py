@@ -1,6 +1,6 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-They are drawn of the best one, and refuse a comparison in which all failed; the last
+They are drawn of the best model, and refuse a comparison in which all failed; the last
 three are of the model that was trained on all rows, and refuse a comparison without one.
 """
 
@@ -28,9 +28,9 @@ GRID = 200
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
-    """Give the held-out predictions of the best."""
+    """Give the held-out predictions of the best model."""
     if comparison.best is None:
-        got, expected = "one in which every power failed", "at least one that did not"
+        got, expected = "one in which every model failed", "at least one that did not"
         raise refusal("comparison", got, expected, "The messages of its fits say why.")
     return comparison.held_out[comparison.best]
 
@@ -69,7 +69,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
 
 
 def predictions_figure(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of the best against the targets; are they right?"""
+    """Draw held-out predictions of the best model against the targets; are they right?"""
     table, target = _best(comparison), comparison.data.y.name
     gaussian = isinstance(_model(comparison)[-1].likelihood_, Gaussian)
     figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)

@@ -23,13 +23,8 @@ def headline(comparison: Comparison) -> str:
     if comparison.best is None:
         return ""
     table = comparison.held_out[comparison.best]
-    if comparison.data.kind == "classes":
-        return f"{_start(comparison)} {_of_classes(table)}"
-    return f"{_start(comparison)} {_of_numbers(table)}"
-
-
-def _start(comparison: Comparison) -> str:
-    return f"On rows that were held out, {comparison.best}"
+    words = _of_classes(table) if comparison.data.kind == "classes" else _of_numbers(table)
+    return f"On rows that were held out, {comparison.best} {words}"
 
 
 def _of_numbers(table: pd.DataFrame) -> str:
@@ -44,10 +39,10 @@ def _of_numbers(table: pd.DataFrame) -> str:
 
 def _of_classes(table: pd.DataFrame) -> str:
     labels, probability = class_indices(table)
-    right, frequent = np.mean(_hits(table)), np.mean(labels == np.bincount(labels).argmax())
+    right, frequent = _hits(table).mean(), table["true"].value_counts(normalize=True).iloc[0]
     text = f"names the right class of {right:.0%} of the rows; always naming the most frequent one"
     text += f" would be right in {frequent:.0%}."
-    if probability.shape[1] == 2 and 0.0 < labels.mean() < 1.0:
+    if probability.shape[1] == 2 and len(set(labels)) == 2 and np.isfinite(probability).all():
         area = roc_auc_score(labels, probability[:, 1])
         text += f" The area under its ROC curve is {area:.2f}."
     return text
@@ -66,13 +61,18 @@ def cautions(comparison: Comparison) -> Iterator[str]:
                     f" {hits.sum()}: do not rely on it to find them; look at their probabilities."
                 )
         return
+    likelihood = comparison.settings.likelihood
+    if likelihood == "poisson":
+        return  # counts are whole numbers, of which no interval holds exactly 90%
     inside = _inside(table)
     chance = binomtest(int(inside.sum()), len(inside), 0.9).pvalue
     if abs(inside.mean() - 0.9) > COVERAGE_OFF and chance < LEAST_CHANCE:
         kind = "narrow" if inside.mean() < 0.9 else "wide"
         yield (
             f"{comparison.best}: its 90% intervals hold {inside.mean():.0%} of the held-out"
-            f" targets: they are too {kind}. predict_interval(calibrate='folds') corrects that."
+            f" targets: they are too {kind}."
+            + " predict_interval(calibrate='folds') corrects that."
+            * (likelihood != "student_t")
         )
 
 

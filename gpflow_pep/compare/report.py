@@ -32,7 +32,7 @@ def write_report(
     saved_model: bool = False,
 ) -> list[Path]:
     """
-    Write the scores of a comparison, and of the best one predictions, figures and the model.
+    Write the scores of a comparison, and of the best model predictions, figures and the model.
 
     The files are ``report.html``, which has all of it in one page; ``metrics.csv``
     (:func:`~gpflow_pep.compare.summary.summarise`), ``folds.csv`` (a row for each fit),

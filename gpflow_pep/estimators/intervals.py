@@ -106,7 +106,7 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
     :raises ValueError: If there are too few rows for so large a fraction.
     """
     N = len(scores)
-    place = int(np.ceil((N + 1) * coverage - 1e-9))
+    place = max(int(np.ceil((N + 1) * coverage - 1e-9)), 1)
     if place > N:
         raise refusal(
             "coverage",

@@ -148,6 +148,13 @@ def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
     assert f"they are too {kind}" in caution
 
 
+def test_intervals_of_counts_may_hold_more() -> None:
+    comparison = numbers(true=np.zeros(100), mean=np.zeros(100))
+    assert list(cautions(comparison))
+    counts = replace(comparison, settings=replace(comparison.settings, likelihood="poisson"))
+    assert not list(cautions(counts))
+
+
 def test_a_class_that_is_missed_is_loud() -> None:
     comparison = small_classification()
     labels = np.array(["ham"] * 30 + ["spam"] * 9)

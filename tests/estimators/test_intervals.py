@@ -63,6 +63,7 @@ def test_a_fraction_of_rows_is_below_the_score() -> None:
     assert conformal_score(scores, 0.9) == 18.0  # (19 + 1) 0.9
     assert conformal_score(scores, 0.91) == 19.0
     assert conformal_score(scores, 0.95) == 19.0
+    assert conformal_score(scores, 1e-12) == 1.0
     with pytest.raises(ValueError, match=r"0.96 with 19 rows, expected at most 0.95"):
         conformal_score(scores, 0.96)
 
