@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..columns import Format, TableEncoder, read_cells, recognise
-from ..columns.encoder import MAX_CATEGORIES, as_table, check_cells, listed
+from ..columns.encodings import MAX_CATEGORIES, as_table, check_cells, listed
 from ..refusals import refusal
 
 MIN_ROWS = 10

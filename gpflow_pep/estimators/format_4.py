@@ -5,7 +5,7 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from ..columns import Format, TableEncoder
-from ..columns.encoder import Encoding
+from ..columns.encodings import Encoding
 from .describing import Described, Loader
 from .describing_estimators import construct_estimator
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..checks import refusal
 from ..columns import Format, TableEncoder
-from ..columns.encoder import Encoding
+from ..columns.encodings import Encoding
 from . import format_4
 from .base import DESCRIBE, RESTORE, PEPEstimator
 from .describing import Described, Describer, Loader
@@ -42,6 +42,7 @@ _PUBLIC = [
 TRUSTED = [
     *(f"{public.__module__}.{public.__name__}" for public in _PUBLIC),
     *("builtins.object", "numpy.dtype", "numpy.number"),
+    "gpflow_pep.columns.encoder.Encoding",  # its home when version 0.1.0 wrote
     "scipy._lib.array_api_compat.numpy._aliases.asarray",  # a part of BSpline
     "sklearn.metrics._scorer._PassthroughScorer",
 ]

@@ -127,3 +127,28 @@ def test_of_polars() -> None:
     X = table()
     encoder = TableEncoder(FORMATS).fit(X)
     assert_array_equal(encoder.transform(polars.from_pandas(X)), encoder.transform(X))
+
+
+def test_what_is_unusual_is_listed() -> None:
+    X = table()
+    encoder = TableEncoder(FORMATS).fit(X)
+    assert encoder.unusual(X) == [""] * len(X)
+    new = X.iloc[:6].reset_index(drop=True)
+    new.loc[0, "colour"] = "mauve"  # rare, but not new
+    new.loc[1, "colour"] = "unheard of"
+    new.loc[2, "size"] = X["size"].max() + 0.11 * np.ptp(X["size"].dropna())
+    new.loc[3, "size"] = X["size"].max() + 0.09 * np.ptp(X["size"].dropna())
+    new.loc[4, ["size", "day"]] = [-100.0, pd.NaT]
+    remarks = encoder.unusual(new)
+    assert remarks == [
+        "", "colour 'unheard of' is new", "size is above all", "", "size is below all; day is missing", "",
+    ]  # fmt: skip
+
+
+def test_values_that_an_earlier_version_did_not_remember_are_not_called_new() -> None:
+    X = table()
+    encoder = TableEncoder(FORMATS).fit(X)
+    for name, learnt in encoder.encodings_.items():
+        encoder.encodings_[name] = learnt._replace(limits=(), rare=())
+    new = X.iloc[:1].assign(size=1e9, colour="unheard of")
+    assert encoder.unusual(new) == [""]
