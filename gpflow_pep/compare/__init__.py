@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from .trials import Fit as Fit
 
 _MODULES = (
-    *("candidates", "cleaning", "cli", "figures", "folder", "headline", "held_out", "page"),
-    *("report", "run", "settings", "summary", "tables", "terminal", "trials", "workers"),
+    *("candidates", "cleaning", "cli", "details", "figures", "folder", "headline", "held_out"),
+    *("page", "report", "run", "scores", "screening", "settings", "summary", "tables", "terminal"),
+    *("trials", "verdicts", "workers"),
 )
 _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),

@@ -1,12 +1,16 @@
 """The models that a comparison trains: estimators at each power, and baselines."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from check_shapes import inherit_check_shapes
+from gpflow.base import AnyNDArray, InputData, MeanAndVariance
+from gpflow.logdensities import multivariate_normal
 from gpflow.models import GPModel
+from gpflow.utilities import add_likelihood_noise_cov
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.dummy import DummyClassifier, DummyRegressor
@@ -18,9 +22,11 @@ from sklearn.preprocessing import StandardScaler
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
+from ..ops.linalg import Factor, factorise_with_jitter
 from ..tilted import check_num_latent
+from ..training.alphas import ALPHAS
 from .cleaning import Cleaned
-from .settings import AUTO, INITS, Settings
+from .settings import AUTO, INITS, Configuration, Settings
 
 #: Most rows for which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
@@ -71,14 +77,46 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         return densities
 
 
+class _SafeGPR(gpflow.models.GPR):
+    """
+    GPflow's ``GPR`` with the package's Cholesky factorisation, which does not fail.
+
+    Its variances come from the factor and are not negative, where those of GPflow's cached
+    posterior, from an inverse, may be: by rounding, where there is little noise.
+    """
+
+    def log_marginal_likelihood(self) -> tf.Tensor:
+        X, Y = self.data
+        return tf.reduce_sum(multivariate_normal(Y, self.mean_function(X), self._factor().L))
+
+    def _factor(self) -> Factor:
+        X, _ = self.data
+        return factorise_with_jitter(add_likelihood_noise_cov(self.kernel(X), self.likelihood, X))
+
+    @inherit_check_shapes
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        X, Y = self.data
+        W = self._factor().W
+        A = W @ self.kernel(X, Xnew)
+        mean = tf.matmul(A, W @ (Y - self.mean_function(X)), transpose_a=True)
+        variance = self.kernel(Xnew, full_cov=False) - tf.reduce_sum(A**2, axis=0)
+        return mean + self.mean_function(Xnew), tf.maximum(variance, 0.0)[:, None]
+
+    def posterior(self, *_: Any) -> Any:
+        """Give what predicts: the model itself, which caches nothing."""
+        return self
+
+
 class ExactGP(PEPRegressor):
-    """The exact Gaussian process, GPflow's ``GPR``, in the same units and trained the same way."""
+    """The exact Gaussian process, in the same units and trained the same way."""
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         kernel, likelihood, _ = parts
-        return gpflow.models.GPR(data, kernel, likelihood=likelihood)
+        return _SafeGPR(data, kernel, likelihood=likelihood)
 
     def _mixes(self) -> bool:
         return False
@@ -123,21 +161,44 @@ def _trees(numbers: bool, seed: int) -> Any:
     return HistGradientBoostingClassifier(random_state=seed)
 
 
-def name_of(alpha: float) -> str:
-    """Name the model of a power."""
-    return f"alpha {alpha:g}"
+def name_of(alpha: float | None, label: str = "") -> str:
+    """Name the model of a power, or their mixture, and its configuration where it has a label."""
+    name = MIXTURE if alpha is None else f"alpha {alpha:g}"
+    return f"{name} ({label})" if label else name
+
+
+def label_of(name: str) -> str:
+    """Give the label of the configuration in the name of a model; empty if there is none."""
+    return name.partition(" (")[2].rstrip(")")
 
 
 def is_choice(name: str, alpha: float) -> bool:
     """Whether a model is one that may be the best: at a power or mixed, and not a baseline."""
-    return name == MIXTURE or not np.isnan(alpha)
+    return name.startswith(MIXTURE) or not np.isnan(alpha)
 
 
-def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
+def groups_of(candidates: Mapping[str, tuple[float, Any]]) -> list[tuple[str, ...]]:
+    """
+    Group the names of models: those of the powers that a mixture is made of, and that mixture,
+    are trained together; all others alone.
+    """
+    groups: list[tuple[str, ...]] = [(name,) for name in candidates]
+    for name, (_, estimator) in candidates.items():
+        powers = tuple(name_of(alpha, label_of(name)) for alpha in ALPHAS)
+        grows = getattr(estimator, "num_inducing", AUTO) == AUTO
+        if name.startswith(MIXTURE) and not grows and set(powers) <= set(candidates):
+            together = (*powers, name)
+            groups = [group for group in groups if group[0] not in together]
+            groups.append(together)
+    return groups
+
+
+def make_candidates(
+    data: Cleaned, settings: Settings, configurations: Sequence[Configuration]
+) -> dict[str, tuple[float, Any]]:
     """Make all models, untrained, with their powers (NaN where there is none), by name."""
     numbers = data.kind == "numbers"
     options: dict[str, Any] = {
-        "num_inducing": settings.num_inducing,
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
@@ -155,14 +216,19 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
             candidates["linear"] = np.nan, _linear(numbers)
             candidates["boosted trees"] = np.nan, _trees(numbers, settings.seed)
         plain = {name: option for name, option in options.items() if name != "neighbours"}
-        if settings.num_inducing == AUTO:
-            plain["num_inducing"] = MANY_POINTS
+        kernel, number = configurations[0]
+        plain["num_inducing"] = MANY_POINTS if number == AUTO else number
         if numbers and likelihood == "gaussian" and len(data.X) <= MOST_EXACT:
-            candidates["exact GP"] = np.nan, ExactGP(settings.kernel, **plain)
+            candidates["exact GP"] = np.nan, ExactGP(kernel, **plain)
         if not numbers and len(data.X) <= MOST_ROWS:
-            candidates["SVGP"] = np.nan, WholeSVGP(settings.kernel, **plain, alpha=0.0)
-    for alpha in settings.alphas:
-        candidates[name_of(alpha)] = alpha, kind(settings.kernel, alpha=alpha, **options)
-    if settings.mix and not settings.neighbours and len(data.X) <= MOST_ROWS:
-        candidates[MIXTURE] = np.nan, kind(settings.kernel, alpha="mix", **options)
+            candidates["SVGP"] = np.nan, WholeSVGP(kernel, **plain, alpha=0.0)
+    mixes = settings.mix and not settings.neighbours and len(data.X) <= MOST_ROWS
+    for configuration in configurations:
+        kernel, number = configuration
+        label = settings.label(configuration)
+        options["num_inducing"] = number
+        for alpha in settings.alphas:
+            candidates[name_of(alpha, label)] = alpha, kind(kernel, alpha=alpha, **options)
+        if mixes:
+            candidates[name_of(None, label)] = np.nan, kind(kernel, alpha="mix", **options)
     return candidates

@@ -152,8 +152,8 @@ def _compare(
         from .headline import headline
         from .report import write_report, write_scores
         from .run import compare_table
-        from .summary import verdict, warnings_of
         from .terminal import score_table
+        from .verdicts import advice, verdict, warnings_of
     begin_folder(out)
     fits: list[Fit] = []
     with _warnings_as_lines(errors), _bad_input():
@@ -169,9 +169,13 @@ def _compare(
 
             comparison = compare_table(cleaned, settings, after, workers)
         written = write_report(out, comparison, command=_command(), saved_model=saved_model)
-    Console(width=None if sys.stdout.isatty() else 110).print(score_table(comparison))
+    table = score_table(comparison)
+    whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
+    Console(width=None if sys.stdout.isatty() else whole).print(table)
     click.echo(headline(comparison))
     click.echo(verdict(comparison))
+    for sentence in advice(comparison):
+        click.echo(sentence)
     for warning in warnings_of(comparison):
         click.echo(f"Warning: {warning}", err=True)
     click.echo("\n  ".join(["Wrote", *map(str, written)]))
@@ -206,10 +210,10 @@ def _reading_options(command: Any) -> Any:
 def _settings_options(command: Any) -> Any:
     """Add an option for each setting."""
     for setting in reversed(fields(Settings)):
-        flag = setting.metadata["flag"] or f"--{setting.name.replace('_', '-')}"
+        flags = (setting.metadata["flag"] or f"--{setting.name.replace('_', '-')}").split()
         default = setting.default
         command = click.option(
-            flag, setting.name, type=setting.metadata["range"].type,
+            *flags, setting.name, type=setting.metadata["range"].type,
             default=",".join(map("{:g}".format, default)) if setting.name == "alphas" else default,
             show_default=default is not None, help=setting.metadata["help"],
         )(command)  # fmt: skip

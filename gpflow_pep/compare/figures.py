@@ -15,9 +15,11 @@ from sklearn.pipeline import Pipeline
 from .. import plotting
 from ..metrics import pit
 from ..refusals import refusal
-from .candidates import MIXTURE
-from .held_out import class_indices, predictions
+from .candidates import MIXTURE, label_of
+from .details import learning_table
+from .held_out import predictions
 from .run import Comparison
+from .scores import class_indices
 from .summary import summarise
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Points of the line along one input.
 GRID = 200
+#: Inputs whose importance is drawn.
+MOST_BARS = 20
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
@@ -43,19 +47,27 @@ def _model(comparison: Comparison) -> Pipeline:
 
 
 def scores_figure(comparison: Comparison) -> "Figure":
-    """Draw each metric against alpha, with standard errors, beside the baselines."""
+    """
+    Draw each metric against alpha, with standard errors, beside mixture and baselines.
+
+    Where several kernels or numbers of points were compared, those of the best model are drawn.
+    """
     _best(comparison)
     table, best = summarise(comparison), str(comparison.best)
-    table = table[table["failed"] == 0]
+    label = label_of(best)
+    names = map(str, table.index)
+    chosen = np.array([n not in comparison.choices or label_of(n) == label for n in names])
+    table = table[(table["failed"] == 0) & chosen]
     powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
-    figure = plotting.figure(4.3 * len(comparison.metrics), 3.6)
-    for axes, metric in zip(figure.subplots(1, len(comparison.metrics)), comparison.metrics):
+    metrics = comparison.metrics
+    figure = plotting.figure(9.6, 3.4 * ((len(metrics) + 1) // 2))
+    for axes, metric in zip(figure.subplots((len(metrics) + 1) // 2, 2).flat, metrics):
         error = f"{metric.name}_se"
         plotting.alpha_sweep(
             powers["alpha"],
             powers[metric.name],
             powers[error].fillna(0.0),
-            best=None if best == MIXTURE else comparison.candidates[best],
+            best=None if best.startswith(MIXTURE) else comparison.candidates[best],
             baselines={
                 str(name): (row[metric.name], np.nan_to_num(row[error]))
                 for name, row in others.iterrows()
@@ -129,6 +141,23 @@ def relevance_figure(comparison: Comparison) -> "Figure":
     return figure
 
 
+def details_figure(comparison: Comparison) -> "Figure":
+    """Draw how much each input matters to held-out predictions, and the learning curve."""
+    details, metric = comparison.details, comparison.metrics[0]
+    if details is None or details.importance is None or len(details.learning) < 2:
+        remedy = "Compare with details=True; warnings say which fits failed."
+        raise refusal("comparison", "no details", "some", remedy)
+    rows = details.importance.head(MOST_BARS)[::-1]
+    figure = plotting.figure(9.6, max(3.2, 1.2 + 0.26 * len(rows)))
+    left, right = figure.subplots(1, 2)
+    left.barh(list(map(str, rows.index)), rows["mean"], xerr=rows["error"], color="C0", alpha=0.8)
+    left.set(xlabel=f"loss of {metric.heading} where the input is permuted")
+    curve = learning_table(metric, details.learning)
+    right.plot(curve["rows"], curve[metric.name], marker="o")
+    right.set(xscale="log", xlabel="training rows", ylabel=metric.label)
+    return figure
+
+
 def training_figure(comparison: Comparison) -> "Figure":
     """Draw how the objective of the model of all rows rose."""
     figure = plotting.figure(6.5, 3.6)
@@ -146,7 +175,7 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
     Find the figures that suit a comparison, by name.
 
     They are ``scores``; ``predictions`` of a number, or ``classes``; and of the model of all rows
-    ``fit``, if there is one input, ``relevance`` of the inputs, and ``training``.
+    ``fit``, if there is one input, ``details``, ``relevance`` of the inputs, and ``training``.
     """
     model, numbers = comparison.model, comparison.data.kind == "numbers"
     suits: dict[Callable[[Comparison], Figure], bool] = {
@@ -154,6 +183,9 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
         predictions_figure: numbers and model is not None,
         classes_figure: not numbers,
         fit_figure: numbers and model is not None and _has_one_input(comparison.data.X),
+        details_figure: comparison.details is not None
+        and comparison.details.importance is not None
+        and len(comparison.details.learning) > 1,
         relevance_figure: model is not None and model[-1].n_features_in_ > 1,
         training_figure: model is not None and model[-1].record_ is not None,
     }

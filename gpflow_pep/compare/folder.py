@@ -14,7 +14,7 @@ from ..files import (
 
 #: Lists the files of a run, so that the next run knows which are its own to remove.
 MANIFEST = "files.txt"
-FIGURES = ("scores", "predictions", "classes", "fit", "relevance", "training")
+FIGURES = ("scores", "predictions", "classes", "fit", "details", "relevance", "training")
 FOLDERS = ("model", "saved_model")
 #: What a run may write into its folder.
 NAMES = (

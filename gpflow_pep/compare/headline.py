@@ -1,14 +1,16 @@
 """What held-out predictions are good for, in plain words."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
-from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score
+from sklearn.metrics import mean_absolute_error, precision_recall_fscore_support, r2_score
 
-from .held_out import class_indices
 from .run import Comparison
+from .scores import area_under_curve, class_indices, inside
+from .summary import is_useless
 
 #: Intervals are said to be wrong where so many rows more or fewer than 90% are inside, and the
 #: chance of that would be below LEAST_CHANCE if they were right.
@@ -18,13 +20,40 @@ COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
 FEWEST_OF_CLASS = 5
 
 
+class Coverage(NamedTuple):
+    """How many targets are in intervals that should hold 90% of them."""
+
+    share: float
+    wrong: bool
+    """Whether that differs from 90% by more than chance."""
+
+
 def headline(comparison: Comparison) -> str:
     """Say how good the best model's predictions of held-out rows are; empty if all failed."""
     if comparison.best is None:
         return ""
     table = comparison.held_out[comparison.best]
     words = _of_classes(table) if comparison.data.kind == "classes" else _of_numbers(table)
-    return f"On rows that were held out, {comparison.best} {words}"
+    return f"On rows that were held out, {comparison.best} {words} {usable_for(comparison)}"
+
+
+def usable_for(comparison: Comparison) -> str:
+    """Say what the best model's predictions can be used for, and what not."""
+    if comparison.best is None:
+        return ""
+    if is_useless(comparison, comparison.best):
+        return "Do not use it: it predicts no better than a constant."
+    if comparison.data.kind == "classes":
+        missed = list(missed_classes(comparison))
+        if not missed:
+            return "Use its classes and its probabilities."
+        names = ", ".join(repr(name) for name, *_ in missed)
+        return f"Use its probabilities, to rank rows; do not rely on it to name {names}."
+    coverage = coverage_of(comparison)
+    if coverage is None or not coverage.wrong:
+        return "Use its means and its intervals."
+    kind = "narrow" if coverage.share < 0.9 else "wide"
+    return f"Use its means; its intervals are too {kind}."
 
 
 def _of_numbers(table: pd.DataFrame) -> str:
@@ -33,7 +62,7 @@ def _of_numbers(table: pd.DataFrame) -> str:
     error = mean_absolute_error(table["true"], table["mean"])
     return (
         f"{explained} of the variance of the target; its mean absolute error is {error:.3g}, and"
-        f" its 90% intervals hold {_inside(table).mean():.0%} of the targets."
+        f" its 90% intervals hold {inside(table).mean():.0%} of the targets."
     )
 
 
@@ -42,42 +71,80 @@ def _of_classes(table: pd.DataFrame) -> str:
     right, frequent = _hits(table).mean(), table["true"].value_counts(normalize=True).iloc[0]
     text = f"names the right class of {right:.0%} of the rows; always naming the most frequent one"
     text += f" would be right in {frequent:.0%}."
-    if probability.shape[1] == 2 and len(set(labels)) == 2 and np.isfinite(probability).all():
-        area = roc_auc_score(labels, probability[:, 1])
+    area = area_under_curve(labels, probability)
+    if probability.shape[1] == 2 and np.isfinite(area):
         text += f" The area under its ROC curve is {area:.2f}."
     return text
 
 
-def cautions(comparison: Comparison) -> Iterator[str]:
-    """Say what the best model's predictions cannot be relied on for, a sentence each."""
+def coverage_of(comparison: Comparison) -> Coverage | None:
+    """Count the best model's held-out targets in its intervals; None where 90% means nothing."""
+    if comparison.best is None or comparison.data.kind == "classes":
+        return None
+    if comparison.settings.likelihood == "poisson":
+        return None  # counts are whole numbers, of which no interval holds exactly 90%
+    hits = inside(comparison.held_out[comparison.best])
+    chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
+    off = abs(hits.mean() - 0.9) > COVERAGE_OFF and chance < LEAST_CHANCE
+    return Coverage(float(hits.mean()), bool(off))
+
+
+def missed_classes(comparison: Comparison) -> Iterator[tuple[str, int, int]]:
+    """Name the classes of which the best model misses most rows: rows, and those it names."""
     if comparison.best is None:
         return
     table = comparison.held_out[comparison.best]
-    if comparison.data.kind == "classes":
-        for name, hits in _hits(table).groupby(table["true"]):
-            if len(hits) >= FEWEST_OF_CLASS and hits.mean() < 0.5:
-                yield (
-                    f"{comparison.best}: of {len(hits)} held-out rows of class '{name}' it names"
-                    f" {hits.sum()}: do not rely on it to find them; look at their probabilities."
-                )
+    for name, hits in _hits(table).groupby(table["true"]):
+        if len(hits) >= FEWEST_OF_CLASS and hits.mean() < 0.5:
+            yield str(name), len(hits), int(hits.sum())
+
+
+def class_report(comparison: Comparison) -> pd.DataFrame:
+    """
+    Count how the best model names the held-out rows of each class.
+
+    Columns are "rows", "recall" (the fraction of them that it names so) and "precision" (the
+    fraction of those it names so that are), by class.
+    """
+    table = comparison.held_out[str(comparison.best)]
+    names = sorted(set(table["true"].astype(str)) | set(table["predicted"].astype(str)))
+    precision, recall, _, counts = precision_recall_fscore_support(
+        table["true"].astype(str),
+        table["predicted"].astype(str),
+        labels=names,
+        zero_division=np.nan,
+    )
+    columns = {"rows": counts, "recall": recall, "precision": precision}
+    return pd.DataFrame(columns, index=pd.Index(names, name="class"))
+
+
+def worst_rows(comparison: Comparison, most: int = 8) -> pd.DataFrame:
+    """Give the held-out rows that the best model gave the lowest densities, the lowest first."""
+    table = comparison.held_out[str(comparison.best)]
+    return table.drop(columns="part").nsmallest(most, "log_density")
+
+
+def cautions(comparison: Comparison) -> Iterator[str]:
+    """Say what the best model's predictions cannot be relied on for, a sentence each."""
+    best = comparison.best
+    if best is None:
         return
-    likelihood = comparison.settings.likelihood
-    if likelihood == "poisson":
-        return  # counts are whole numbers, of which no interval holds exactly 90%
-    inside = _inside(table)
-    chance = binomtest(int(inside.sum()), len(inside), 0.9).pvalue
-    if abs(inside.mean() - 0.9) > COVERAGE_OFF and chance < LEAST_CHANCE:
-        kind = "narrow" if inside.mean() < 0.9 else "wide"
+    if comparison.data.kind == "classes":
+        for name, count, hits in missed_classes(comparison):
+            yield (
+                f"{best}: of {count} held-out rows of class '{name}' it names {hits}: do not rely"
+                " on it to find them; look at their probabilities."
+            )
+        return
+    coverage = coverage_of(comparison)
+    if coverage is not None and coverage.wrong:
+        kind = "narrow" if coverage.share < 0.9 else "wide"
         yield (
-            f"{comparison.best}: its 90% intervals hold {inside.mean():.0%} of the held-out"
-            f" targets: they are too {kind}."
+            f"{best}: its 90% intervals hold {coverage.share:.0%} of the held-out targets: they"
+            f" are too {kind}."
             + " predict_interval(calibrate='folds') corrects that."
-            * (likelihood != "student_t")
+            * (comparison.settings.likelihood != "student_t")
         )
-
-
-def _inside(table: pd.DataFrame) -> "pd.Series[bool]":
-    return (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
 
 
 def _hits(table: pd.DataFrame) -> "pd.Series[bool]":

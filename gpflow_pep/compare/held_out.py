@@ -1,48 +1,17 @@
-"""Predictions of held-out rows as a table, and scores of such a table."""
+"""Predictions of rows as a table."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
-from sklearn.metrics import accuracy_score, root_mean_squared_error
 from sklearn.pipeline import Pipeline
 
 from ..estimators.classifier import log_of_labels
-from ..metrics import calibration
 from ..refusals import refusal
 
 #: The ends of the central 90% interval.
 INTERVAL = {"lower_90": 0.05, "upper_90": 0.95}
-
-
-class Metric(NamedTuple):
-    """A score of held-out rows: how it is called in tables and figures, and printed."""
-
-    name: str
-    heading: str
-    form: str
-    error_form: str
-    label: str
-    nominal: float | None = None
-    """The value that it should have, where that is known; otherwise lower is better."""
-
-
-#: The first decides which model is the best.
-METRICS = {
-    "numbers": (
-        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log density (nats)"),
-        Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
-        Metric(
-            "coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9
-        ),
-    ),
-    "classes": (
-        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log probability (nats)"),
-        Metric("error", "error", ".2%", ".2%", "fraction of wrong predictions"),
-        Metric("ece", "ECE", ".3f", ".3f", "expected calibration error"),
-    ),
-}
 
 
 def predictions(estimator: Any, inputs: AnyNDArray, classes: bool) -> dict[str, AnyNDArray]:
@@ -69,25 +38,6 @@ def held_out(
     else:
         densities = estimator.log_densities(inputs, targets)
     return pd.DataFrame({"true": targets, **columns, "log_density": densities}, index=X.index)
-
-
-def scores(table: pd.DataFrame) -> dict[str, float]:
-    """Compute the metrics of held-out rows."""
-    values = {"nlpd": -float(table["log_density"].mean())}
-    if "mean" in table:
-        inside = (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
-        error = root_mean_squared_error(table["true"], table["mean"])
-        return values | {"rmse": float(error), "coverage": float(inside.mean())}
-    wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
-    return values | {"error": float(wrong), "ece": calibration(*class_indices(table)).error}
-
-
-def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give the number of each row's class, [N], and the probability of each class, [N, C]."""
-    columns = [name for name in table if name.startswith("p(")]
-    places = {name[2:-1]: number for number, name in enumerate(columns)}
-    labels = table["true"].astype(str).map(places).to_numpy()
-    return labels, table[columns].to_numpy()
 
 
 def predict_table(pipeline: Pipeline, table: pd.DataFrame) -> pd.DataFrame:

@@ -12,14 +12,14 @@ from jinja2 import Environment, PackageLoader
 
 from .. import __version__
 from .cleaning import Cleaned
-from .headline import headline
+from .headline import class_report, headline, worst_rows
 from .run import Comparison
-from .summary import verdict, warnings_of
 from .terminal import cells, headings, legend, title
+from .verdicts import advice, verdict, warnings_of
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
-#: Inputs that the page lists.
-MAX_INPUTS = 100
+#: Inputs that the page lists, and those that it shows of rows that were predicted badly.
+MAX_INPUTS, WORST_INPUTS = 100, 4
 CAPTIONS = {
     "scores": "Scores of held-out rows at each power, with standard errors, beside the mixture"
     " of powers and the baselines. The best power is ringed.",
@@ -28,19 +28,22 @@ CAPTIONS = {
     "classes": "Held-out rows: how often predictions come true against the probability that they"
     " were given; and what is taken for what.",
     "fit": "The model of all rows along its input.",
+    "details": "Held-out rows of the first part: by how much their loss grows where an input is"
+    " permuted over the rows; and the score after training on fewer rows.",
     "relevance": "How much each input matters to the model of all rows: one over its lengthscale,"
     " inputs standardised.",
     "training": "How the objective of the model of all rows rose in training.",
 }
 #: Figures with several parts.
-WIDE = ("scores", "predictions", "classes")
+WIDE = ("scores", "predictions", "classes", "details")
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
     autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
 )  # fmt: skip
 _ENVIRONMENT.filters["repr"] = repr
 _WORDS = {
-    words.__name__: words for words in (title, headline, verdict, warnings_of, headings, legend)
+    words.__name__: words
+    for words in (title, headline, verdict, warnings_of, advice, headings, legend)
 }
 _CONSTANTS = {"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE}
 _TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={**_WORDS, **_CONSTANTS})
@@ -55,6 +58,8 @@ def page(
         comparison=comparison,
         scores=_scores(comparison),
         figures={name: base64.b64encode(content).decode() for name, content in figures.items()},
+        classes=_classes(comparison),
+        worst=_worst(comparison),
         columns=_columns(comparison.data),
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
@@ -68,6 +73,32 @@ def _scores(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     for name, row in cells(comparison).items():
         kind = "baseline" if name not in comparison.choices else ""
         yield "best" if name == comparison.best else kind, row
+
+
+def _classes(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+    """Give a row of cells for each class: how many of its held-out rows are named so."""
+    if comparison.data.kind == "classes" and comparison.best is not None:
+        for name, row in class_report(comparison).iterrows():
+            shares = (f"{row[column]:.0%}" for column in ("recall", "precision"))
+            yield "", ["", str(name), f"{row['rows']:.0f}", *shares]
+
+
+def _worst(comparison: Comparison) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Give the head and the cells of the held-out rows that were predicted worst."""
+    if comparison.best is None:
+        return [], []
+    rows = worst_rows(comparison)
+    inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
+    table = pd.concat([rows, inputs], axis=1)
+    cells = [
+        ("", ["", str(index), *map(_cell, row)])
+        for index, row in zip(table.index, table.itertuples(index=False))
+    ]
+    return ["", "row", *map(str, table.columns)], cells
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _columns(data: Cleaned) -> Iterator[tuple[str, list[str]]]:

@@ -16,7 +16,9 @@ from ..refusals import refusal
 from ..training.threads import one_blas_thread
 from .candidates import MIXTURE, TRIVIAL, is_choice, name_of
 from .cleaning import Cleaned, clean
-from .held_out import METRICS, Metric
+from .details import FEWEST_ROWS, FRACTIONS, Details, Point
+from .scores import Metric, mean_and_error, metrics_of
+from .screening import Screening, finalists, screening_of, trials_of_screening
 from .settings import Settings
 from .trials import Fit, Outcome, Trial, Trials, num_classes_of
 from .workers import Worker, WorkerLost
@@ -52,10 +54,12 @@ class Comparison:
     :param fits: One for each model and part.
     :param held_out: By the name of the model: :func:`~gpflow_pep.compare.held_out.held_out` of the
         parts, one after another, with the number of the "part".
-    :param best: The name of the power, or the mixture, with the lowest mean of the first metric;
+    :param best: The name of the power, or the mixture, with the best mean of the first metric;
         or if so asked of the power with the highest leave-one-out density; None if all failed.
     :param model: The best one, trained once more on all rows; None where that failed.
     :param final: That fit.
+    :param details: More about the best one; None where it was not asked for.
+    :param screening: How the configurations that were compared were chosen; None: they are all.
     """
 
     data: Cleaned
@@ -66,11 +70,13 @@ class Comparison:
     best: str | None = None
     model: Pipeline | None = None
     final: Fit | None = None
+    details: Details | None = None
+    screening: Screening | None = None
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of each fit; the first decides which model is the best."""
-        return METRICS[self.data.kind]
+        return metrics_of(self.data.kind, self.settings.metric)
 
     @property
     def choices(self) -> list[str]:
@@ -89,31 +95,45 @@ class _TimeBudget:
         self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
         self.overhead: dict[str, float] = {}
 
-    def share(self, name: str) -> float:
-        """Find the time for the steps of the next fit, a model of this name."""
+    def share(self, models: Sequence[str]) -> float:
+        """Find the time for the steps of each of the next fits, of models of these names."""
         left = self.end - time.perf_counter()
         at_once = min(self.at_once, self.fits)
-        self.fits -= 1
-        return max(at_once * left / (self.fits + 1) - self.overhead.get(name, 0.0), LEAST_SECONDS)
+        share = at_once * left / max(self.fits, 1)
+        self.fits -= len(models)
+        return max(share - self.overhead.get(models[0], 0.0), LEAST_SECONDS)
+
+
+class _Reports:
+    """What the callback is told of the fits of all queues, one after another."""
+
+    def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
+        self.callback, self.total, self.done = callback, total, 0
+
+    def begin(self, label: str) -> None:
+        self.callback(Progress(self.done + 1, self.total, label))
+
+    def end(self, label: str, fit: Fit) -> None:
+        self.done += 1
+        self.callback(Progress(self.done, self.total, label, fit))
 
 
 class _Queue:
     """Trials that wait, and outcomes of the others; each process takes from it in a thread."""
 
     def __init__(
-        self, trials: Trials, budget: _TimeBudget, report: Callable[[Progress], None]
+        self, trials: Trials, waiting: list[Trial], budget: _TimeBudget, reports: _Reports
     ) -> None:
-        self._trials, self._budget, self._report = trials, budget, report
-        self._waiting, self._lock = trials.all(), threading.Lock()
-        self._total = len(self._waiting) + 1
+        self._trials, self._budget, self._reports = trials, budget, reports
+        self._waiting, self._lock = list(waiting), threading.Lock()
         self._stopped = False
-        self.outcomes: dict[Trial, Outcome] = {}
+        self.outcomes: dict[Trial, list[Outcome]] = {}
 
-    def finish(self, workers: Sequence[Worker]) -> None:
+    def finish(self, workers: Sequence[Worker]) -> dict[Trial, list[Outcome]]:
         """Run all trials, here and by workers; what a callback raises is raised."""
         if workers:  # they take powers, which share what is compiled, and no baselines if possible
-            candidates = self._trials.candidates
-            self._waiting.sort(key=lambda trial: is_choice(trial.model, candidates[trial.model][0]))
+            powers = {name: power for name, (power, _) in self._trials.candidates.items()}
+            self._waiting.sort(key=lambda t: is_choice(t.models[0], powers[t.models[0]]))
         threads = ThreadPoolExecutor(1 + len(workers))
         try:
             helpers = [threads.submit(self._run_all, worker.run, -1) for worker in workers]
@@ -123,8 +143,9 @@ class _Queue:
         finally:
             threads.shutdown(wait=False)
         self._run_all(self._trials.run, 0)  # what lost workers have left
+        return self.outcomes
 
-    def _run_all(self, run: Callable[[Trial, float], Outcome], place: int) -> None:
+    def _run_all(self, run: Callable[[Trial, float], list[Outcome]], place: int) -> None:
         """Run trials as long as there are any: the first (0) or the last (-1) that waits."""
         try:
             while task := self._next(place):
@@ -145,25 +166,25 @@ class _Queue:
             if not self._waiting:
                 return None
             trial = self._waiting.pop(place)
-            trivial = trial.model == TRIVIAL[self._trials.data.kind]
-            seconds = 0.0 if trivial else self._budget.share(trial.model)
-            number = len(self.outcomes) + 1
-            self._report(Progress(number, self._total, self._trials.label(trial)))
+            trivial = trial.models[0] == TRIVIAL[self._trials.data.kind]
+            seconds = 0.0 if trivial else self._budget.share(trial.models)
+            self._reports.begin(self._trials.label(trial, trial.models[-1]))
             return trial, seconds
 
-    def _end(self, trial: Trial, outcome: Outcome) -> None:
+    def _end(self, trial: Trial, outcomes: list[Outcome]) -> None:
         with self._lock:
-            self.outcomes[trial] = outcome
-            if outcome.overhead:
-                self._budget.overhead[trial.model] = outcome.overhead
-            label, number = self._trials.label(trial), len(self.outcomes)
-            self._report(Progress(number, self._total, label, outcome.fit))
+            self.outcomes[trial] = outcomes
+            for outcome in outcomes:
+                model = outcome.fit.model
+                if outcome.overhead:
+                    self._budget.overhead[model] = outcome.overhead
+                self._reports.end(self._trials.label(trial, model), outcome.fit)
 
     def _put_back(self, trial: Trial, error: WorkerLost) -> None:
         with self._lock:
             if not self._stopped:
                 self._waiting.append(trial)
-                self._budget.fits += 1
+                self._budget.fits += len(trial.models)
                 warnings.warn(str(error), stacklevel=1)
 
 
@@ -249,63 +270,102 @@ def compare_table(
     """
     settings.check_data(data.kind, len(data.X), num_classes_of(data))
     with one_blas_thread():
-        return _compare(Trials(data, settings), callback or (lambda progress: None), workers)
+        return _compare(data, settings, callback or (lambda progress: None), workers)
 
 
 def _compare(
-    trials: Trials, report: Callable[[Progress], None], workers: Sequence[Worker]
+    data: Cleaned,
+    settings: Settings,
+    callback: Callable[[Progress], None],
+    workers: Sequence[Worker],
 ) -> Comparison:
-    data, settings, every = trials.data, trials.settings, trials.all()
-    total = len(every) + 1
+    screened, waiting = trials_of_screening(data, settings) or (None, [])
+    trials = Trials(data, settings, finalists(settings))
+    fractions = _fractions(trials) if settings.details else ()
+    num_fits = len(trials.candidates) * len(trials.parts)
+    total = num_fits + 1 + len(fractions) + len(waiting)
     # The trivial model takes no time.
     budget = _TimeBudget(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
-    for worker in workers:
-        worker.prepare(data, settings)
-    queue = _Queue(trials, budget, report)
-    queue.finish(workers)
-    outcomes = [queue.outcomes[trial] for trial in every]
-    powers = {name: power for name, (power, _) in trials.candidates.items()}
-    tables = {
-        name: [outcome.table for outcome in outcomes if outcome.fit.model == name]
-        for name in powers
+    reports = _Reports(callback, total)
+
+    def run(trials: Trials, waiting: list[Trial]) -> dict[Trial, list[Outcome]]:
+        for worker in workers:
+            worker.prepare(trials.data, trials.settings, trials.configurations)
+        return _Queue(trials, waiting, budget, reports).finish(workers)
+
+    screening = None
+    if screened:
+        tried = [outcome.fit for done in run(screened, waiting).values() for outcome in done]
+        screening = screening_of(tried, screened)
+        trials = Trials(data, settings, screening.chosen)
+    done = run(trials, trials.all())
+    outcomes = {
+        (outcome.fit.model, trial.part): outcome
+        for trial in trials.all()
+        for outcome in done[trial]
     }
+    powers = {name: power for name, (power, _) in trials.candidates.items()}
+    parts = range(1, len(trials.parts) + 1)
+    tables = {name: [outcomes[name, part].table for part in parts] for name in powers}
     held_out = {name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))}
-    fits = [outcome.fit for outcome in outcomes]
-    comparison = Comparison(data, settings, powers, fits, held_out)
+    fits = [outcomes[name, part].fit for part in parts for name in powers]
+    comparison = Comparison(data, settings, powers, fits, held_out, screening=screening)
     best = best_of(comparison)
     if best is None:
         return comparison
     label = f"{best}, all rows"
-    report(Progress(total, total, label))
+    reports.begin(label)
     pipeline = trials.pipeline(trials.candidates[best][1])
     if settings.select == "loo":
-        scored = [powers[name] for name in _mean_scores(comparison) if name != MIXTURE]
+        scored = [powers[name] for name in _mean_losses(comparison) if name != MIXTURE]
         pipeline[-1].set_params(alpha=scored)
-    final, failed, _ = trials.train(Trial(best, 0), pipeline, slice(None), budget.share(best))
+    final, failed, _ = trials.train(best, 0, pipeline, slice(None), budget.share([best]))
     if settings.select == "loo" and not failed:
         best = name_of(pipeline[-1].alpha_)
         final = final._replace(model=best)
-    report(Progress(total, total, label, final))
-    model = None if failed else pipeline
-    return replace(comparison, best=best, model=model, final=final)
+    reports.end(label, final)
+    comparison = replace(comparison, best=best, model=None if failed else pipeline, final=final)
+    if not fractions:
+        return comparison
+    more = [Trial((best,), 1, fraction, fraction == 1.0) for fraction in fractions]
+    return replace(comparison, details=_details([o for (o,) in run(trials, more).values()]))
+
+
+def _fractions(trials: Trials) -> list[float]:
+    """Give the fractions of the training rows of the first part that are enough to train on."""
+    train, _ = trials.parts[0]
+    fewest = max(FEWEST_ROWS, 2 * num_classes_of(trials.data))
+    return [f for f in FRACTIONS if f * len(train) >= fewest] + [1.0]
+
+
+def _details(outcomes: Sequence[Outcome]) -> Details:
+    """Put together what the fits for details came to; those that failed are left out."""
+    learning = [
+        Point(outcome.fit.num_rows, outcome.table) for outcome in outcomes if len(outcome.table)
+    ]
+    importance = [outcome.importance for outcome in outcomes if outcome.importance is not None]
+    learning.sort(key=lambda point: point.num_rows)
+    return Details(importance[0] if importance else None, learning)
 
 
 def best_of(comparison: Comparison) -> str | None:
     """
-    Find the power, or the mixture, whose mean of the decisive score is lowest; None if each failed
+    Find the power, or the mixture, whose mean of the decisive score is best; None if each failed
     in a part.
 
     It was chosen on these rows, so its scores there are slightly optimistic.
     """
-    means = _mean_scores(comparison)
+    means = _mean_losses(comparison)
     return min(means, key=lambda name: means[name], default=None)
 
 
-def _mean_scores(comparison: Comparison) -> dict[str, float]:
-    """Average the decisive score of each power and mixture that failed in no part."""
-    decisive = comparison.metrics[0].name
-    return {
-        name: float(np.mean([fit.scores[decisive] for fit in comparison.fits_of(name)]))
-        for name in comparison.choices
-        if not any(fit.failed for fit in comparison.fits_of(name))
-    }
+def _mean_losses(comparison: Comparison) -> dict[str, float]:
+    """Average the decisive loss of each power and mixture that failed in no part."""
+    decisive = comparison.metrics[0]
+    means = {}
+    for name in comparison.choices:
+        fits = comparison.fits_of(name)
+        if not any(fit.failed for fit in fits):
+            mean, _ = mean_and_error([fit.scores[decisive.name] for fit in fits])
+            means[name] = np.inf if np.isnan(mean) else decisive.loss(mean)
+    return means

@@ -21,6 +21,8 @@ LIKELIHOODS = {
 }
 #: As many inducing points as pay.
 AUTO = "auto"
+#: Scores that can decide which model is the best.
+DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
 #: What the power of the model is chosen by.
 SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
@@ -45,11 +47,33 @@ class _Powers(click.ParamType):
             self.fail(f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param)
 
 
+class Configuration(NamedTuple):
+    """A kernel and a number of inducing points."""
+
+    kernel: str
+    num_inducing: int | str
+
+
 class _NumberOfPoints(click.ParamType):
     name = "M|auto"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
         return AUTO if value == AUTO else int(click.IntRange(1).convert(value, param, ctx))
+
+
+class _OneOrSeveral(click.ParamType):
+    """A value, or several separated by commas."""
+
+    name = "A,B,..."
+
+    def __init__(self, kind: click.ParamType) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        values = tuple(self.kind.convert(part, param, ctx) for part in value.split(","))
+        return values if len(values) > 1 else values[0]
 
 
 def _whole(least: int, most: float = math.inf) -> Range:
@@ -70,6 +94,18 @@ def _choice(names: Iterable[str]) -> Range:
     names = tuple(names)
     expected = f"one of {', '.join(names)}"
     return Range(click.Choice(names), names.__contains__, expected, "Choose one.")
+
+
+def _one_or_several(each: Range) -> Range:
+    """Allow a value, or a tuple of values that differ."""
+
+    def allows(value: Any) -> bool:
+        if not isinstance(value, tuple):
+            return each.allows(value)
+        return 0 < len(value) == len(set(value)) and all(map(each.allows, value))
+
+    expected = f"{each.expected}, or several that differ"
+    return Range(_OneOrSeveral(each.type), allows, expected, each.remedy)
 
 
 _POWERS = Range(
@@ -106,10 +142,11 @@ class Settings:
         (0.0, 0.5, 1.0), _POWERS,
         "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
     )  # fmt: skip
-    num_inducing: int | str = _setting(
-        50, _POINTS,
+    num_inducing: int | str | tuple[int | str, ...] = _setting(
+        50, _one_or_several(_POINTS),
         "Number of inducing points; fewer where fewer training rows differ. auto: as many as pay,"
-        " in each fit, which takes a few times as long and often predicts better.",
+        " in each fit, which takes a few times as long and often predicts better. Several, as"
+        " 50,200: each with each kernel.",
         "--inducing",
     )  # fmt: skip
     folds: int | None = _setting(
@@ -145,7 +182,13 @@ class Settings:
         "Where inducing points start: centres of k-means clusters, random rows, or the rows of"
         " largest residual variance.",
     )  # fmt: skip
-    kernel: str = _setting("rbf", _choice(KERNELS), "Kernel, with a lengthscale for each input.")
+    kernel: str | tuple[str, ...] = _setting(
+        "rbf", _one_or_several(_choice(KERNELS)),
+        f"Kernel, with a lengthscale for each input: {', '.join(KERNELS)}. Several, as"
+        " rbf,matern32: of more than two pairs of a kernel and a number of points the best two of"
+        " a trial are compared.",
+        "--kernels --kernel",
+    )  # fmt: skip
     likelihood: str = _setting(
         "auto", _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
         "Likelihood of a number (the first three) or a class. By default it is Gaussian for"
@@ -161,6 +204,17 @@ class Settings:
         "Choose the power of the model by the scores of held-out rows, or by the leave-one-out"
         " density of all rows. The scores of the folds are there either way.",
     )  # fmt: skip
+    metric: str | None = _setting(
+        None, _choice(sorted({name for names in DECISIVE.values() for name in names})),
+        "Score that decides which model is the best: nlpd, rmse or mae of a number; nlpd, error"
+        " or auc of a class.  [default: nlpd]",
+    )  # fmt: skip
+    details: bool = _setting(
+        True, _FLAG,
+        "Whether to find out, by a few more fits of the best model, how much each input matters"
+        " and whether more rows would help.",
+        "--details/--no-details",
+    )  # fmt: skip
     baselines: bool = _setting(
         True, _FLAG,
         "Whether to train a linear model, boosted trees, an exact GP (up to 1000 rows), and SVGP"
@@ -169,7 +223,10 @@ class Settings:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alphas", tuple(self.alphas))
+        for name in ("alphas", "kernel", "num_inducing"):
+            value = getattr(self, name)
+            if not isinstance(value, (str, int)):
+                object.__setattr__(self, name, tuple(value))
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
@@ -189,6 +246,28 @@ class Settings:
                 "'folds': rows that depend on their neighbours cannot be left out one at a time",
                 "Leave one of the two out.",
             )  # fmt: skip
+
+        if self.select == "loo" and len(self.configurations) > 1:
+            raise refusal(
+                "select", f"'loo' with {len(self.configurations)} pairs of kernel and points",
+                "'folds', or one of each: leaving rows out chooses the power alone",
+                "Leave one of the two out.",
+            )  # fmt: skip
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        """The pairs of a kernel and a number of inducing points that are to be compared."""
+        kernels = self.kernel if isinstance(self.kernel, tuple) else (self.kernel,)
+        numbers = self.num_inducing
+        numbers = numbers if isinstance(numbers, tuple) else (numbers,)
+        return [Configuration(kernel, number) for number in numbers for kernel in kernels]
+
+    def label(self, configuration: Configuration) -> str:
+        """Name a configuration by what it does not share with all others; empty if it is alone."""
+        parts = [configuration.kernel] if isinstance(self.kernel, tuple) else []
+        if isinstance(self.num_inducing, tuple):
+            parts.append(f"M {configuration.num_inducing}")
+        return ", ".join(parts)
 
     def check_data(
         self, kind: Literal["numbers", "classes"], num_rows: int, num_classes: int
@@ -214,6 +293,9 @@ class Settings:
         if self.likelihood not in ("auto", *LIKELIHOODS[kind]):
             expected = f"one of {', '.join(LIKELIHOODS[kind])}"
             raise refusal(f"likelihood of {kind}", repr(self.likelihood), expected, "Choose one.")
+        if self.metric not in (None, *DECISIVE[kind]):
+            expected = f"one of {', '.join(DECISIVE[kind])}"
+            raise refusal(f"metric of {kind}", repr(self.metric), expected, "Choose one.")
         if self.neighbours and (kind == "classes" or self.likelihood not in ("auto", "gaussian")):
             raise refusal(
                 "neighbours", self.neighbours,

@@ -4,19 +4,19 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from .held_out import Metric
 from .run import Comparison
+from .scores import Metric
 from .summary import BEST, UNSTABLE, WITHIN, summarise
 from .trials import num_classes_of
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
-LEGEND = "* best (lowest {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}."
+LEGEND = "* best ({} {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}."
 
 
 def headings(comparison: Comparison) -> list[str]:
     """Name the columns of :func:`cells`."""
     metrics = (metric.heading for metric in comparison.metrics)
-    return ["", "model", *metrics, "seconds", "steps", "converged"]
+    return ["", "model", *metrics, "seconds", "converged"]
 
 
 def cells(comparison: Comparison) -> dict[str, list[str]]:
@@ -27,7 +27,6 @@ def cells(comparison: Comparison) -> dict[str, list[str]]:
             str(name),
             *(_value(row, metric) for metric in comparison.metrics),
             f"{row['seconds']:.1f}",
-            f"{row['iterations']:.0f}",
             _converged(row),
         ]
         for name, row in summarise(comparison).iterrows()
@@ -57,7 +56,8 @@ def title(comparison: Comparison) -> str:
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
     parts, count, _ = comparison.settings.parts()
-    return LEGEND.format(comparison.metrics[0].heading, count, parts + "s" * (count > 1))
+    metric = comparison.metrics[0]
+    return LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
 
 
 def score_table(comparison: Comparison) -> Table:

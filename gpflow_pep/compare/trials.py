@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,11 +17,14 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from ..checks import reason
+from ..estimators.mixing import mix_estimators
 from ..models import PEP, ConvergenceWarning
-from .candidates import make_candidates
+from .candidates import groups_of, make_candidates
 from .cleaning import Cleaned, make_preparation
-from .held_out import METRICS, held_out, scores
-from .settings import Settings
+from .details import importance_of
+from .held_out import held_out
+from .scores import metrics_of, scores
+from .settings import Configuration, Settings
 
 #: What may come of numbers for which a fit fails; the others of the comparison still run.
 _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
@@ -42,6 +45,7 @@ class Fit(NamedTuple):
     :param iterations: Steps of L-BFGS.
     :param converged: Whether the optimiser, and the sites where there are any, met their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
+    :param num_rows: Those that it was trained on.
     """
 
     model: str
@@ -52,64 +56,116 @@ class Fit(NamedTuple):
     iterations: int
     converged: bool
     message: str
+    num_rows: int = 0
 
     @property
     def failed(self) -> bool:
-        """Whether there is no usable model."""
-        return bool(self.scores) and not np.all(np.isfinite(list(self.scores.values())))
+        """Whether there is no usable model: its densities of held-out rows are not finite."""
+        return bool(self.scores) and not np.isfinite(self.scores["nlpd"])
 
 
 class Trial(NamedTuple):
-    """A fit that is to be run: of a candidate, by its name, and a part as in :class:`Fit`."""
+    """
+    A fit that is to be run, or several that are run together.
 
-    model: str
+    :param models: The names of candidates; where there are several, the last is the mixture of the
+        others.
+    :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
+    :param fraction: Of the rows that the part leaves, those to train on.
+    :param explain: Whether to find out how much each input matters to the predictions.
+    """
+
+    models: tuple[str, ...]
     part: int
+    fraction: float = 1.0
+    explain: bool = False
 
 
 class Outcome(NamedTuple):
-    """What came of a trial."""
+    """What came of the fit of one model."""
 
     fit: Fit
     table: pd.DataFrame
     """See :func:`~gpflow_pep.compare.held_out.held_out`; empty where the fit failed."""
     overhead: float
     """Seconds that were not steps, most of which are compiling."""
+    importance: pd.DataFrame | None = None
+    """See :func:`~gpflow_pep.compare.details.importance_of`, if that was asked for."""
 
 
 class Trials:
     """All trials of a comparison, and how they are run, in whichever process."""
 
-    def __init__(self, data: Cleaned, settings: Settings) -> None:
+    def __init__(
+        self, data: Cleaned, settings: Settings, configurations: Sequence[Configuration] = ()
+    ) -> None:
         self.data, self.settings = data, settings
-        self.candidates = make_candidates(data, settings)
-        self.parts = list(_parts(data, settings))
+        self.configurations = list(configurations or settings.configurations)
+        self.candidates = make_candidates(data, settings, self.configurations)
+        self.parts = list(parts_of(data, settings))
+        self.metrics = metrics_of(data.kind, settings.metric)
 
     def all(self) -> list[Trial]:
         """List them, part by part."""
         numbers = range(1, len(self.parts) + 1)
-        return [Trial(name, part) for part in numbers for name in self.candidates]
+        groups = groups_of(self.candidates)
+        return [Trial(group, part) for part in numbers for group in groups]
 
-    def label(self, trial: Trial) -> str:
-        """Describe a trial for the progress bar."""
+    def label(self, trial: Trial, model: str) -> str:
+        """Describe the fit of a model for the progress bar."""
         kind, *_ = self.settings.parts()
-        return f"{trial.model}, {kind} {trial.part} of {len(self.parts)}"
+        rows = f", {trial.fraction:.0%} of its rows" if trial.fraction < 1.0 else ""
+        if trial.part == 0:
+            return f"{model}, all rows"
+        return f"{model}, {kind} {trial.part} of {len(self.parts)}{rows}"
 
-    def run(self, trial: Trial, seconds: float) -> Outcome:
-        """Train on the rows that a part leaves, for so many seconds, and score the part's rows."""
+    def run(self, trial: Trial, seconds: float) -> list[Outcome]:
+        """Train on the rows that a part leaves, each for so many seconds, and score the part's."""
         train, test = self.parts[trial.part - 1]
-        pipeline = self.pipeline(self.candidates[trial.model][1])
-        with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
-            fit, failed, overhead = self.train(trial, pipeline, train, seconds)
-        table, values = pd.DataFrame(), {metric.name: np.nan for metric in METRICS[self.data.kind]}
+        train = train[shuffled(len(train), self.settings.seed)[: int(trial.fraction * len(train))]]
+        fitted: list[Pipeline] = []
+        outcomes: list[Outcome] = []
+        for name in trial.models:
+            with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
+                if len(trial.models) > 1 and name == trial.models[-1]:
+                    done = [outcome.fit for outcome in outcomes]
+                    pipeline, fit, failed, overhead = _mixture(name, fitted, done)
+                else:
+                    pipeline = self.pipeline(self.candidates[name][1])
+                    fit, failed, overhead = self.train(
+                        name, trial.part, pipeline, np.sort(train), seconds
+                    )
+            if not failed:
+                fitted.append(pipeline)
+            outcomes.append(self._scored(trial, pipeline, fit, failed, overhead, test))
+        return outcomes
+
+    def _scored(
+        self,
+        trial: Trial,
+        pipeline: Pipeline,
+        fit: Fit,
+        failed: bool,
+        overhead: float,
+        test: AnyNDArray,
+    ) -> Outcome:
+        """Score the rows of a part by what was trained on others."""
+        table, values = pd.DataFrame(), {metric.name: np.nan for metric in self.metrics}
+        importance = None
         if not failed:
             try:
-                X, y = self.data.X.iloc[test], self.data.y.iloc[test]
-                table = held_out(pipeline, X, y, self.data.kind == "classes")
+                X, y, classes = *self._rows(test), self.data.kind == "classes"
+                table = held_out(pipeline, X, y, classes)
                 values = scores(table)
+                if trial.explain:
+                    importance = importance_of(pipeline, X, y, classes, self.metrics[0])
                 table.insert(0, "part", trial.part)
             except _FAILURES as error:
                 fit, table = _failed(fit, error), pd.DataFrame()
-        return Outcome(fit._replace(scores=values), table, overhead)
+        return Outcome(fit._replace(scores=values), table, overhead, importance)
+
+    def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
+        return self.data.X.iloc[rows], self.data.y.iloc[rows]
 
     def pipeline(self, estimator: Any) -> Pipeline:
         """Put what prepares the columns before a copy of an estimator, untrained."""
@@ -117,14 +173,20 @@ class Trials:
         return Pipeline([("prepare", prepare), ("model", clone(estimator))])
 
     def train(
-        self, trial: Trial, pipeline: Pipeline, rows: AnyNDArray | slice, seconds: float
+        self,
+        name: str,
+        part: int,
+        pipeline: Pipeline,
+        rows: AnyNDArray | slice,
+        seconds: float,
     ) -> tuple[Fit, bool, float]:
         """Train a pipeline in place; give the fit, whether it failed, and the overhead."""
-        X, y, estimator = self.data.X.iloc[rows], self.data.y.iloc[rows], pipeline[-1]
+        X, y = self._rows(rows)
+        estimator = pipeline[-1]
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         began, overhead = time.perf_counter(), 0.0
-        fit, failed = Fit(*trial, {}, np.nan, 0.0, 0, True, ""), False
+        fit, failed = Fit(name, part, {}, np.nan, 0.0, 0, True, "", len(X)), False
         try:
             with warnings.catch_warnings():
                 for category in (ConvergenceWarning, NotConverged):  # the fit has the message
@@ -135,7 +197,7 @@ class Trials:
                 message = _sites_message(estimator.model_)
                 fit = fit._replace(
                     iterations=estimator.n_iter_,
-                    log_z=record.objective if trial.model.startswith("alpha") else np.nan,
+                    log_z=record.objective if name.startswith("alpha") else np.nan,
                     converged=record.converged and not message,
                     message=message or record.message,
                 )
@@ -143,6 +205,32 @@ class Trials:
         except _FAILURES as error:
             fit, failed = _failed(fit, error), True
         return fit._replace(seconds=time.perf_counter() - began), failed, overhead
+
+
+def _mixture(
+    name: str, fitted: Sequence[Pipeline], fits: Sequence[Fit]
+) -> tuple[Pipeline, Fit, bool, float]:
+    """Mix what was trained at several powers; the seconds and the steps are those of all."""
+    began = time.perf_counter()
+    seconds, iterations = sum(f.seconds for f in fits), sum(f.iterations for f in fits)
+    open_ended = [fit for fit in fits if not fit.converged]
+    message = open_ended[0].message if open_ended else fits[-1].message
+    part, converged = fits[0].part, not open_ended
+    num_rows = fits[0].num_rows
+    fit = Fit(name, part, {}, np.nan, seconds, iterations, converged, message, num_rows)
+    if not fitted:
+        return Pipeline([]), fit, True, 0.0
+    try:
+        mixed = mix_estimators([pipeline[-1] for pipeline in fitted])
+    except _FAILURES as error:
+        return fitted[0], _failed(fit, error), True, 0.0
+    pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])
+    return pipeline, fit._replace(seconds=seconds + time.perf_counter() - began), False, 0.0
+
+
+def shuffled(number: int, seed: int) -> AnyNDArray:
+    """Give the numbers of rows in a random order."""
+    return np.random.default_rng(seed).permutation(number)
 
 
 def _failed(fit: Fit, error: Exception) -> Fit:
@@ -154,7 +242,7 @@ def num_classes_of(data: Cleaned) -> int:
     return int(data.y.nunique()) if data.kind == "classes" else 1
 
 
-def _parts(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+def parts_of(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
     """Give rows to train on and rows held out, each in increasing order."""
     kind, count, fraction = settings.parts()
     classes = data.kind == "classes"

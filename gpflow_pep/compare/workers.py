@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from .process import loading_tensorflow
 
 if TYPE_CHECKING:
     from .cleaning import Cleaned
-    from .settings import Settings
+    from .settings import Configuration, Settings
     from .trials import Outcome, Trial
 
 #: Above so many rows products of matrices keep all cores busy.
@@ -64,11 +64,13 @@ class Worker:
         its_end.close()
         self._comparison: tuple[Any, ...] = ()
 
-    def prepare(self, data: "Cleaned", settings: "Settings") -> None:
+    def prepare(
+        self, data: "Cleaned", settings: "Settings", configurations: "Sequence[Configuration]"
+    ) -> None:
         """Set the comparison that the next trials belong to; it is sent with the first of them."""
-        self._comparison = data, settings
+        self._comparison = data, settings, configurations
 
-    def run(self, trial: "Trial", seconds: float) -> "Outcome":
+    def run(self, trial: "Trial", seconds: float) -> "list[Outcome]":
         """
         Run a trial there, as :meth:`Trials.run <gpflow_pep.compare.trials.Trials.run>` does here.
 
@@ -79,7 +81,7 @@ class Worker:
                 self._connection.send(self._comparison)
                 self._comparison = ()
             self._connection.send((trial, seconds))
-            outcome, caught = self._connection.recv()
+            outcomes, caught = self._connection.recv()
         except (EOFError, OSError) as error:
             raise WorkerLost(
                 "A process that trained beside this one has ended; perhaps it ran out of memory."
@@ -87,7 +89,7 @@ class Worker:
             ) from error
         for message, category in caught:
             warnings.warn(message, category, stacklevel=1)
-        result: Outcome = outcome
+        result: list[Outcome] = outcomes
         return result
 
     def end(self) -> None:
@@ -126,12 +128,14 @@ def _serve(connection: Connection) -> None:
             from ..training.threads import one_blas_thread
             from .trials import Trials
         with one_blas_thread():
-            trials = Trials(*connection.recv())
             while True:
-                trial, seconds = connection.recv()
+                message = connection.recv()
+                if len(message) == 3:
+                    trials = Trials(*message)
+                    continue
                 with warnings.catch_warnings(record=True) as caught:
-                    outcome = trials.run(trial, seconds)
-                connection.send((outcome, [(str(w.message), w.category) for w in caught]))
+                    outcomes = trials.run(*message)
+                connection.send((outcomes, [(str(w.message), w.category) for w in caught]))
     except BaseException:  # the parent runs the fit too, and says what is wrong
         os._exit(1)
 

@@ -1,0 +1,82 @@
+"""More about the best model: how much each input matters, and whether more rows would help."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.inspection import permutation_importance
+from sklearn.pipeline import Pipeline
+
+from .held_out import held_out
+from .scores import Metric, difference_over_rows, scores
+
+#: Of the training rows of the first part, for the learning curve.
+FRACTIONS = (0.125, 0.25, 0.5)
+#: The fewest rows to train on, and the most of which inputs are permuted.
+FEWEST_ROWS, MOST_ROWS = 10, 1000
+#: How often each input is permuted.
+_REPEATS = 5
+
+
+class Point(NamedTuple):
+    """A point of the learning curve: held-out predictions of the first part."""
+
+    num_rows: int
+    """Those that were trained on."""
+
+    table: pd.DataFrame
+
+
+class Details(NamedTuple):
+    """
+    What is known of the best model beside its scores.
+
+    :param importance: By input: by how much the loss of held-out rows of the first part grows where
+        the input is permuted over the rows, "mean" and "error"; None if it is not known.
+    :param learning: In order of the number of rows.
+    """
+
+    importance: pd.DataFrame | None
+    learning: Sequence[Point]
+
+
+def importance_of(
+    pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]", classes: bool, metric: Metric
+) -> pd.DataFrame:
+    """Compute the permutation importance of each column: see :class:`Details`."""
+
+    def score(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]") -> float:
+        return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
+
+    most: Any = min(1.0, MOST_ROWS / len(X))
+    found = permutation_importance(
+        pipeline, X, y, scoring=score, n_repeats=_REPEATS, random_state=0, max_samples=most
+    )
+    errors = found.importances_std / np.sqrt(_REPEATS)
+    table = pd.DataFrame({"mean": found.importances_mean, "error": errors}, index=list(X.columns))
+    return table.sort_values("mean", ascending=False)
+
+
+def learning_table(metric: Metric, learning: Sequence[Point]) -> pd.DataFrame:
+    """Give the score for each number of rows that were trained on."""
+    values = [scores(point.table)[metric.name] for point in learning]
+    return pd.DataFrame({"rows": [point.num_rows for point in learning], metric.name: values})
+
+
+def would_more_rows_help(metric: Metric, learning: Sequence[Point]) -> str:
+    """Say whether twice the rows made predictions better; empty where that is not known."""
+    if len(learning) < 2:
+        return ""
+    half, whole = learning[-2:]
+    gain = difference_over_rows(metric, half.table, whole.table)
+    if np.isnan(gain.error):
+        return ""
+    start = f"Trained on {half.num_rows} rows instead of {whole.num_rows}, its {metric.heading} is"
+    if not gain.clear:
+        noise = format(gain.limit * gain.error, metric.form)
+        return f"{start} the same within {noise}: more rows like these would hardly help."
+    size = format(abs(gain.mean), metric.form)
+    if gain.mean < 0.0:
+        return f"{start} {size} better, which is odd: look at the rows that it predicts worst."
+    return f"{start} {size} worse: more rows would probably help."

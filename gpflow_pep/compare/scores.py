@@ -1,0 +1,196 @@
+"""Scores of held-out predictions, and which of two models has the better one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from gpflow.base import AnyNDArray
+from scipy import stats
+from sklearn.metrics import (
+    accuracy_score,
+    mean_absolute_error,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+
+from ..metrics import calibration
+
+#: What is called clearly different has a chance of at most this to be none.
+SIGNIFICANCE = 0.05
+
+
+class Metric(NamedTuple):
+    """A score of held-out rows: how it is called in tables and figures, and printed."""
+
+    name: str
+    heading: str
+    form: str
+    error_form: str
+    label: str
+    nominal: float | None = None
+    """The value that it should have, where that is known."""
+    higher_is_better: bool = False
+
+    def loss(self, value: float) -> float:
+        """Turn the score round where higher is better, so that lower is."""
+        return -value if self.higher_is_better else value
+
+    @property
+    def best(self) -> str:
+        """Say which of its values is the best one."""
+        return "highest" if self.higher_is_better else "lowest"
+
+
+METRICS = {
+    "numbers": (
+        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log density (nats)"),
+        Metric("rmse", "RMSE", ".4g", ".2g", "root mean squared error"),
+        Metric("mae", "MAE", ".4g", ".2g", "mean absolute error"),
+        Metric(
+            "coverage", "90% coverage", ".1%", ".1%", "coverage of the 90% interval", nominal=0.9
+        ),
+    ),
+    "classes": (
+        Metric("nlpd", "NLPD", ".3f", ".3f", "mean negative log probability (nats)"),
+        Metric("error", "error", ".2%", ".2%", "fraction of wrong predictions"),
+        Metric("auc", "AUC", ".3f", ".3f", "area under the ROC curve", higher_is_better=True),
+        Metric("ece", "ECE", ".3f", ".3f", "expected calibration error"),
+    ),
+}
+
+
+def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
+    """Give the metrics of numbers or classes, that which decides first; None: the NLPD."""
+    chosen = decisive or METRICS[kind][0].name
+    return tuple(sorted(METRICS[kind], key=lambda metric: metric.name != chosen))
+
+
+def scores(table: pd.DataFrame) -> dict[str, float]:
+    """Compute the metrics of held-out rows."""
+    values = {"nlpd": -float(table["log_density"].mean())}
+    if "mean" in table:
+        true, mean = table["true"], table["mean"]
+        return values | {
+            "rmse": float(root_mean_squared_error(true, mean)),
+            "mae": float(mean_absolute_error(true, mean)),
+            "coverage": float(inside(table).mean()),
+        }
+    labels, probability = class_indices(table)
+    wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
+    error = calibration(labels, probability).error
+    return values | {
+        "error": float(wrong),
+        "auc": area_under_curve(labels, probability),
+        "ece": error,
+    }
+
+
+def inside(table: pd.DataFrame) -> "pd.Series[bool]":
+    """Say of each row whether the target is in its 90% interval."""
+    return (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
+
+
+def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
+    """Give the number of each row's class, [N], and the probability of each class, [N, C]."""
+    columns = [name for name in table if name.startswith("p(")]
+    places = {name[2:-1]: number for number, name in enumerate(columns)}
+    labels = table["true"].astype(str).map(places).to_numpy()
+    return labels, table[columns].to_numpy()
+
+
+def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
+    """
+    Compute the area under the ROC curve of the second of two classes; of several, each against all
+    others, on average over those that occur. NaN where the rows are all of one class.
+
+    :param labels: The number of each row's class, [N].
+    :param probability: Of each class, [N, C].
+    """
+    if not np.isfinite(probability).all():
+        return np.nan
+    classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
+    areas = [
+        roc_auc_score(labels == c, probability[:, c])
+        for c in classes
+        if 0 < np.sum(labels == c) < len(labels)
+    ]
+    return float(np.mean(areas)) if areas else np.nan
+
+
+class Difference(NamedTuple):
+    """A model's loss less another model's, on the same held-out rows."""
+
+    mean: float
+    error: float
+    """The standard error of the mean; NaN where it is not known."""
+    limit: float
+    """Above how many standard errors the difference is clear."""
+
+    @property
+    def clear(self) -> bool:
+        return abs(self.mean) > self.limit * self.error
+
+
+def difference_over_parts(losses: AnyNDArray, others: AnyNDArray, ratio: float) -> Difference:
+    r"""
+    Compare the losses of two models on the same parts, two or more.
+
+    Training sets of folds or splits overlap, so differences between parts are not independent: the
+    standard error of their mean is :math:`\sqrt{1 / J + n_\text{test} / n_\text{train}}` of their
+    standard deviation instead of :math:`\sqrt{1 / J}` (Nadeau and Bengio, *Inference for the
+    generalization error*, Machine Learning 52, 2003), and Student's t with J − 1 degrees of freedom
+    tells what is clear.
+
+    :param losses: [J].
+    :param others: [J].
+    :param ratio: The rows held out for each row trained on.
+    """
+    gaps, count = losses - others, len(losses)
+    error = np.sqrt(1.0 / count + ratio) * np.std(gaps, ddof=1)
+    limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)
+    return Difference(float(np.mean(gaps)), float(error), float(limit))
+
+
+def difference_over_rows(metric: Metric, table: pd.DataFrame, other: pd.DataFrame) -> Difference:
+    """
+    Compare two models on the rows of one part, which leaves out how much training sets matter.
+
+    The standard error is that of the mean over rows. A difference of root mean squared errors is
+    the mean difference of squared errors over their sum. The error of an area under the ROC curve,
+    which is no mean over rows, is not known.
+    """
+    ours, theirs = (_row_losses(metric, part) for part in (table, other))
+    if ours is None or theirs is None:
+        mean = metric.loss(scores(table)[metric.name]) - metric.loss(scores(other)[metric.name])
+        return Difference(mean, np.nan, np.inf)
+    gaps = ours - theirs
+    if metric.name == "rmse":
+        total = np.sqrt(np.mean(ours)) + np.sqrt(np.mean(theirs))
+        gaps = gaps / total if total > 0.0 else gaps
+    error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
+    limit = stats.norm.ppf(1.0 - SIGNIFICANCE / 2.0)
+    return Difference(float(np.mean(gaps)), float(error), float(limit))
+
+
+def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
+    """Give a loss of each row whose mean the metric, or its square, is; None if there is none."""
+    if metric.name == "nlpd":
+        return -table["log_density"].to_numpy()
+    if metric.name in ("rmse", "mae"):
+        size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
+        return size**2 if metric.name == "rmse" else size
+    if metric.name == "error":
+        wrong = table["predicted"].astype(str) != table["true"].astype(str)
+        return wrong.to_numpy(dtype=np.float64)
+    return None
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Give the mean over parts and its standard error; NaN for a single part."""
+    known = np.asarray(values, dtype=np.float64)
+    known = known[~np.isnan(known)]
+    if not len(known):
+        return np.nan, np.nan
+    error = np.std(known, ddof=1) / np.sqrt(len(known)) if len(known) > 1 else np.nan
+    return float(np.mean(known)), float(error)

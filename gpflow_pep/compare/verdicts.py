@@ -1,0 +1,125 @@
+"""What a comparison says, in sentences: which model to take, what to beware of, what to try."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .candidates import TRIVIAL
+from .details import would_more_rows_help
+from .headline import cautions
+from .run import Comparison
+from .screening import describe_screening
+from .settings import AUTO, KERNELS
+from .summary import (
+    LEAST_GAIN,
+    LEAST_SMALLER,
+    WITHIN,
+    better_baselines,
+    gain_over_trivial,
+    summarise,
+    unstable_part,
+)
+
+
+def verdict(comparison: Comparison) -> str:
+    """Say in a sentence or two which power to take, or whether to mix them."""
+    best = comparison.best
+    if best is None:
+        return "No power could be trained in every part: see the messages."
+    table = summarise(comparison)
+    metric = comparison.metrics[0]
+    powers = table.loc[comparison.choices].query("failed == 0")
+    worse = powers.index[powers["verdict"] == ""]
+    within = powers.index[powers["verdict"] == WITHIN]
+    text = f"The {metric.best} {metric.heading} has {best}"
+    if len(worse):
+        text += (
+            f", clearly {'above' if metric.higher_is_better else 'below'} {listed_as_words(worse)}"
+        )
+    if len(within):
+        text += (
+            f"; {listed_as_words(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
+        )
+    better = better_baselines(comparison)
+    if better:
+        verb = "is" if len(better) == 1 else "are"
+        names = listed_as_words(better)
+        text += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
+    return text + "."
+
+
+def listed_as_words(names: Sequence[str]) -> str:
+    """Join names as a sentence does: "a", "a and b", "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def warnings_of(comparison: Comparison) -> list[str]:
+    """Find what there is to know of the fits before their scores are believed, a sentence each."""
+    messages = list(cautions(comparison))
+    for name in comparison.candidates:
+        messages += [f"{name}: {message}" for message in _warnings_of_model(comparison, name)]
+    final = comparison.final
+    if final is not None and comparison.model is None:
+        messages.append(f"{final.model}, all rows: the fit failed: {final.message}")
+    elif final is not None and not final.converged:
+        messages.append(f"{final.model}, all rows: the fit did not converge: {final.message}")
+    return messages
+
+
+def _warnings_of_model(comparison: Comparison, name: str) -> Iterator[str]:
+    fits = comparison.fits_of(name)
+    failed = [fit for fit in fits if fit.failed]
+    open_ended = [fit for fit in fits if not fit.converged and not fit.failed]
+    if failed:
+        yield f"{len(failed)} of {len(fits)} fits failed: {failed[0].message}"
+    if open_ended:
+        over = any("time" in fit.message for fit in open_ended)
+        yield (
+            f"{len(open_ended)} of {len(fits)} fits did not converge: {open_ended[0].message}"
+            f"{' More minutes may help.' * over}"
+        )
+    trivial = TRIVIAL[comparison.data.kind]
+    if failed or name == trivial:
+        return
+    worst = unstable_part(fits)
+    if worst is not None:
+        part, *_ = comparison.settings.parts()
+        median = np.median([fit.scores["nlpd"] for fit in fits])
+        yield (
+            f"unstable: its NLPD is {worst.scores['nlpd']:.2f} in {part} {worst.part}, and"
+            f" {median:.2f} in the median {part}."
+        )
+    gain, smaller, error = gain_over_trivial(comparison, name)
+    if gain < LEAST_GAIN:
+        start = f"no better than the baseline '{trivial}' in NLPD ({gain:+.3f} nats)"
+        if smaller < LEAST_SMALLER:
+            yield f"{start}: it has learnt nothing from these inputs that holds for other rows."
+        else:
+            yield (
+                f"{start}, but its {error} is {smaller:.0%} smaller: it is too sure of"
+                " itself where it is wrong. Its means are of use, its intervals are not."
+            )
+
+
+def advice(comparison: Comparison) -> list[str]:
+    """Say what to try next, and how the models that were compared were chosen."""
+    settings, sentences = comparison.settings, []
+    metric = comparison.metrics[0]
+    if comparison.screening is not None:
+        sentences.append(describe_screening(comparison.screening, settings, metric))
+    better = better_baselines(comparison)
+    if better:
+        tries = []
+        if settings.num_inducing != AUTO:
+            tries.append("--inducing auto, for as many inducing points as pay")
+        if not isinstance(settings.kernel, tuple):
+            others = ",".join(name for name in KERNELS if name != "matern12")
+            tries.append(f"--kernels {others}, for functions that are less smooth")
+        if tries:
+            names = listed_as_words(better)
+            verb = "is" if len(better) == 1 else "are"
+            sentences.append(f"As {names} {verb} better here, try {'; or '.join(tries)}.")
+    if comparison.details is not None:
+        sentences.append(would_more_rows_help(metric, comparison.details.learning))
+    return list(filter(None, sentences))
