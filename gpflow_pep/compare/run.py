@@ -29,7 +29,8 @@ LEAST_SECONDS = 0.5
 
 class Progress(NamedTuple):
     """
-    What a callback gets before each fit and, with the ``fit``, after it.
+    What a callback gets before each fit and, with the ``fit``, after it. The powers of a mixture
+    are trained one after another, and there is one call before all of them.
 
     :param number: How many fits have ended, this one counted.
     :param total: How many there are.
@@ -217,7 +218,7 @@ def compare(
     :param task: "regression" or "classification"; None: as the target looks.
     :param drop: Columns to leave out.
     :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
-    :param callback: Called before and after each fit.
+    :param callback: Called before each fit, or the powers of a mixture together, and after each.
     :param settings: Those of :class:`~gpflow_pep.compare.settings.Settings`.
     :raises ValueError: If a setting is outside its range, or the table cannot be used.
     """

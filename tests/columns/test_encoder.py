@@ -141,7 +141,8 @@ def test_what_is_unusual_is_listed() -> None:
     new.loc[4, ["size", "day"]] = [-100.0, pd.NaT]
     remarks = encoder.unusual(new)
     assert remarks == [
-        "", "colour 'unheard of' is new", "size is above all", "", "size is below all; day is missing", "",
+        "", "colour 'unheard of' is new", "size is above all", "",
+        "size is below all; day is missing", "",
     ]  # fmt: skip
 
 

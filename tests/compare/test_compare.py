@@ -37,9 +37,15 @@ from gpflow_pep.compare import (
     run,
     summary,
     trials,
+    verdicts,
 )
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models import PEPRegression
+
+
+def made_candidates(data: Any, settings: Settings) -> dict[str, tuple[float, Any]]:
+    return candidates.make_candidates(data, settings, settings.configurations)
+
 
 MODELS = ["mean", "linear", "boosted trees", "exact GP", "alpha 1", "alpha 0"]
 
@@ -115,14 +121,14 @@ def test_the_mixture_is_a_candidate(kind: str) -> None:
     # What is written of a comparison whose best is the mixture.
     mixed = replace(comparison, best="mix")
     assert summary.summarise(mixed).loc["mix", "verdict"] == "best"
-    assert "has mix" in summary.verdict(mixed)
+    assert "has mix" in verdicts.verdict(mixed)
     for best in (comparison, mixed):
         axes, *_ = figures.scores_figure(best).axes
         assert any("mix: " in text.get_text() for text in axes.get_legend().get_texts())
     rows = dict(zip(comparison.candidates, page._scores(mixed)))
     assert [kind for kind, _ in rows.values()] == ["baseline", "", "best"]
     pipeline = trials.Trials(comparison.data, comparison.settings).pipeline
-    estimator = pipeline(candidates.make_candidates(comparison.data, comparison.settings)["mix"][1])
+    estimator = pipeline(made_candidates(comparison.data, comparison.settings)["mix"][1])
     assert estimator[-1].alpha == "mix"
 
 
@@ -252,10 +258,14 @@ def test_inputs_and_targets_that_do_not_fit(X: Any, y: Any, message: str) -> Non
 
 def test_callback_is_told_before_and_after_each_fit() -> None:
     comparison = small_comparison()
-    assert [progress.fit for progress in PROGRESS[1::2]] == [*comparison.fits, comparison.final]
+    fits = [progress.fit for progress in PROGRESS[1::2]]
+    assert fits[: len(comparison.fits) + 1] == [*comparison.fits, comparison.final]
     assert all(progress.fit is None for progress in PROGRESS[::2])
-    assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 14))
-    assert PROGRESS[0].label == "mean, fold 1 of 2" and PROGRESS[0].total == 13
+    assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 16))
+    labels = [progress.label for progress in PROGRESS[1::2]]
+    assert labels[0] == "mean, fold 1 of 2" and PROGRESS[0].total == 15
+    best = comparison.best
+    assert labels[-2:] == [f"{best}, fold 1 of 2, 50% of its rows", f"{best}, fold 1 of 2"]
 
 
 SEEN: list[tuple[Any, Any]] = []
@@ -277,7 +287,7 @@ class Broken(PEPRegressor):
 def with_failure() -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "PEPRegressor", Broken)
-        options = {**OPTIONS, "num_inducing": 2}
+        options = {**OPTIONS, "num_inducing": 2, "details": False}
         return compare(small_table(), "load", alphas=ALPHAS, splits=1, baselines=False, **options)
 
 
@@ -329,7 +339,7 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
 
 def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(**settings: Any) -> list[str]:
-        return list(candidates.make_candidates(clean(small_table(), "load"), Settings(**settings)))
+        return list(made_candidates(clean(small_table(), "load"), Settings(**settings)))
 
     assert "exact GP" in names()
     assert "exact GP" not in names(likelihood="student_t")
@@ -344,7 +354,7 @@ def test_settings_reach_the_estimators() -> None:
         alphas=(0.3,), num_inducing=7, seed=5, max_iterations=9, init="variance", neighbours=2,
         kernel="matern32",
     )  # fmt: skip
-    found = candidates.make_candidates(clean(small_table(), "load"), settings)
+    found = made_candidates(clean(small_table(), "load"), settings)
     options = found["alpha 0.3"][1].get_params()
     expected = {
         "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "neighbours": 2,
@@ -353,7 +363,7 @@ def test_settings_reach_the_estimators() -> None:
     assert {name: options[name] for name in expected} == expected
     options = found["exact GP"][1].get_params()
     assert options["kernel"] == "matern32" and options["neighbours"] == 0
-    many = candidates.make_candidates(clean(small_table(), "load"), Settings(num_inducing="auto"))
+    many = made_candidates(clean(small_table(), "load"), Settings(num_inducing="auto"))
     numbers = {name: many[name][1].get_params().get("num_inducing") for name in many}
     assert numbers["alpha 0.5"] == numbers["mix"] == "auto" and numbers["exact GP"] == 100
 

@@ -24,8 +24,8 @@ def without_best() -> Comparison:
 @pytest.mark.parametrize(
     "comparison, names",
     [
-        (small_comparison, ["scores", "predictions", "fit", "training"]),
-        (small_classification, ["scores", "classes", "relevance", "training"]),
+        (small_comparison, ["scores", "predictions", "fit", "details", "training"]),
+        (small_classification, ["scores", "classes", "details", "relevance", "training"]),
     ],
 )
 def test_figures_that_suit_the_target_leave_pyplot_alone(comparison: Any, names: Any) -> None:

@@ -11,8 +11,8 @@ from compare.small_comparison import FromCsv, small_classification, small_compar
 
 import gpflow_pep
 from gpflow_pep.compare.page import page
-from gpflow_pep.compare.summary import verdict
 from gpflow_pep.compare.terminal import cells
+from gpflow_pep.compare.verdicts import verdict
 
 PNG = b"\x89PNG and so on"
 

@@ -14,8 +14,9 @@ from scipy import stats
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare.headline import cautions, headline
 from gpflow_pep.compare.run import best_of
-from gpflow_pep.compare.summary import difference, verdict, warnings_of
+from gpflow_pep.compare.summary import difference
 from gpflow_pep.compare.terminal import cells, score_table
+from gpflow_pep.compare.verdicts import verdict, warnings_of
 
 PARTS = np.repeat([1, 2, 3, 4], 10)
 
@@ -32,7 +33,7 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
         table = pd.DataFrame({"part": part, "log_density": -rows, "true": true, "mean": 0.0})
         comparison.held_out[name] = table.assign(lower_90=-1.0, upper_90=1.0)
         for number, score in enumerate(scores, start=1):
-            values = {"nlpd": score, "rmse": 2.0 * score, "coverage": 0.9}
+            values = {"nlpd": score, "rmse": 2.0 * score, "mae": score, "coverage": 0.9}
             fit = Fit(name, number, values, 1.0, 0.5, 7, True, "")
             comparison.fits.append(fit._replace(**changes.get(name, {})))
     return replace(comparison, best=best_of(comparison))
@@ -64,7 +65,7 @@ def test_a_single_part_is_compared_by_rows() -> None:
     assert np.isnan(summarise(comparison)["nlpd_se"]).all()
 
 
-FAILED = dict.fromkeys(("nlpd", "rmse", "coverage"), np.nan)
+FAILED = dict.fromkeys(("nlpd", "rmse", "mae", "coverage"), np.nan)
 NOISY, STEADY = [1.0, 1.4, 0.9, 1.1], [1.02, 1.38, 0.95, 1.09]
 WORSE = [2.0, 2.41, 1.92, 2.1]
 
@@ -136,6 +137,7 @@ def test_the_headline_is_in_plain_words() -> None:
         f"On rows that were held out, alpha 0 explains {share:.0%} of the variance of the target;"
         f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its 90% intervals"
         f" hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the targets."
+        " Use its means and its intervals."
     )
     assert not list(cautions(comparison))
     assert "explains nothing" in headline(numbers(true=true, mean=-mean))

@@ -59,12 +59,12 @@ def test_a_worker_makes_fits_and_nothing_else_changes(worker: Worker) -> None:
     worker.run = tracked  # type: ignore[method-assign]
     found = compare_by(worker, told.append)
     assert_same(found, small_comparison())
-    assert by_worker[0].model == "alpha 0" and by_worker[0].part == 2  # the last of the powers
+    assert by_worker[0].models == ("alpha 0",) and by_worker[0].part == 2  # the last power
     ended = [progress for progress in told if progress.fit is not None]
-    assert [progress.number for progress in ended] == list(range(1, 14))
+    assert [progress.number for progress in ended] == list(range(1, 16))
     fits = [*found.fits, found.final]
-    assert sorted(map(id, fits)) == sorted(id(progress.fit) for progress in ended)
-    assert all(progress.total == 13 for progress in told)
+    assert set(map(id, fits)) <= {id(progress.fit) for progress in ended}
+    assert all(progress.total == 15 for progress in told)
 
 
 def test_fits_of_a_worker_that_was_lost_are_made_here(worker: Worker) -> None:
@@ -79,8 +79,8 @@ class _Thread(Worker):
 
     def __init__(self) -> None: ...
 
-    def prepare(self, data: Any, settings: Any) -> None:
-        self.run = Trials(data, settings).run  # type: ignore[method-assign]
+    def prepare(self, data: Any, settings: Any, configurations: Any) -> None:
+        self.run = Trials(data, settings, configurations).run  # type: ignore[method-assign]
 
 
 def test_what_a_callback_raises_is_raised() -> None:
@@ -104,21 +104,21 @@ class _Connection:
         self.sent.append(what)
 
     def recv(self) -> Any:
-        return "outcome", [("sites are far", RuntimeWarning)]
+        return ["outcome"], [("sites are far", RuntimeWarning)]
 
 
 def test_warnings_of_a_worker_are_given_here() -> None:
     worker = Worker.__new__(Worker)
     worker._connection = connection = _Connection()  # type: ignore[assignment]
-    worker.prepare("data", "settings")  # type: ignore[arg-type]
+    worker.prepare("data", "settings", [])  # type: ignore[arg-type]
     for _ in range(2):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert worker.run("trial", 3.0) == "outcome"  # type: ignore[arg-type, comparison-overlap]
+            assert worker.run("trial", 3.0) == ["outcome"]  # type: ignore[arg-type, comparison-overlap]
         assert [(str(one.message), one.category) for one in caught] == [
             ("sites are far", RuntimeWarning)
         ]
-    assert connection.sent == [("data", "settings"), ("trial", 3.0), ("trial", 3.0)]
+    assert connection.sent == [("data", "settings", []), ("trial", 3.0), ("trial", 3.0)]
 
 
 def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:

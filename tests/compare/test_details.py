@@ -1,0 +1,202 @@
+"""Screening of configurations, mixtures of what is trained anyway, and what is told of the best."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from compare.small_comparison import small_classification, small_comparison, small_table
+from numpy.testing import assert_allclose
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import Pipeline
+
+from gpflow_pep.compare import Settings, clean, compare
+from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
+from gpflow_pep.compare.cleaning import make_preparation
+from gpflow_pep.compare.details import Point, importance_of, would_more_rows_help
+from gpflow_pep.compare.headline import class_report, usable_for, worst_rows
+from gpflow_pep.compare.page import page
+from gpflow_pep.compare.scores import METRICS
+from gpflow_pep.compare.screening import describe_screening, screening_of, trials_of_screening
+from gpflow_pep.compare.settings import Configuration
+from gpflow_pep.compare.trials import Fit, Trial, Trials
+from gpflow_pep.compare.verdicts import advice
+
+NLPD = METRICS["numbers"][0]
+SMALL: dict[str, Any] = {"num_inducing": 5, "max_iterations": 8, "baselines": False}
+
+
+def test_a_mixture_is_made_of_the_powers_that_are_trained_anyway() -> None:
+    data = clean(small_table(), "load")
+    trials = Trials(data, Settings(splits=1, **SMALL))
+    *_, together = trials.all()
+    assert together.models == ("alpha 0", "alpha 0.5", "alpha 1", "mix")
+    outcomes = trials.run(together, 100.0)
+    (alone,) = trials.run(Trial(("mix",), 1), 100.0)
+    mixed = outcomes[-1]
+    assert mixed.fit.model == "mix" and not mixed.fit.failed
+    assert_allclose(list(mixed.fit.scores.values()), list(alone.fit.scores.values()), rtol=1e-6)
+    assert mixed.fit.iterations == sum(outcome.fit.iterations for outcome in outcomes[:-1])
+    assert mixed.fit.seconds > sum(outcome.fit.seconds for outcome in outcomes[:-1])
+
+
+def test_powers_are_trained_alone_without_their_mixture() -> None:
+    data = clean(small_table(), "load")
+    for options in ({"mix": False}, {"alphas": (0.0, 1.0)}, {"num_inducing": "auto"}):
+        settings = Settings(**{**SMALL, **options})
+        assert all(len(group) == 1 for group in groups_of(Trials(data, settings).candidates))
+
+
+def test_configurations_are_named_by_what_differs() -> None:
+    settings = Settings(kernel=("rbf", "matern32"), num_inducing=(5, 10))
+    assert settings.configurations == [
+        ("rbf", 5), ("matern32", 5), ("rbf", 10), ("matern32", 10),
+    ]  # fmt: skip
+    assert settings.label(Configuration("rbf", 5)) == "rbf, M 5"
+    assert Settings(kernel=("rbf", "matern32")).label(Configuration("rbf", 50)) == "rbf"
+    assert Settings().label(Configuration("rbf", 50)) == ""
+    assert label_of(name_of(0.5, "rbf, M 5")) == "rbf, M 5" and label_of(name_of(None)) == ""
+
+
+def test_two_kernels_are_compared_as_they_are() -> None:
+    comparison = compare(
+        small_table(), "load", kernel=("rbf", "matern12"), alphas=(0.0,), splits=1, mix=False,
+        details=False, **SMALL,
+    )  # fmt: skip
+    assert comparison.choices == ["alpha 0 (rbf)", "alpha 0 (matern12)"]
+    assert comparison.screening is None and comparison.model is not None
+    kernel = comparison.model[-1].kernel
+    assert comparison.best == f"alpha 0 ({kernel})"
+
+
+def test_of_many_configurations_the_best_of_a_trial_are_compared() -> None:
+    data = clean(small_table(), "load")
+    settings = Settings(kernel=("rbf", "matern12"), num_inducing=(3, 6), folds=2)
+    found = trials_of_screening(data, settings)
+    assert found is not None
+    trials, waiting = found
+    assert len(trials.data.X) == 20  # the training rows of the first fold alone
+    assert set(trials.data.X.index).isdisjoint(Trials(data, settings).parts[0][1])
+    assert [trial.models for trial in waiting] == [
+        ("alpha 0.5 (rbf, M 3)",), ("alpha 0.5 (matern12, M 3)",), ("alpha 0.5 (rbf, M 6)",),
+        ("alpha 0.5 (matern12, M 6)",),
+    ]  # fmt: skip
+    fits = [
+        Fit(trial.models[0], 1, {"nlpd": nlpd}, 0.0, 1.0, 3, True, "")
+        for trial, nlpd in zip(waiting, (2.0, np.nan, 1.0, 3.0))
+    ]
+    screening = screening_of(fits, trials)
+    assert screening.chosen == [("rbf", 3), ("rbf", 6)]
+    text = describe_screening(screening, settings, NLPD)
+    assert "rbf, M 3 (2.000), rbf, M 6 (1.000) were compared" in text
+    assert "trial at alpha 0.5 on 20 rows" in text and "matern12, M 3 (nan)" in text
+    assert trials_of_screening(data, Settings(kernel=("rbf", "matern12"))) is None
+
+
+@pytest.mark.slow
+def test_from_many_configurations_to_a_model() -> None:
+    options = {**SMALL, "num_inducing": (3, 6), "kernel": ("rbf", "matern12", "matern32")}
+    comparison = compare(small_table(), "load", alphas=(0.5,), folds=2, mix=False, **options)
+    assert comparison.screening is not None and len(comparison.screening.losses) == 6
+    assert len(comparison.choices) == 2 and comparison.model is not None
+    assert advice(comparison)[0].startswith("Of 6 pairs of a kernel and a number of points")
+
+
+def test_the_metric_decides() -> None:
+    comparison = small_classification()
+    best = replace(comparison, settings=replace(comparison.settings, metric="auc"))
+    assert best.metrics[0].name == "auc"
+    for options, message in (({"metric": "auc"}, "metric of numbers: got 'auc'"),):
+        with pytest.raises(ValueError, match=message):
+            Settings(**options).check_data("numbers", 40, 1)
+
+
+def test_an_input_that_does_not_matter_has_no_importance() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"idle": rng.normal(size=80), "busy": rng.normal(size=80)})
+    y = 3.0 * X["busy"] + 0.1 * rng.normal(size=80)
+    model = Pipeline([("prepare", make_preparation(X)), ("model", WithSpread(LinearRegression()))])
+    table = importance_of(model.fit(X, y), X, y, False, METRICS["numbers"][1])
+    assert list(table.index) == ["busy", "idle"]
+    # Permuted, the part of the input in the error is twice its variance.
+    assert_allclose(table.loc["busy", "mean"], 3.0 * np.sqrt(2.0) * X["busy"].std(), rtol=0.1)
+    assert abs(table.loc["idle", "mean"]) < 0.01
+
+
+def points(gain: float, noise: float) -> list[Point]:
+    rng = np.random.default_rng(0)
+    half = pd.DataFrame({"log_density": rng.normal(size=100)})
+    whole = half + gain + noise * rng.normal(size=(100, 1))
+    return [
+        Point(number, table.assign(true=0.0, mean=0.0))
+        for number, table in ((40, half), (80, whole))
+    ]
+
+
+def test_whether_more_rows_help_is_told_beyond_noise() -> None:
+    helped = would_more_rows_help(NLPD, points(0.5, 0.1))
+    assert helped.startswith("Trained on 40 rows instead of 80, its NLPD is 0.")
+    assert helped.endswith("worse: more rows would probably help.")
+    assert "the same within 0." in would_more_rows_help(NLPD, points(0.0, 1.0))
+    assert "which is odd" in would_more_rows_help(NLPD, points(-0.5, 0.1))
+    assert would_more_rows_help(NLPD, points(0.5, 0.1)[:1]) == ""
+
+
+def test_details_of_a_comparison() -> None:
+    comparison = small_comparison()
+    details = comparison.details
+    assert details is not None and details.importance is not None
+    assert [point.num_rows for point in details.learning] == [10, 20]
+    assert list(details.importance.index) == ["time"]
+    assert details.importance.loc["time", "mean"] > 0.0
+    whole = details.learning[-1].table
+    best = comparison.held_out[str(comparison.best)].query("part == 1")
+    assert_allclose(whole["log_density"], best["log_density"], rtol=1e-6)
+    assert advice(comparison)[-1].startswith("Trained on 10 rows instead of 20, its NLPD is")
+
+
+def test_rows_that_are_predicted_worst_are_shown() -> None:
+    comparison = small_comparison()
+    table = comparison.held_out[str(comparison.best)]
+    worst = worst_rows(comparison, 3)
+    assert list(worst.index) == list(table["log_density"].sort_values().index[:3])
+    text = page(comparison, {}, command="", folder=Path("out"))
+    section = text.partition("predicts worst")[2].partition("<h2>")[0]
+    assert f"<td>{worst.index[0]}</td>" in section
+
+
+def test_classes_are_counted_one_by_one() -> None:
+    comparison = small_classification()
+    true = ["ham"] * 4 + ["spam"] * 6
+    predicted = ["ham", "ham", "spam", "spam"] + ["spam"] * 5 + ["ham"]
+    table = pd.DataFrame({"true": true, "predicted": predicted})
+    report = class_report(replace(comparison, held_out={str(comparison.best): table}))
+    assert_allclose(report.loc["ham"], [4, 2 / 4, 2 / 3])
+    assert_allclose(report.loc["spam"], [6, 5 / 6, 5 / 7])
+
+
+def test_what_no_better_than_a_constant_is_not_to_be_used() -> None:
+    comparison = small_comparison()
+    assert usable_for(comparison).startswith("Use its means")
+    mean = comparison.fits_of("mean")
+    fits = [fit._replace(scores=mean[fit.part - 1].scores) for fit in comparison.fits]
+    useless = replace(comparison, fits=fits)
+    assert usable_for(useless) == "Do not use it: it predicts no better than a constant."
+    assert usable_for(replace(comparison, best=None)) == ""
+
+
+def test_the_exact_gp_has_no_negative_variances() -> None:
+    X = np.repeat(np.linspace(0.0, 1.0, 30), 2)[:, None]
+    Y = np.sin(3.0 * X)
+    kernel = gpflow.kernels.SquaredExponential(variance=1e4, lengthscales=2.0)
+    model = _SafeGPR((X, Y), kernel, likelihood=gpflow.likelihoods.Gaussian(1.1e-6))
+    mean, variance = model.posterior().predict_f(X)
+    assert np.all(variance.numpy() >= 0.0) and np.all(np.isfinite(mean))
+    plain = gpflow.models.GPR((X, Y), kernel, likelihood=gpflow.likelihoods.Gaussian(0.1))
+    ours = _SafeGPR((X, Y), kernel, likelihood=gpflow.likelihoods.Gaussian(0.1))
+    assert_allclose(ours.log_marginal_likelihood(), plain.log_marginal_likelihood(), rtol=1e-8)
+    for part, expected in zip(ours.predict_f(X + 0.3), plain.predict_f(X + 0.3)):
+        assert_allclose(part, expected, rtol=1e-5)
