@@ -75,7 +75,7 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
     assert {*files} <= {*NAMES, *NESTED}  # else a run that is killed would not know its own
     assert {name.split("/")[0] for name in files} == {
         "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
-        "predictions.png", "relevance.png", "training.png", "model", "saved_model",
+        "predictions.png", "details.png", "relevance.png", "training.png", "model", "saved_model",
     }  # fmt: skip
     assert sorted(files) == sorted(
         path.relative_to(out).as_posix()
