@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import refusal
 from ..ops.graphs import OneUseGraphs
+from ..ops.linalg import graphs_exported
 from ..training.mixed_model import MixedPosterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
@@ -64,7 +65,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     offset: Any = np.asarray(0.0 if scaler.mean_ is None else scaler.mean_, dtype)
     scale: Any = np.asarray(1.0 if scaler.scale_ is None else scaler.scale_, dtype)
 
-    with OneUseGraphs() as graphs:
+    with OneUseGraphs() as graphs, graphs_exported():
 
         @graphs.tracked
         def predict(X: tf.Tensor) -> Any:

@@ -21,16 +21,13 @@ class ConvergenceWarning(UserWarning):
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
     """
-    Warn where sites did not converge; a graph prints one line instead.
+    Warn where sites did not converge.
 
     :param info: Of the run; numbers in eager mode.
     """
-    message = (
-        f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
-        " Residual, sweeps: "
-    )
-    numbers = info.residual, info.num_sweeps
-    warn(ConvergenceWarning, tf.logical_not(info.converged), message, *numbers, up=3)
+    message = f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
+    numbers = {"Residual": info.residual, "sweeps": info.num_sweeps}
+    warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=3)
 
 
 class FixedParameter(Parameter):

@@ -9,7 +9,9 @@ known by symmetry: at many blocks that is half of the work.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +25,13 @@ _BLOCK_ROWS = 160
 _MAX_BLOCKS = 8
 _JITTER_ADDED = (
     "A covariance matrix of inducing variables could not be factorised with"
-    " gpflow.config.default_jitter(): jitter was added to its diagonal, as printed at the end"
-    " beside the mean of the diagonal. Likely causes are inducing inputs that (nearly) coincide, or"
-    " a lengthscale much longer than their distances. Fewer or better spread inducing inputs, or a"
-    " larger default jitter, avoid this. Jitter, mean of diagonal: "
+    " gpflow.config.default_jitter(): jitter was added to its diagonal. Likely causes are inducing"
+    " inputs that (nearly) coincide, or a lengthscale much longer than their distances. Fewer or"
+    " better spread inducing inputs, or a larger default jitter, avoid this."
 )
+#: Is not empty while parameters are tried: see :func:`warnings_of_graphs_dropped`.
+_TRIALS: list[None] = []
+_EXPORTING: ContextVar[bool] = ContextVar("_EXPORTING", default=False)
 
 
 class JitterWarning(UserWarning):
@@ -220,9 +224,8 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
 
     0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10, 100, ...
     times the rounding error of the matrix (M x machine epsilon x mean of the diagonal), up to the
-    mean of the diagonal itself. It is a constant for differentiation. It is reported: by a
-    :class:`JitterWarning` in eager mode, by one line on stderr from a compiled graph (XLA has
-    no way to print; there, any later eager use of the model reports).
+    mean of the diagonal itself. It is a constant for differentiation. A :class:`JitterWarning`
+    reports it (XLA cannot; there, any later eager use of the model does).
 
     :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what comes out
         of it is for the caller to check.
@@ -251,34 +254,66 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     first = tf.zeros_like(scale), tf.linalg.cholesky(K)
     jitter, L = map(tf.stop_gradient, tf.while_loop(unfinished, escalate, first))
-    warn(JitterWarning, tf.reduce_any(jitter > 0), _JITTER_ADDED, jitter, scale)
+    numbers = {"Jitter": jitter, "mean of the diagonal": scale}
+    warn(JitterWarning, tf.reduce_any(jitter > 0), _JITTER_ADDED, numbers)
     return jitter, L
 
 
 def warn(
-    category: type[Warning], condition: tf.Tensor, message: str, *numbers: tf.Tensor, up: int = 0
+    category: type[Warning],
+    condition: tf.Tensor,
+    message: str,
+    numbers: Mapping[str, tf.Tensor],
+    up: int = 0,
 ) -> None:
     """
-    Warn where a condition holds; a compiled graph writes a line to stderr, the first time.
+    Warn where a condition holds, by Python's warnings, from compiled graphs too.
 
-    XLA has no way to print; there, it passes.
+    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call Python; there,
+    and in graphs that are exported, it passes.
 
+    :param numbers: What is known more exactly, by what it is.
     :param up: How many callers the warning is further up than that of the function that asks.
     """
     if tf.executing_eagerly():
         if bool(condition):
-            printed = ", ".join(np.array2string(np.asarray(part), precision=3) for part in numbers)
-            warnings.warn(message + printed, category, stacklevel=3 + up)
+            printed = (f"{name} {np.array2string(np.asarray(x), precision=3)}"
+                       for name, x in numbers.items())  # fmt: skip
+            warnings.warn(f"{message} {', '.join(printed)}.", category, stacklevel=3 + up)
         return
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+    if _EXPORTING.get() or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return
+
+    def report() -> np.bool_:
+        if not _TRIALS:
+            warnings.warn(message, category, stacklevel=1)
+        return np.True_
+
     tf.cond(
         condition,
-        lambda: tf.raw_ops.Print(
-            input=condition, data=list(numbers), message=message, first_n=1, summarize=-1
-        ),
-        lambda: condition,
+        lambda: tf.numpy_function(report, [], tf.bool),
+        lambda: tf.constant(True),
     )
+
+
+@contextmanager
+def warnings_of_graphs_dropped() -> Iterator[None]:
+    """Drop what compiled graphs warn of while this lasts, of parameters that are only tried."""
+    _TRIALS.append(None)
+    try:
+        yield
+    finally:
+        _TRIALS.pop()
+
+
+@contextmanager
+def graphs_exported() -> Iterator[None]:
+    """Leave warnings out of graphs that are made here, for processes without this package."""
+    token = _EXPORTING.set(True)
+    try:
+        yield
+    finally:
+        _EXPORTING.reset(token)
 
 
 @check_shapes(

@@ -115,9 +115,10 @@ def _report(likelihood: Likelihood, value: Tensor, by_half: Tensor) -> None:
         f"The integral of {type(likelihood).__name__} by the values of its density is not accurate"
         f" to {RESOLVED:g}: half of the nodes give another. Standardise the targets, or register"
         " what is known of it with gpflow_pep.tilted.scalar_factor; see the page on likelihoods of"
-        " your own. Largest difference: "
+        " your own."
     )
-    warn(AccuracyWarning, tf.reduce_any(unresolved), message, largest)
+    numbers = {"Largest difference": largest}
+    warn(AccuracyWarning, tf.reduce_any(unresolved), message, numbers)
 
 
 def factor_with_peaks(

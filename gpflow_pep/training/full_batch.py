@@ -18,6 +18,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ..checks import check_callable, check_positive, check_seed, reason, refusal
+from ..ops.linalg import warnings_of_graphs_dropped
 from . import checks
 from .ascent import FAILURES, Ascent, Limits, Point, Run, evaluate
 from .model_state import assign, assigned_at_exit
@@ -173,7 +174,8 @@ def maximise(
     deadline = np.inf if seconds is None else compiled + seconds
     runs: list[Run] = []
     ascents: list[Ascent] = []
-    with assigned_at_exit(state, lambda: _best_point(runs, first).values), one_blas_thread():
+    best_values = assigned_at_exit(state, lambda: _best_point(runs, first).values)
+    with best_values, one_blas_thread(), warnings_of_graphs_dropped():
         for number, move in enumerate(starting):
             if runs and time.perf_counter() > deadline:
                 break

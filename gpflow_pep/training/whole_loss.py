@@ -66,12 +66,12 @@ class WholeLoss:
     def settle(self) -> float | None:
         """
         Compute the objective with sites as exact as those of predictions, which would bring them
-        there otherwise, outside a graph; None where training has them so: see ``training_gap`` of
-        :class:`~gpflow_pep.models.PEP`.
+        there otherwise, outside a graph, and warn where they do not converge; None for models
+        without an inner loop. See ``training_gap`` of :class:`~gpflow_pep.models.PEP`.
         """
-        tolerance = self.model.training_gap.numpy() if isinstance(self.model, PEP) else 0.0
-        if not tolerance:
+        if not isinstance(self.model, PEP):
             return None
+        tolerance = self.model.training_gap.numpy()
         self.model.training_gap.assign(0.0)
         try:
             return -float(self(self.parameters())[0])

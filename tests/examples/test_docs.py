@@ -149,5 +149,5 @@ def test_messages_are_printed_so(
         with pytest.raises(kind) as raised:
             trouble()
     # Numbers depend on the machine: the last digits of a residual.
-    message = re.sub(r"residual [\d.e-]+", "residual", f"{kind.__name__}: {raised.value}")
-    assert re.sub(r"residual [\d.e-]+", "residual", box) in message
+    message = re.sub(r"Residual [\d.e-]+", "Residual", f"{kind.__name__}: {raised.value}")
+    assert re.sub(r"Residual [\d.e-]+", "Residual", box) in message

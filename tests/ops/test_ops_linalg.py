@@ -14,10 +14,12 @@ from gpflow_pep.ops.linalg import (
     factorise,
     factorise_with_jitter,
     gram,
+    graphs_exported,
     grouped_gram,
     jitter_needed,
     lower_matmul,
     row_products,
+    warnings_of_graphs_dropped,
 )
 
 SIZES = [1, 7, 159, 160, 321, 500]
@@ -241,11 +243,35 @@ def test_jitter_gives_up_on_nan_and_ends() -> None:
     assert np.isnan(factorise(tf.constant(K)).L.numpy()).any()
 
 
-def test_jitter_is_reported_once_by_a_compiled_graph(capfd: pytest.CaptureFixture[str]) -> None:
-    compiled = tf.function(jitter_needed)
-    for _ in range(3):
-        assert compiled(tf.ones([4, 4], tf.float64)) > 0.0
-    assert capfd.readouterr().err.count("could not be factorised") == 1
+def test_a_compiled_graph_warns_by_pythons_rules() -> None:
+    compiled, singular = tf.function(jitter_needed), tf.ones([4, 4], tf.float64)
+    for action, number in {"default": 1, "always": 3, "ignore": 0}.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            for _ in range(3):
+                assert compiled(singular) > 0.0
+        assert [warning.category for warning in caught] == [JitterWarning] * number
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", JitterWarning)
+        with pytest.raises(tf.errors.UnknownError, match="JitterWarning: A covariance matrix"):
+            compiled(singular)
+        with warnings_of_graphs_dropped():
+            assert compiled(singular) > 0.0
+        assert compiled(tf.eye(4, dtype=tf.float64)) == 0.0
+
+
+def test_an_exported_graph_calls_no_python() -> None:
+    def operations() -> set[str]:
+        matrix = tf.TensorSpec([4, 4], tf.float64)
+        graph = tf.function(jitter_needed).get_concrete_function(matrix).graph
+        names = {op.type for op in graph.get_operations()}
+        for function in graph.as_graph_def().library.function:
+            names |= {node.op for node in function.node_def}
+        return names
+
+    assert "PyFunc" in operations()
+    with graphs_exported():
+        assert "PyFunc" not in operations()
 
 
 def test_jitter_compiles_with_xla() -> None:
