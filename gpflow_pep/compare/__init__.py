@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .trials import Fit as Fit
 
 _MODULES = (
-    *("candidates", "cleaning", "cli", "details", "figures", "folder", "headline", "held_out"),
-    *("page", "report", "run", "scores", "screening", "settings", "summary", "tables", "terminal"),
-    *("trials", "verdicts", "workers"),
+    *("candidates", "card", "cleaning", "cli", "details", "figures", "folder", "headline"),
+    *("held_out", "page", "report", "run", "scores", "screening", "settings", "summary"),
+    *("tables", "terminal", "trials", "verdicts", "workers"),
 )
 _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),

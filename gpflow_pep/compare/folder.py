@@ -23,7 +23,8 @@ NAMES = (
 )  # fmt: skip
 #: What it may write into folders there: save_estimator, and TensorFlow.
 NESTED = (
-    "model/model.json", "model/arrays.npz", "model/pipeline.skops", "saved_model/saved_model.pb",
+    "model/model.json", "model/arrays.npz", "model/pipeline.skops", "model/README.md",
+    "saved_model/saved_model.pb",
     "saved_model/fingerprint.pb", "saved_model/variables/variables.index",
     "saved_model/variables/variables.data-00000-of-00001",
 )  # fmt: skip

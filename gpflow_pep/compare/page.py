@@ -53,7 +53,6 @@ def page(
     comparison: Comparison, figures: Mapping[str, bytes], *, command: str, folder: Path
 ) -> str:
     """Write a comparison as an HTML page, with PNG files and code that loads its model."""
-    libraries = (f"{name} {version(name)}" for name in LIBRARIES)
     return _TEMPLATE.render(
         comparison=comparison,
         scores=_scores(comparison),
@@ -64,8 +63,14 @@ def page(
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
         command=command,
-        versions=["gpflow_pep " + __version__, "Python " + platform.python_version(), *libraries],
+        versions=versions(),
     )
+
+
+def versions() -> list[str]:
+    """Name the versions of what made the comparison."""
+    libraries = (f"{name} {version(name)}" for name in LIBRARIES)
+    return ["gpflow_pep " + __version__, "Python " + platform.python_version(), *libraries]
 
 
 def _scores(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
@@ -103,12 +108,13 @@ def _cell(value: object) -> str:
 
 def _columns(data: Cleaned) -> Iterator[tuple[str, list[str]]]:
     """Give the CSS class and the cells of the target, and of each input that the page lists."""
-    yield "best", _described(data.y)
+    yield "best", ["", *described_column(data.y)]
     for name in data.X.columns[:MAX_INPUTS]:
-        yield "", _described(data.X[name])
+        yield "", ["", *described_column(data.X[name])]
 
 
-def _described(column: "pd.Series[object]") -> list[str]:
+def described_column(column: "pd.Series[object]") -> list[str]:
+    """Describe a column: its name, its values, and how many are missing."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.dropna()
         values = f"{numbers.min():.4g} to {numbers.max():.4g}, mean {numbers.mean():.4g}"
@@ -118,4 +124,4 @@ def _described(column: "pd.Series[object]") -> list[str]:
         counts = column.value_counts()
         values = ", ".join(f"{value} ({count})" for value, count in counts.head(5).items())
         values += ", …" if len(counts) > 5 else ""
-    return ["", str(column.name), values, str(int(column.isna().sum()))]
+    return [str(column.name), values, str(int(column.isna().sum()))]

@@ -9,6 +9,7 @@ import pandas as pd
 from .. import plotting
 from ..estimators import export_saved_model, save_estimator
 from ..files import atomic_write
+from .card import model_card
 from .figures import figures as figures_of
 from .folder import MANIFEST, list_files
 from .page import page
@@ -66,7 +67,7 @@ def write_report(
                 write(f"{name}.png", content)
     if comparison.model is not None:
         written.append(directory / "model")
-        save_estimator(written[-1], comparison.model)
+        save_estimator(written[-1], comparison.model, card=model_card(comparison, command))
         if saved_model:
             written.append(directory / "saved_model")
             export_saved_model(written[-1], comparison.model)

@@ -19,6 +19,8 @@ DESCRIPTION, ARRAYS, PIPELINE = "model.json", "arrays.npz", "pipeline.skops"
 FORMAT = 5
 #: The files of each format that can be read. A format that was written once stays here.
 FILES = {4: (DESCRIPTION, ARRAYS), FORMAT: (DESCRIPTION, ARRAYS, PIPELINE)}
+#: A text for people, which is not read.
+CARD = "README.md"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
 
 
@@ -54,10 +56,14 @@ def replaced_folder(folder: str | PathLike[str], names: tuple[str, ...]) -> Iter
         yield new
 
 
-def write_files(folder: str | PathLike[str], saved: SavedFiles, versions: dict[str, str]) -> None:
-    """Write what :func:`read_files` reads."""
-    with replaced_folder(folder, FILES[FORMAT]) as new:
+def write_files(
+    folder: str | PathLike[str], saved: SavedFiles, versions: dict[str, str], card: str
+) -> None:
+    """Write what :func:`read_files` reads, and a text for people."""
+    with replaced_folder(folder, (*FILES[FORMAT], CARD)) as new:
         new.mkdir()
+        if card:
+            (new / CARD).write_text(card, encoding="utf-8")
         np.savez(new / ARRAYS, **saved.arrays)
         (new / PIPELINE).write_bytes(saved.pipeline or b"")
         description = {

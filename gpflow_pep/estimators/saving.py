@@ -48,7 +48,7 @@ TRUSTED = [
 ]
 
 
-def save_estimator(folder: str | PathLike[str], estimator: Any) -> None:
+def save_estimator(folder: str | PathLike[str], estimator: Any, *, card: str = "") -> None:
     """
     Save a fitted estimator, or any pipeline or other estimator of scikit-learn's around one.
 
@@ -63,6 +63,7 @@ def save_estimator(folder: str | PathLike[str], estimator: Any) -> None:
     :param folder: One that does not exist, is empty, or was written by an earlier call, which is
         replaced.
     :param estimator: The estimator.
+    :param card: A text for people about the model, written as ``README.md`` if it is not empty.
     :raises ValueError: If it is not fitted or has no estimator of this package in it; if it has
         parts of the user's own, such as functions, or other parts that loading could not give back;
         or if the folder has other files.
@@ -74,7 +75,7 @@ def save_estimator(folder: str | PathLike[str], estimator: Any) -> None:
     _construct(saved, loaded)
     libraries = {library.__name__: library.__version__ for library in (gpflow, tf, np, sklearn)}
     versions = {"python": platform.python_version(), "gpflow_pep": __version__, **libraries}
-    write_files(folder, saved, versions)
+    write_files(folder, saved, versions, card)
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:

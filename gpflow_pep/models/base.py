@@ -73,6 +73,7 @@ class PowerEPModel(GPModel, abc.ABC):
     memory: AttachedMemory | None = None
     """What is known of rows that the model does not have."""
     _conditional: str
+    num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
 
     def __init__(
         self,

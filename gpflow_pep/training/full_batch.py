@@ -6,6 +6,7 @@ and never loses the best parameters: where the model raises or its loss is not f
 shortened, and however the run ends, the model has the best parameters that were seen.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,6 +28,7 @@ from .points import PointsScore, add_points
 from .threads import one_blas_thread
 from .whole_loss import WholeLoss
 
+_LOGGER = logging.getLogger(__name__)
 #: The standard deviation of random starts, in GPflow's unconstrained parameters.
 PERTURBATION = 0.5
 #: After these numbers of steps from each start, the neighbours of rows are chosen again.
@@ -186,6 +188,9 @@ def maximise(
                 ascents.append(_ascend(loss, num_rows, limits, deadline, report, runs))
     best = max(ascents, key=lambda ascent: ascent.objective)
     final = _settled_objective(loss, best.objective)
+    text = "%s: objective %.6g after %d steps in %.3g s from %d start(s): %s"
+    numbers = final, best.iterations, best.seconds, len(ascents)
+    _LOGGER.info(text, type(model).__name__, *numbers, best.message)
     return MaximiseRecord(final, *best[1:], compiled - began, tuple(ascents))
 
 

@@ -18,6 +18,7 @@ The inducing points go on from where they were, and the hyperparameters start an
 training can end where a kernel ignores an input, which it does not leave when there are more.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from .ascent import FAILURES
 from .left_out import left_out_densities
 from .model_state import assign, state_of
 
+_LOGGER = logging.getLogger(__name__)
 #: c, in nats for each number of the inducing inputs.
 CHARGE = 0.15
 #: More points must raise the score by so many nats a row.
@@ -98,6 +100,7 @@ def add_points(
         try:
             record = train(model)
             scores.append(_score(model, record, densities, began))
+            _LOGGER.info("%d inducing points: score %.5g nats a row", *scores[-1][:2])
         except FAILURES:
             if best is None:
                 raise

@@ -254,7 +254,7 @@ def test_exit_code_1_if_a_fit_failed(
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plotting, "available", lambda: False)
-    monkeypatch.setattr(report, "save_estimator", lambda *_: None)
+    monkeypatch.setattr(report, "save_estimator", lambda *_, **__: None)
     replace_compare(monkeypatch, lambda *_: small_comparison())
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 0, result.output

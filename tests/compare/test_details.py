@@ -1,5 +1,6 @@
 """Screening of configurations, mixtures of what is trained anyway, and what is told of the best."""
 
+import datetime
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,20 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline
 
+import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare
 from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
 from gpflow_pep.compare.cleaning import make_preparation
 from gpflow_pep.compare.details import Point, importance_of, would_more_rows_help
-from gpflow_pep.compare.headline import class_report, usable_for, worst_rows
+from gpflow_pep.compare.headline import class_report, headline, usable_for, worst_rows
 from gpflow_pep.compare.page import page
+from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.scores import METRICS
 from gpflow_pep.compare.screening import describe_screening, screening_of, trials_of_screening
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Trial, Trials
 from gpflow_pep.compare.verdicts import advice
+from gpflow_pep.estimators import load_estimator
 
 NLPD = METRICS["numbers"][0]
 SMALL: dict[str, Any] = {"num_inducing": 5, "max_iterations": 8, "baselines": False}
@@ -156,6 +160,19 @@ def test_details_of_a_comparison() -> None:
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(whole["log_density"], best["log_density"], rtol=1e-6)
     assert advice(comparison)[-1].startswith("Trained on 10 rows instead of 20, its NLPD is")
+
+
+def test_the_card_of_a_model_is_in_its_folder(tmp_path: Path) -> None:
+    comparison = small_comparison()
+    write_report(tmp_path, comparison, command="gpflow-pep compare", figures=False)
+    card = (tmp_path / "model" / "README.md").read_text()
+    for part in (
+        "# Target 'load', 1 input, 40 rows", str(datetime.date.today()), headline(comparison),
+        "| time | 100.", "    gpflow-pep compare", f"gpflow_pep {gpflow_pep.__version__}",
+    ):  # fmt: skip
+        assert part in card
+    assert load_estimator(tmp_path / "model")[-1].alpha_ == comparison.model[-1].alpha_
+    write_report(tmp_path, comparison, figures=False)  # over it
 
 
 def test_rows_that_are_predicted_worst_are_shown() -> None:

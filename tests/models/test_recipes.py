@@ -95,3 +95,10 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
     }
     with pytest.raises(ValueError, match=message):
         saspa(**{**good, **changes})
+
+
+def test_models_say_how_many_points_they_have() -> None:
+    X, kernel = np.linspace(0.0, 1.0, 7)[:, None], SquaredExponential()
+    assert pep.PEPRegression((X, X), kernel, X[:3].copy()).num_inducing == 3
+    gaussian = gpflow.likelihoods.Gaussian()
+    assert pep.ARPEP(kernel, gaussian, X[:4].copy(), num_data=7).num_inducing == 4

@@ -405,3 +405,11 @@ def test_rows_of_several_processes_are_refused() -> None:
     model.reduction = type("Two", (), {"count": 2})()
     with pytest.raises(ValueError, match=r"2 processes.*sharded_training_loss"):
         quiet(model)
+
+
+def test_what_was_done_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    model = regression()
+    with caplog.at_level("INFO", logger="gpflow_pep"):
+        record = maximise(model, max_iterations=3, progress=False)
+    (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("gpflow_pep")]
+    assert f"PEPRegression: objective {record.objective:.6g} after 3 steps" in line
