@@ -4,6 +4,7 @@ The code blocks of all pages run as they stand, page by page, and do what the pa
 A page is one namespace, in a temporary directory. Three comments of a page change this for the next
 block: ``.. slow: seconds`` keeps it from the fast tests, ``.. not run: reason`` from all tests, and
 ``.. hidden code:`` is run before it but not shown, for what the reader has already (data, a model).
+``.. printed:`` stands before a block of text: lines that the code printed, up to rounding.
 """
 
 import re
@@ -29,6 +30,10 @@ _BLOCK = re.compile(
     r"^( *)\.\. (code-block:: python|slow:.*|not run:.*|hidden code:)\n((?:\1 {3}.*\n|\s*\n)*)",
     re.MULTILINE,
 )
+_PRINTED = re.compile(
+    r"^\.\. printed:\n\n\.\. code-block:: text\n\n((?: {3}.*\n|\n)+)", re.MULTILINE
+)
+_NUMBER = r"-?\d+\.\d+"
 _README = ".. literalinclude:: ../README.md"
 Namespace = dict[str, Any]
 
@@ -113,31 +118,75 @@ LONG = {
 }
 
 
-def _run_in(directory: Path, monkeypatch: pytest.MonkeyPatch, page: str, slow: bool) -> None:
+def _words_and_numbers(line: str) -> tuple[str, list[float]]:
+    """The line with # for each decimal number, and these numbers."""
+    numbers = [float(number) for number in re.findall(_NUMBER, line)]
+    return re.sub(_NUMBER, "#", " ".join(line.split())), numbers
+
+
+def check_printed(shown: str, printed: str) -> None:
+    """Each line that a page shows was printed, with nearly these numbers."""
+    lines = [_words_and_numbers(line) for line in printed.splitlines()]
+    for line in filter(str.strip, shown.splitlines()):
+        words, numbers = _words_and_numbers(line)
+        same_words = [others for other_words, others in lines if other_words == words]
+        near = [np.allclose(others, numbers, rtol=0.03, atol=0.02) for others in same_words]
+        assert any(near), f"the page shows {words} with {numbers}; its code printed {same_words}"
+
+
+def _run_in(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    page: str,
+    slow: bool,
+) -> None:
     monkeypatch.chdir(directory)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     blocks = [each for each in BLOCKS[page] if not each.not_run and (slow or not each.slow)]
     names = run(PAGES[page], blocks, {"__name__": "page"})
-    if page in CHECKS and len(blocks) == len(BLOCKS[page]):
+    if len(blocks) < len(BLOCKS[page]):
+        return
+    if page in CHECKS:
         CHECKS[page](names)
+    printed = capsys.readouterr().out
+    for shown in _PRINTED.findall(PAGES[page].read_text(encoding="utf-8")):
+        check_printed(shown, printed)
 
 
 @pytest.mark.filterwarnings("error:::gpflow_pep")
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in BLOCKS]
 )
-def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_runs(
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """All blocks that are not slow."""
-    _run_in(tmp_path, monkeypatch, page, slow=False)
+    _run_in(tmp_path, monkeypatch, capsys, page, slow=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [name for name, blocks in BLOCKS.items() if any(each.slow for each in blocks)]
 )
-def test_all_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_code_runs(
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The pages with slow blocks, from the first to the last."""
-    _run_in(tmp_path, monkeypatch, page, slow=True)
+    _run_in(tmp_path, monkeypatch, capsys, page, slow=True)
+
+
+def test_other_output_than_shown_is_noticed() -> None:
+    check_printed("   error  0.25\n", "warning\nerror 0.251\n")
+    for printed in ("error 0.35", "loss 0.25"):
+        with pytest.raises(AssertionError):
+            check_printed("   error 0.25\n", printed)
 
 
 def test_all_pages_have_code_that_runs() -> None:
