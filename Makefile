@@ -20,7 +20,7 @@ TRY ?= full
 PYTHONS ?= python3.10 python3.11 python3.12
 ENDS ?= oldest newest
 TESTS ?= fast
-.PHONY: help setup test slow faults reliability test-matrix lint types docs demo bench \
+.PHONY: help setup test slow faults reliability test-matrix dist lint types docs demo bench \
 	experiments-quick
 
 help:  ## list the targets
@@ -53,6 +53,9 @@ reliability: $(STAMP)  ## run the campaign of docs/reliability; TRY=quick or TRY
 test-matrix: $(STAMP)  ## test the wheel, with the oldest and the newest versions (PYTHONS=..., TESTS=rooms)
 	$(BIN)/python tests/tools/matrix.py --pythons $(PYTHONS) --ends $(ENDS) --tests $(TESTS) \
 		--table docs/figures/compatibility.txt
+
+dist: $(STAMP)  ## build sdist and wheel in dist, check them, and try the wheel in an empty environment
+	$(BIN)/python tests/tools/release.py
 
 lint: $(STAMP)  ## check style and format with ruff
 	$(BIN)/ruff check .

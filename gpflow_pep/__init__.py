@@ -7,7 +7,7 @@ the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: The rooms of the house, from the ground up: each imports only from those before it. The
 #: architecture test, CONTRIBUTING.md and the reference are held to this list.

@@ -90,6 +90,7 @@ def test_citation() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for title in re.findall(r"^    title: (.*)$", citation, re.MULTILINE)[:4]:
         assert title.lower() in re.sub(r"\s+", " ", readme).lower()
+    assert set(re.findall(r"gpflow_pep-(\d[\d.]*\d)", readme)) == {pep.__version__}
 
 
 def _hard() -> None:

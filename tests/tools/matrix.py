@@ -143,7 +143,7 @@ def run(*command: object, may_fail: bool = False, **options: Any) -> str:
 
 
 def uv(*arguments: object, **options: Any) -> str:
-    return run(sys.executable, "-m", "uv", *arguments, "--no-python-downloads", **options)
+    return run(sys.executable, "-m", "uv", "--no-python-downloads", *arguments, **options)
 
 
 def copy_tree(folder: Path) -> Path:
@@ -198,10 +198,10 @@ def check_contents(source: Path, sdist: Path, wheel: Path) -> Metadata:
     return metadata
 
 
-def requirements(metadata: Metadata) -> str:
-    """Of the package and its tests, one a line; extras that name others are resolved."""
+def requirements(metadata: Metadata, extras: tuple[str, ...] = EXTRAS) -> str:
+    """Of the package and its extras, one a line; extras that name others are resolved."""
     lines = set()
-    for extra in ("", *EXTRAS):
+    for extra in ("", *extras):
         for one in map(Requirement, map(str, metadata.requires_dist or ())):
             wanted = one.marker is None or one.marker.evaluate({"extra": extra})
             if wanted and one.name != metadata.name:
