@@ -25,7 +25,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         from gpflow_pep.estimators import PEPClassifier
 
         model = PEPClassifier(random_state=0).fit(X, labels)
-        probabilities = model.predict_proba(X_new)
+        probability = model.predict_proba(X_new)
 
     Labels are of any type that scikit-learn takes. All latent functions share the kernel and the
     inducing points: those of their own would take as many times the work, and be learnt from fewer
@@ -37,6 +37,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     :param kernel: All other parameters and attributes are those of
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
         ``classes_`` too.
+
+    .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :doc:`/imbalanced`.
     """
 
     classes_: AnyNDArray

@@ -81,6 +81,9 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_``
     and ``record_`` (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was
     loaded).
+
+    .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
+        :doc:`/how_long`.
     """
 
     def __init__(

@@ -17,7 +17,12 @@ from .pep import PEP
 
 class PEPClassification(PEP):
     r"""
-    Sparse GP classification, binary or of several classes, by Power Expectation Propagation.
+    Sparse GP classification, binary or of several classes, by Power Expectation Propagation::
+
+        kernel = gpflow.kernels.SquaredExponential()
+        model = pep.PEPClassification((X, labels), kernel, None, X[:20], alpha=0.5)
+        pep.training.maximise(model)
+        probability, _ = model.predict_y(X_new)
 
     It is :class:`~gpflow_pep.models.PEP` whose labels may be of an integer type, and whose
     likelihood may be left to it: ``gpflow.likelihoods.Bernoulli()``, with the probit link, for
@@ -31,6 +36,9 @@ class PEPClassification(PEP):
     :param inducing_variable: See :class:`~gpflow_pep.models.PEP`.
     :param options: All other arguments of :class:`~gpflow_pep.models.PEP`.
     :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none of classes.
+
+    .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of any type,
+        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :doc:`/imbalanced`.
     """
 
     def __init__(

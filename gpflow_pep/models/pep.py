@@ -45,7 +45,12 @@ _TRAINING_GAP = 1e-7
 
 class PEP(InternalDataModel, PowerEPModel):
     r"""
-    Sparse GP model with any likelihood by Power Expectation Propagation.
+    Sparse GP model with any likelihood by Power Expectation Propagation::
+
+        likelihood = gpflow.likelihoods.StudentT()
+        model = pep.PEP((X, Y), gpflow.kernels.SquaredExponential(), likelihood, X[:20], alpha=0.5)
+        pep.training.maximise(model)
+        mean, variance = model.predict_y(X_new)
 
     Each row n has a site, a Gaussian in the one direction of the inducing variables that the row
     sees. At the fixed point each site matches the moments of its tilted distribution, and the
@@ -86,6 +91,9 @@ class PEP(InternalDataModel, PowerEPModel):
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be
         changed later.
     :raises ValueError: If data, powers or parts of the model do not fit together.
+
+    .. seealso:: :class:`PEPRegression` for Gaussian noise, :class:`PEPClassification` for labels,
+        :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and :doc:`/choosing`.
     """
 
     # What the model did and how exactly, neither parameters nor to be trained.

@@ -32,7 +32,11 @@ from .rows import Cut, SingleRows
 
 class PEPRegression(InternalDataModel, PowerEPModel):
     r"""
-    Sparse GP regression by Power Expectation Propagation.
+    Sparse GP regression by Power Expectation Propagation::
+
+        model = pep.PEPRegression((X, Y), gpflow.kernels.SquaredExponential(), X[:20], alpha=0.5)
+        pep.training.maximise(model)
+        mean, variance = model.predict_y(X_new)
 
     It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009) and
     :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006), and lies between
@@ -40,19 +44,18 @@ class PEPRegression(InternalDataModel, PowerEPModel):
 
     .. math::
 
-        \log Z = \log N(y; m, \bar K)
+        \log Z &= \log N(y; m, \bar K)
             - \tfrac12 \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
-              \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|,
-        \qquad \bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma
+              \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|, \\
+        \bar K &= Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma
 
     with :math:`Q = K_{fu} K_{uu}^{-1} K_{uf}`, D the residual covariance :math:`K_{ff} - Q` within
     blocks (by default each row is a block), and :math:`\Sigma` the noise variances. Source: Bui,
     Yan & Turner (2017), sections 3.6 and 3.7 (there the last term has the wrong sign and lacks the
     determinant). At :math:`\alpha = 0` it is a lower bound of the log marginal likelihood,
     otherwise an estimate; inducing inputs at all data give exact regression for every
-    :math:`\alpha`. Several outputs share the kernel, the noise and the inducing variables.
-
-    Value and gradient are computed over chunks of rows, in memory O(M² + M chunk).
+    :math:`\alpha`. Several outputs share the kernel, the noise and the inducing variables. Value
+    and gradient are computed over chunks of rows, in memory O(M² + M chunk).
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``.
@@ -73,18 +76,16 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         compile blocks that come in several chunks.
     :param conditional: What f is given u in the approximation: ``"prior"``, as said above, or
         ``"scaled"`` (:mod:`gpflow_pep.energies.scaled`), where log Z is the tighter bound of
-        Titsias (2025) at :math:`\alpha = 0`, grows with :math:`\alpha`, and is the same at 1. The
-        posterior at 0 is the same too for the same hyperparameters; what is learnt differs.
-    :param neighbours: m: the conditional of each row knows its m nearest predecessors too, which
-        are found among near rows by the distances of the kernel and stay as they are until
-        :meth:`refresh_neighbours`. 0: none. The objective is then that of :doc:`/neighbours`, a
-        lower bound at :math:`\alpha = 0` too, whatever the conditional; alpha is a number.
+        Titsias (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
+    :param neighbours: m: each row is conditioned on its m nearest predecessors too, which stay as
+        they are until :meth:`refresh_neighbours` (:doc:`/neighbours`); alpha is a number. 0: none.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
-    :param chunk_size: The most rows that are worked on at a time; memory is then as small as that
-        allows. None: chosen for speed, and where all rows fit
-        ``gpflow_pep.ops.chunks.MEMORY_BUDGET``, intermediate results are kept for the gradient
-        instead of computed twice.
+    :param chunk_size: The most rows that are worked on at a time, for little memory; None: chosen
+        for speed, within ``gpflow_pep.ops.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
     :raises ValueError: If data, powers, labels or parts of the model do not fit together.
+
+    .. seealso:: :class:`PEP` for other likelihoods, :class:`~gpflow_pep.estimators.PEPRegressor`
+        for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
 
     def __init__(
@@ -241,9 +242,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
         By default new rows are predicted from u, or, by a model that was trained with neighbours,
-        from u and as many training rows. See :doc:`/context_rows` for what they can know besides,
-        and :mod:`gpflow_pep.predictions.context_rows` for what is then computed, covariances
-        included.
+        from u and as many training rows. See :doc:`/context_rows` for what else they can be
+        predicted from, and :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
 
         :param Xnew: The new rows, [N, D].
         :param full_cov: Whether to compute the covariances of rows.
@@ -251,8 +251,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         :param blocks: For a model with blocks: an integer [N] for each row, the label of its block,
             whose training rows it is then given (PIC); or "nearest": the block whose mean input is
             nearest, in units of the kernel's lengthscales.
-        :param neighbours: For a model without: how many training rows each row is given, the
-            nearest in the same units; 0: none. None: ``self.neighbours``.
+        :param neighbours: For a model without: how many of the nearest training rows, in the same
+            units, each row is given; None: ``self.neighbours``.
         :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
         """
         if blocks is None and not self._num_near_rows(neighbours):

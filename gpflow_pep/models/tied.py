@@ -281,11 +281,21 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
 class ARPEP(TiedModel):
     r"""
-    Sparse GP model by approximate reparameterised Power EP, for data in minibatches.
+    Sparse GP model by approximate reparameterised Power EP, for data in minibatches::
+
+        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        model = pep.ARPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
+        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
+        adam = tf_keras.optimizers.Adam(0.01)
+        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
+        probability, _ = model.predict_y(X_new)
 
     It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the tilted
     integral under q: :func:`gpflow_pep.energies.tied.arpep`. Source: Villacampa-Calvo &
     Hernández-Lobato (2020), section 3.3. For the arguments see :class:`TiedModel`.
+
+    .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP` and
+        :class:`APEP`, to try after this one; :doc:`/tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.arpep)
@@ -293,11 +303,21 @@ class ARPEP(TiedModel):
 
 class RPAPEP(TiedModel):
     r"""
-    Sparse GP model by refined prior approximate Power EP, for data in minibatches.
+    Sparse GP model by refined prior approximate Power EP, for data in minibatches::
+
+        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        model = pep.RPAPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
+        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
+        adam = tf_keras.optimizers.Adam(0.01)
+        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
+        probability, _ = model.predict_y(X_new)
 
     The prior is one of N + 1 tied factors: :func:`gpflow_pep.energies.tied.rpapep`. Source:
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
     :class:`TiedModel`.
+
+    .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
+        :doc:`/tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.rpapep)
@@ -305,7 +325,14 @@ class RPAPEP(TiedModel):
 
 class APEP(TiedModel):
     r"""
-    Sparse GP model by approximate Power EP, for data in minibatches.
+    Sparse GP model by approximate Power EP, for data in minibatches::
+
+        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        model = pep.APEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
+        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
+        adam = tf_keras.optimizers.Adam(0.01)
+        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
+        probability, _ = model.predict_y(X_new)
 
     q is the prior times N equal Gaussian factors: :func:`gpflow_pep.energies.tied.apep`. At
     :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &
@@ -315,6 +342,9 @@ class APEP(TiedModel):
     negative in a direction, as that of a site of EP may; the cavity is a proper Gaussian for any
     q. So the parameters are those of q, where the paper has those of the factor. For the arguments
     see :class:`TiedModel`.
+
+    .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass over all rows;
+        :doc:`/tied`, and :doc:`/training`.
     """
 
     energy = staticmethod(tied.apep)

@@ -7,6 +7,7 @@ block: ``.. slow: seconds`` keeps it from the fast tests, ``.. not run: reason``
 ``.. printed:`` stands before a block of text: lines that the code printed, up to rounding.
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -195,6 +196,34 @@ def test_all_pages_have_code_that_runs() -> None:
     assert {name: number for name, number in left_out.items() if number} == NOT_RUN
     slow = {name for name, blocks in BLOCKS.items() if all(each.slow for each in blocks)}
     assert not slow
+
+
+#: What examples of docstrings have already.
+_BEFORE_EXAMPLES = """
+import gpflow
+import numpy as np
+import tf_keras
+import gpflow_pep as pep
+rng = np.random.default_rng(0)
+X, X_new = rng.uniform(-2.0, 2.0, (60, 1)), np.zeros((1, 1))
+Y = np.sin(2.0 * X) + 0.1 * rng.standard_normal(X.shape)
+y, labels = Y[:, 0], (Y > 0.0).astype(float)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*pep.MODELS, "PEPRegressor", "PEPClassifier"])
+def test_examples_of_docstrings_run(name: str) -> None:
+    """Each model and estimator begins with one, and names others."""
+    documented = getattr(pep if name in pep.MODELS else pep.estimators, name)
+    example = re.search(r"^.*::\n\n((?: {4}.*\n|\n)+)", inspect.cleandoc(documented.__doc__))
+    assert example is not None and ".. seealso::" in documented.__doc__
+    names: Namespace = {}
+    exec(_BEFORE_EXAMPLES, names)
+    if name == "PEPClassifier":
+        names["labels"] = names["labels"][:, 0]
+    exec(dedent(example[1]), names)
+    assert np.all(np.isfinite(names.get("mean", names.get("probability"))))
 
 
 @pytest.mark.slow
