@@ -5,8 +5,8 @@ Bui, Yan & Turner (2017), sections 3.6 and 3.7, with the last term of 3.7 correc
 
 .. math::
 
-    \log Z = -\tfrac12 [ P N \log 2\pi + P \log|\bar K| + rᵀ \bar K^{-1} r ]
-    - \tfrac{P}{2} \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
+    \log Z = {} & -\tfrac12 [ P N \log 2\pi + P \log|\bar K| + rᵀ \bar K^{-1} r ] \\
+    & - \tfrac{P}{2} \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
     \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|
 
 Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I + \alpha_b \Sigma_b^{-1/2}

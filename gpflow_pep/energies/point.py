@@ -5,9 +5,9 @@ direction :math:`h_n` that the site of row n sees:
 
 .. math::
 
-    \log Z = \sum_l [ -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l ]
-        + \sum_n \ell_n
-        + \sum_{nl} \Big[ \frac{\alpha \nu^2 s + \tau m^2 - 2 \nu m}{2 e}
+    \log Z = {} & \sum_l [ -\tfrac12 \log|B_l| + \tfrac12 b_lᵀ B_l^{-1} b_l ]
+        + \sum_n \ell_n \\
+        & + \sum_{nl} \Big[ \frac{\alpha \nu^2 s + \tau m^2 - 2 \nu m}{2 e}
         - \frac{1}{2 \alpha} \log(1 - \alpha \tau s) \Big]_{nl}
 
 with :math:`B = I + A \,\mathrm{diag}(\tau) Aᵀ`, :math:`b = A \nu`, and :math:`\ell_n` the tilted

@@ -7,10 +7,10 @@ targets leave of it: a row's variance to :math:`d_n / (1 + d_n / \sigma_n^2)`. A
 
 .. math::
 
-    \log N(r; h, \Sigma + D) \ge -\tfrac{N}{2} \log 2\pi - \tfrac12 (r - h)ᵀ \Sigma^{-1} (r - h)
-        - \tfrac12 \log|\Sigma + D|,
-    \qquad
-    \log|\Sigma + D| \le \sum_b \log|\Sigma_b + D_b|
+    \log N(r; h, \Sigma + D) &\ge -\tfrac{N}{2} \log 2\pi
+        - \tfrac12 (r - h)ᵀ \Sigma^{-1} (r - h) - \tfrac12 \log|\Sigma + D|,
+    \\
+    \log|\Sigma + D| &\le \sum_b \log|\Sigma_b + D_b|
 
 for every v, the second by Fischer's inequality for any blocks b, and v integrates out. Compared
 with Titsias (2009) nothing but the log-determinant changes: q(u) is the same at the same

@@ -112,8 +112,8 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
 
     .. math::
 
-        \log Z = \sum_n \ell_n(q^c) + \tfrac12 \log|S| - \tfrac{M (N + 1)}{2 \alpha} \log c
-            - \tfrac{1}{2 \alpha} \log|I + \tfrac{\alpha}{c} S|
+        \log Z = {} & \sum_n \ell_n(q^c) + \tfrac12 \log|S| - \tfrac{M (N + 1)}{2 \alpha} \log c \\
+            & - \tfrac{1}{2 \alpha} \log|I + \tfrac{\alpha}{c} S|
             - \tfrac12 mᵀ (I + \tfrac{\alpha}{c} S)^{-1} m.
 
     For the parameters see :func:`apep`.

@@ -44,8 +44,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
 
     .. math::
 
-        \log Z &= \log N(y; m, \bar K)
-            - \tfrac12 \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
+        \log Z &= \log N(y; m, \bar K) \\
+            &\quad - \tfrac12 \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
               \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|, \\
         \bar K &= Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma
 

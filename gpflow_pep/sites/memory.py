@@ -5,8 +5,8 @@ prior. As a function of f at the inducing points Z it is, for each latent functi
 
 .. math::
 
-    t(f) = \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2), \qquad
-    Wᵀ W = S^{-1} - K_{uu}^{-1}, \quad h = S^{-1} (\mu - m)
+    t(f) &= \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2), \\
+    Wᵀ W &= S^{-1} - K_{uu}^{-1}, \quad h = S^{-1} (\mu - m)
 
 with :math:`q(u) = N(\mu, S)`, m the mean function at Z, and c such that the prior's integral of it
 is Z, the evidence. The prior is divided out: c, h, W and m are constants, which mean the same to a
@@ -24,8 +24,8 @@ variables with the present kernel, :math:`C = K(Z', Z') - Aᵀ A` what these do 
 
 .. math::
 
-    A Wᵀ P W Aᵀ \text{ to } G, \qquad A (g - \alpha Wᵀ P e) \text{ to } b, \qquad
-    c + hᵀ \delta - \tfrac12 |W \delta|^2 + \tfrac{\alpha}{2} gᵀ C g
+    & A Wᵀ P W Aᵀ \text{ to } G, \qquad A (g - \alpha Wᵀ P e) \text{ to } b, \\
+    & c + hᵀ \delta - \tfrac12 |W \delta|^2 + \tfrac{\alpha}{2} gᵀ C g
     - \tfrac{\alpha^2}{2} eᵀ P e - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
 
 At :math:`\alpha = 0` that is :math:`A Wᵀ W Aᵀ`, :math:`A g`, and the trace of D in the place of the

@@ -187,9 +187,9 @@ def squeezed_probit_log_power_expectation(
 
     .. math::
 
-       E[g] = a + b \, \Phi\left(\frac{\pm m}{\sqrt{1 + v}}\right)
-              + \int N(f; m, v) \, [g(f) - a - b \Phi(\pm f)] \, df,
-       \qquad \ell = \log r + \tfrac{1}{\alpha} \log(1 + \alpha E[g]),
+       E[g] &= a + b \, \Phi\left(\frac{\pm m}{\sqrt{1 + v}}\right)
+              + \int N(f; m, v) \, [g(f) - a - b \Phi(\pm f)] \, df, \\
+       \ell &= \log r + \tfrac{1}{\alpha} \log(1 + \alpha E[g]),
 
     where b is the difference of the two ends of g, and a its lower end, or, where the Gaussian is
     narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1` the integrand is 0.

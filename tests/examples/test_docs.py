@@ -39,6 +39,12 @@ def test_tutorials_are_scripts(
     assert said and not re.search(r"\b(nan|inf)\b", said)
 
 
+def test_all_tutorials_are_in_a_group() -> None:
+    header = (EXAMPLES / "tutorials" / "GALLERY_HEADER.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"^\* :doc:`(plot_\w+)`", header, re.MULTILINE)
+    assert sorted(listed) == [path.stem for path in TUTORIALS]
+
+
 def test_numbers_are_those_of_the_files() -> None:
     """Each number with three decimals or more on the page was printed by a command."""
     page = (DOCS / "choosing.rst").read_text(encoding="utf-8")
