@@ -19,7 +19,7 @@ class PEPClassification(PEP):
     r"""
     Sparse GP classification, binary or of several classes, by Power Expectation Propagation::
 
-        kernel = gpflow.kernels.SquaredExponential()
+        kernel = gpflow.kernels.RBF()
         model = pep.PEPClassification((X, labels), kernel, None, X[:20], alpha=0.5)
         pep.training.maximise(model)
         probability, _ = model.predict_y(X_new)

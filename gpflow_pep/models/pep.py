@@ -48,7 +48,7 @@ class PEP(InternalDataModel, PowerEPModel):
     Sparse GP model with any likelihood by Power Expectation Propagation::
 
         likelihood = gpflow.likelihoods.StudentT()
-        model = pep.PEP((X, Y), gpflow.kernels.SquaredExponential(), likelihood, X[:20], alpha=0.5)
+        model = pep.PEP((X, Y), gpflow.kernels.RBF(), likelihood, X[:20], alpha=0.5)
         pep.training.maximise(model)
         mean, variance = model.predict_y(X_new)
 

@@ -34,7 +34,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
     r"""
     Sparse GP regression by Power Expectation Propagation::
 
-        model = pep.PEPRegression((X, Y), gpflow.kernels.SquaredExponential(), X[:20], alpha=0.5)
+        model = pep.PEPRegression((X, Y), gpflow.kernels.RBF(), X[:20], alpha=0.5)
         pep.training.maximise(model)
         mean, variance = model.predict_y(X_new)
 

@@ -283,7 +283,7 @@ class ARPEP(TiedModel):
     r"""
     Sparse GP model by approximate reparameterised Power EP, for data in minibatches::
 
-        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
         model = pep.ARPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
         batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
         adam = tf_keras.optimizers.Adam(0.01)
@@ -305,7 +305,7 @@ class RPAPEP(TiedModel):
     r"""
     Sparse GP model by refined prior approximate Power EP, for data in minibatches::
 
-        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
         model = pep.RPAPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
         batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
         adam = tf_keras.optimizers.Adam(0.01)
@@ -327,7 +327,7 @@ class APEP(TiedModel):
     r"""
     Sparse GP model by approximate Power EP, for data in minibatches::
 
-        kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli()
+        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
         model = pep.APEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
         batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
         adam = tf_keras.optimizers.Adam(0.01)

@@ -14,7 +14,7 @@ COMMANDS = commands()
 #: Not of the command line of all others: two names of files; a package that is not installed here.
 OTHERS = {"messy_table", "trieste_loop"}
 WITHOUT_DATA = (
-    "forget interdomain large_scale minibatch neighbours pic saspa streaming"
+    "forget how_long interdomain large_scale minibatch neighbours pic saspa streaming"
     " bounds regression selection tied"
 )
 
