@@ -59,7 +59,7 @@ def main() -> None:
         tree = copy_tree(folder / "source")
         sdist, wheel = build(tree, dist)
         metadata = check_contents(tree, sdist, wheel)
-        print(uv(*TWINE, "check", "--strict", sdist, wheel, environ={"NO_COLOR": "1"}).strip())
+        print(uv(*TWINE, "check", "--strict", sdist, wheel).strip())
         place = folder / "elsewhere"
         place.mkdir()
         readme = metadata.description or ""
