@@ -19,7 +19,7 @@ FEWEST_ROWS, MOST_ROWS = 10, 1000
 _REPEATS = 5
 
 
-class Point(NamedTuple):
+class LearningPoint(NamedTuple):
     """A point of the learning curve: held-out predictions of the first part."""
 
     num_rows: int
@@ -38,7 +38,7 @@ class Details(NamedTuple):
     """
 
     importance: pd.DataFrame | None
-    learning: Sequence[Point]
+    learning: Sequence[LearningPoint]
 
 
 def importance_of(
@@ -50,21 +50,23 @@ def importance_of(
         return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
 
     most: Any = min(1.0, MOST_ROWS / len(X))
-    found = permutation_importance(
+    permuted = permutation_importance(
         pipeline, X, y, scoring=score, n_repeats=_REPEATS, random_state=0, max_samples=most
     )
-    errors = found.importances_std / np.sqrt(_REPEATS)
-    table = pd.DataFrame({"mean": found.importances_mean, "error": errors}, index=list(X.columns))
+    errors = permuted.importances_std / np.sqrt(_REPEATS)
+    table = pd.DataFrame(
+        {"mean": permuted.importances_mean, "error": errors}, index=list(X.columns)
+    )
     return table.sort_values("mean", ascending=False)
 
 
-def learning_table(metric: Metric, learning: Sequence[Point]) -> pd.DataFrame:
+def learning_table(metric: Metric, learning: Sequence[LearningPoint]) -> pd.DataFrame:
     """Give the score for each number of rows that were trained on."""
     values = [scores(point.table)[metric.name] for point in learning]
     return pd.DataFrame({"rows": [point.num_rows for point in learning], metric.name: values})
 
 
-def would_more_rows_help(metric: Metric, learning: Sequence[Point]) -> str:
+def would_more_rows_help(metric: Metric, learning: Sequence[LearningPoint]) -> str:
     """Say whether twice the rows made predictions better; empty where that is not known."""
     if len(learning) < 2:
         return ""

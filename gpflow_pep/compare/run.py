@@ -16,7 +16,7 @@ from ..refusals import refusal
 from ..training.threads import one_blas_thread
 from .candidates import MIXTURE, TRIVIAL, is_choice, name_of
 from .cleaning import Cleaned, clean
-from .details import FEWEST_ROWS, FRACTIONS, Details, Point
+from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint
 from .scores import Metric, mean_and_error, metrics_of
 from .screening import Screening, finalists, screening_of, trials_of_screening
 from .settings import Settings
@@ -342,7 +342,9 @@ def _fractions(trials: Trials) -> list[float]:
 def _details(outcomes: Sequence[Outcome]) -> Details:
     """Put together what the fits for details came to; those that failed are left out."""
     learning = [
-        Point(outcome.fit.num_rows, outcome.table) for outcome in outcomes if len(outcome.table)
+        LearningPoint(outcome.fit.num_rows, outcome.table)
+        for outcome in outcomes
+        if len(outcome.table)
     ]
     importance = [outcome.importance for outcome in outcomes if outcome.importance is not None]
     learning.sort(key=lambda point: point.num_rows)

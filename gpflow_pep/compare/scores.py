@@ -160,13 +160,13 @@ def difference_over_rows(metric: Metric, table: pd.DataFrame, other: pd.DataFram
     the mean difference of squared errors over their sum. The error of an area under the ROC curve,
     which is no mean over rows, is not known.
     """
-    ours, theirs = (_row_losses(metric, part) for part in (table, other))
-    if ours is None or theirs is None:
+    losses, other_losses = (_row_losses(metric, part) for part in (table, other))
+    if losses is None or other_losses is None:
         mean = metric.loss(scores(table)[metric.name]) - metric.loss(scores(other)[metric.name])
         return Difference(mean, np.nan, np.inf)
-    gaps = ours - theirs
+    gaps = losses - other_losses
     if metric.name == "rmse":
-        total = np.sqrt(np.mean(ours)) + np.sqrt(np.mean(theirs))
+        total = np.sqrt(np.mean(losses)) + np.sqrt(np.mean(other_losses))
         gaps = gaps / total if total > 0.0 else gaps
     error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
     limit = stats.norm.ppf(1.0 - SIGNIFICANCE / 2.0)

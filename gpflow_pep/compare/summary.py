@@ -101,7 +101,9 @@ def better_baselines(comparison: Comparison) -> list[str]:
         for name in baselines
         if not any(fit.failed for fit in comparison.fits_of(name))
     }
-    return [name for name, gap in differences.items() if gap.mean < 0.0 and gap.clear]
+    return [
+        name for name, contrast in differences.items() if contrast.mean < 0.0 and contrast.clear
+    ]
 
 
 def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str]:

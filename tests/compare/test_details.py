@@ -18,7 +18,7 @@ import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare
 from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
 from gpflow_pep.compare.cleaning import make_preparation
-from gpflow_pep.compare.details import Point, importance_of, would_more_rows_help
+from gpflow_pep.compare.details import LearningPoint, importance_of, would_more_rows_help
 from gpflow_pep.compare.headline import class_report, headline, usable_for, worst_rows
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.report import write_report
@@ -130,12 +130,12 @@ def test_an_input_that_does_not_matter_has_no_importance() -> None:
     assert abs(table.loc["idle", "mean"]) < 0.01
 
 
-def points(gain: float, noise: float) -> list[Point]:
+def points(gain: float, noise: float) -> list[LearningPoint]:
     rng = np.random.default_rng(0)
     half = pd.DataFrame({"log_density": rng.normal(size=100)})
     whole = half + gain + noise * rng.normal(size=(100, 1))
     return [
-        Point(number, table.assign(true=0.0, mean=0.0))
+        LearningPoint(number, table.assign(true=0.0, mean=0.0))
         for number, table in ((40, half), (80, whole))
     ]
 
