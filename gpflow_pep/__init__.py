@@ -16,6 +16,7 @@ ROOMS = {
     "checks": "checks of what users pass: got, expected, what to do",
     "files": "files and folders that are whole or not there; no TensorFlow",
     "columns": "columns of tables, pandas only: how their cells are read, numbers made of them",
+    "scoring": "predictions of fitted models in NumPy alone; no TensorFlow, no scikit-learn",
     "ops": "tensors only; `linalg` is the one place that adds jitter, `power` the one place where a"
     " small alpha is special",
     "inducing_variables": "inducing variables that GPflow lacks",

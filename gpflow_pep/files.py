@@ -1,13 +1,19 @@
 """Files and folders that are whole or not there, and folders that hold files of others."""
 
 import ctypes
+import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .refusals import refusal
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Of Linux: the folder that relative paths begin at, and the flag that exchanges two paths.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -83,6 +89,51 @@ def check_no_foreign(
     """Refuse to replace a file whose name is none of the known ones of earlier calls."""
     for name in sorted(set(present) - set(known)):
         raise refusal(str(folder), f"{name} in it", expected, remedy)
+
+
+def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
+    """Refuse a folder that lacks one of some files."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise refusal(str(folder), f"no file {name}", " and ".join(names), remedy)
+
+
+@contextmanager
+def undamaged(path: Path, expected: str, remedy: str) -> Iterator[None]:
+    """Refuse a file if reading it raises, whatever the error is."""
+    try:
+        yield
+    except Exception as error:  # NumPy's are of many types
+        got = f"a file that is damaged or was changed ({error})"
+        raise refusal(str(path), got, expected, remedy) from error
+
+
+def digest_of(content: Any, paths: Iterable[Path]) -> str:
+    """Compute a hash of what JSON can write and of some files."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def read_arrays(path: Path) -> "dict[str, npt.NDArray[Any]]":
+    """Read arrays that NumPy wrote, none of them of Python's objects."""
+    import numpy as np  # the help of the command line needs none of it
+
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def check_arrays(path: Path, arrays: "dict[str, npt.NDArray[Any]]", remedy: str) -> None:
+    """Refuse arrays of other things than finite numbers or words."""
+    import numpy as np
+
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufU" or (
+            array.dtype.kind == "f" and not np.all(np.isfinite(array))
+        ):
+            got = f"{array.dtype} values in entry {name} that are no finite numbers or words"
+            raise refusal(str(path), got, "only such", remedy)
 
 
 def _exchange(first: Path, second: Path) -> bool:

@@ -29,6 +29,7 @@ BUDGET = {
     "refusals": 21,
     "checks": 683,
     "columns": 570,
+    "scoring": 896,
     "ops": 1538,
     "inducing_variables": 369,
     "covariances": 932,
@@ -40,12 +41,12 @@ BUDGET = {
     "models": 2792,
     "selection": 860,
     "training": 3121,
-    "estimators": 2186,
+    "estimators": 2496,
     "metrics": 303,
     "plotting": 1372,
-    "compare": 3900,
+    "compare": 3939,
     "monitor": 163,
-    "files": 94,
+    "files": 145,
 }
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .cleaning import Cleaned as Cleaned
     from .cleaning import clean as clean
     from .cleaning import make_preparation as make_preparation
+    from .predicting import predict_table as predict_table
     from .report import write_report as write_report
     from .run import Comparison as Comparison
     from .run import Progress as Progress
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 
 _MODULES = (
     *("candidates", "card", "cleaning", "cli", "details", "figures", "folder", "headline"),
-    *("held_out", "page", "report", "run", "scores", "screening", "settings", "summary"),
-    *("tables", "terminal", "trials", "verdicts", "workers"),
+    *("held_out", "page", "predicting", "report", "run", "scores", "screening", "settings"),
+    *("summary", "tables", "terminal", "trials", "verdicts", "workers"),
 )
 _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),
     **dict.fromkeys(("Comparison", "Progress", "compare"), "run"),
     **{"Fit": "trials", "Settings": "settings", "read_table": "tables"},
+    "predict_table": "predicting",
     **{"summarise": "summary", "write_report": "report"},
 }
 __all__ = sorted([*_MODULES, *_HOMES])

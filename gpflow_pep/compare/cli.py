@@ -326,10 +326,12 @@ def predict(
     """
     Predict the rows of a table with a model that compare has written.
 
-    MODEL is its folder, as pep_results/model. DATA is a table with the columns that the model was
+    MODEL is its folder, as pep_results/model, or pep_results/scorer, which starts in less than a
+    second because it needs no TensorFlow. DATA is a table with the columns that the model was
     trained on, in any order; others are ignored. Each row of --out has the number of its row in
     DATA, from 0, and of a number the mean, the standard deviation and the central 90% interval; of
-    a class the most probable one and the probability of each.
+    a class the most probable one and the probability of each. The last column, unusual, says which
+    cells of the row are like none that the model was trained on.
     """
     from .tables import read_table
 
@@ -340,12 +342,22 @@ def predict(
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
         if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
             raise ValueError(f"cannot write {out}: make its folder, or choose another --out.")
-    with loading_tensorflow():
-        from ..estimators import load_estimator
-        from .held_out import predict_table
+    from .predicting import predict_table
+
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
-        predictions = predict_table(load_estimator(model), frame)
+        predictions = predict_table(_load(model), frame)
     for place, name in enumerate(kept_columns):
         predictions.insert(place, name, frame[name].to_numpy())
     predictions.to_csv(out, index_label="row")
     click.echo(f"Wrote {len(predictions)} predictions to {out}")
+
+
+def _load(folder: Path) -> Any:
+    """Load a scorer, or an estimator and TensorFlow with it."""
+    if (folder / "scorer.json").is_file():
+        from ..scoring import load_scorer
+
+        return load_scorer(folder)
+    with loading_tensorflow():
+        from ..estimators import load_estimator
+    return load_estimator(folder)

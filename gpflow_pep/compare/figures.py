@@ -17,7 +17,7 @@ from ..metrics import pit
 from ..refusals import refusal
 from .candidates import MIXTURE, label_of
 from .details import learning_table
-from .held_out import predictions
+from .predicting import predictions
 from .run import Comparison
 from .scores import class_indices
 from .summary import summarise

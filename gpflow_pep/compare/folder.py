@@ -15,16 +15,16 @@ from ..files import (
 #: Lists the files of a run, so that the next run knows which are its own to remove.
 MANIFEST = "files.txt"
 FIGURES = ("scores", "predictions", "classes", "fit", "details", "relevance", "training")
-FOLDERS = ("model", "saved_model")
+FOLDERS = ("model", "scorer", "saved_model")
 #: What a run may write into its folder.
 NAMES = (
     "report.html", "metrics.csv", "folds.csv", "predictions.csv", *FOLDERS,
     *(f"{name}.png" for name in FIGURES), MANIFEST,
 )  # fmt: skip
-#: What it may write into folders there: save_estimator, and TensorFlow.
+#: What it may write into folders there: save_estimator, export_numpy, and TensorFlow.
 NESTED = (
     "model/model.json", "model/arrays.npz", "model/pipeline.skops", "model/README.md",
-    "saved_model/saved_model.pb",
+    "scorer/scorer.json", "scorer/arrays.npz", "saved_model/saved_model.pb",
     "saved_model/fingerprint.pb", "saved_model/variables/variables.index",
     "saved_model/variables/variables.data-00000-of-00001",
 )  # fmt: skip

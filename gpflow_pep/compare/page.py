@@ -62,6 +62,7 @@ def page(
         columns=_columns(comparison.data),
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
+        scorer=str(folder / "scorer") if (folder / "scorer").is_dir() else None,
         command=command,
         versions=versions(),
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from .. import plotting
-from ..estimators import export_saved_model, save_estimator
+from ..estimators import export_numpy, export_saved_model, save_estimator
+from ..estimators.exporting_numpy import predicts_without_tensorflow
 from ..files import atomic_write
 from .card import model_card
 from .figures import figures as figures_of
@@ -38,9 +39,10 @@ def write_report(
     The files are ``report.html``, which has all of it in one page; ``metrics.csv``
     (:func:`~gpflow_pep.compare.summary.summarise`), ``folds.csv`` (a row for each fit),
     ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data), the figures,
-    ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, and ``files.txt``, which
-    lists them. Each is whole or not there, and the page is the last but for that list. Where every
-    power failed in some part there is no best, and only scores are written.
+    ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, ``scorer`` for
+    :func:`~gpflow_pep.scoring.load_scorer` where NumPy can predict what the model does, and
+    ``files.txt``, which lists them. Each is whole or not there, and the page is the last but for
+    that list. Where every power failed in some part there is no best, and only scores are written.
 
     :param directory: Made if it does not exist; files of these names are replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
@@ -68,6 +70,9 @@ def write_report(
     if comparison.model is not None:
         written.append(directory / "model")
         save_estimator(written[-1], comparison.model, card=model_card(comparison, command))
+        if predicts_without_tensorflow(comparison.model):
+            written.append(directory / "scorer")
+            export_numpy(written[-1], comparison.model)
         if saved_model:
             written.append(directory / "saved_model")
             export_saved_model(written[-1], comparison.model)

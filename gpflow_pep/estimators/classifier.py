@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from .. import tilted
 from ..checks import refusal
 from ..models import PEPClassification
+from ..scoring.mixture import predict_probabilities
 from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
 from .parts import CLASSES, make_likelihood
 
@@ -81,7 +82,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        X = self._inputs(X)
+        X, mixture = self._inputs(X), self._numpy_mixture
+        if mixture is not None:
+            return predict_probabilities(mixture, X)
         (probability,) = self._predicted(X, self.posterior_.predict_probabilities, PREDICTION_CHUNK)
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)

@@ -15,8 +15,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import as_numbers, check_choice, check_positive, check_real, refusal
+from ..checks import check_choice, check_positive, refusal
 from ..models import PEP, PEPRegression
+from ..scoring.arguments import as_coverage, as_probabilities
+from ..scoring.mixture import predict_quantiles, predict_targets
 from ..tilted import support, traits
 from ..training.mixed_model import heaviest
 from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
@@ -159,9 +161,13 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         if return_cov:
             mean, covariance = self._joint(X)
             return scale * mean + offset, scale**2 * covariance
-        mean, variance = self._predicted(X, self.posterior_.predict_y, PREDICTION_CHUNK)
-        mean = scale * mean[:, 0] + offset
-        return (mean, scale * np.sqrt(variance[:, 0])) if return_std else mean
+        if self._numpy_mixture is not None:
+            mean, variance = predict_targets(self._numpy_mixture, X)
+        else:
+            moments = self._predicted(X, self.posterior_.predict_y, PREDICTION_CHUNK)
+            mean, variance = (part[:, 0] for part in moments)
+        mean = scale * mean + offset
+        return (mean, scale * np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> AnyNDArray:
         """
@@ -173,15 +179,13 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         :param quantiles: Q probabilities in (0, 1).
         """
         check_is_fitted(self)
-        quantiles = np.atleast_1d(as_numbers("quantiles", quantiles))
-        if quantiles.ndim != 1 or not np.all((quantiles > 0.0) & (quantiles < 1.0)):
-            expected = "probabilities between 0 and 1, these excluded"
-            remedy = "The central 90% lies between 0.05 and 0.95."
-            raise refusal("quantiles", quantiles, expected, remedy)
+        quantiles = as_probabilities(quantiles)
         X = self._inputs(X)
         scale, offset = self._units()
 
         def exact(rows: AnyNDArray) -> Any:
+            if self._numpy_mixture is not None:
+                return predict_quantiles(self._numpy_mixture, rows, quantiles)
             return self.posterior_.predict_quantiles(rows, quantiles)[:, 0]
 
         def of_draws(rows: AnyNDArray) -> Any:
@@ -216,10 +220,10 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             likelihood is not Gaussian, rows cannot be left out, or there are too few of them.
         """
         check_is_fitted(self)
-        check_real("coverage", coverage, "(0, 1)", "0.9 is usual.")
+        ends = as_coverage(coverage)
         check_choice("calibrate", calibrate, ("loo", "folds", None), "Leave it out if in doubt.")
         if calibrate is None:
-            return self.predict_quantiles(X, [0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)])
+            return self.predict_quantiles(X, ends)
         score = conformal_score(self._normal_scores(calibrate), coverage)
         return interval(partial(self.predict_quantiles, X), score)
 

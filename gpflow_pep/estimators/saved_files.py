@@ -1,6 +1,5 @@
 """The files of a saved estimator: written whole or not at all, and checked when read."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,15 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..checks import refusal
-from ..files import atomic_folder, check_no_foreign
+from ..files import (
+    atomic_folder,
+    check_arrays,
+    check_no_foreign,
+    check_present,
+    digest_of,
+    read_arrays,
+    undamaged,
+)
 
 DESCRIPTION, ARRAYS, PIPELINE = "model.json", "arrays.npz", "pipeline.skops"
 #: The format that is written.
@@ -22,6 +29,7 @@ FILES = {4: (DESCRIPTION, ARRAYS), FORMAT: (DESCRIPTION, ARRAYS, PIPELINE)}
 #: A text for people, which is not read.
 CARD = "README.md"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
+_EXPECTED = "the files as save_estimator wrote them"
 
 
 class SavedFiles(NamedTuple):
@@ -78,10 +86,7 @@ def write_files(
 
 def digest(content: Any, folder: Path, file_format: int) -> str:
     """Compute a hash of the content and of the other files, but not of format and versions."""
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
-    for name in FILES[file_format][1:]:
-        digest.update((folder / name).read_bytes())
-    return digest.hexdigest()
+    return digest_of(content, [folder / name for name in FILES[file_format][1:]])
 
 
 def read_files(folder: str | PathLike[str]) -> SavedFiles:
@@ -91,8 +96,8 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
     :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
     """
     folder = Path(folder)
-    _check_exists(folder, DESCRIPTION, FILES[FORMAT])
-    with _undamaged(folder / DESCRIPTION):
+    check_present(folder, FILES[FORMAT][:1], REMEDY)
+    with undamaged(folder / DESCRIPTION, _EXPECTED, REMEDY):
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     file_format = description.get("format") if isinstance(description, dict) else None
     if not isinstance(file_format, int) or file_format not in FILES:
@@ -102,38 +107,13 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
             f"one of {', '.join(map(str, FILES))}",
             "Load it with the version of gpflow_pep that wrote it, or save the estimator again.",
         )
-    for name in FILES[file_format]:
-        _check_exists(folder, name, FILES[file_format])
+    check_present(folder, FILES[file_format], REMEDY)
     header = ("format", "versions", "digest")
     content = {name: part for name, part in description.items() if name not in header}
-    with _undamaged(folder):
+    with undamaged(folder, _EXPECTED, REMEDY):
         if digest(content, folder, file_format) != description.get("digest"):
             raise ValueError("the digest of the files is another")
-        with np.load(folder / ARRAYS, allow_pickle=False) as archive:
-            arrays = dict(archive)
-    for name, array in arrays.items():
-        if array.dtype.kind not in "biufU" or (
-            array.dtype.kind == "f" and not np.all(np.isfinite(array))
-        ):
-            raise refusal(
-                str(folder / ARRAYS),
-                f"{array.dtype} values in entry {name} that are no finite numbers or words",
-                "only such",
-                REMEDY,
-            )
+        arrays = read_arrays(folder / ARRAYS)
+    check_arrays(folder / ARRAYS, arrays, REMEDY)
     pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[file_format] else None
     return SavedFiles(content, arrays, pipeline)
-
-
-def _check_exists(folder: Path, name: str, names: tuple[str, ...]) -> None:
-    if not (folder / name).is_file():
-        raise refusal(str(folder), f"no file {name}", " and ".join(names), REMEDY)
-
-
-@contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # NumPy's are of many types
-        got = f"a file that is damaged or was changed ({error})"
-        raise refusal(str(path), got, "the files as save_estimator wrote them", REMEDY) from error

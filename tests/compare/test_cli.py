@@ -75,7 +75,8 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
     assert {*files} <= {*NAMES, *NESTED}  # else a run that is killed would not know its own
     assert {name.split("/")[0] for name in files} == {
         "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
-        "predictions.png", "details.png", "relevance.png", "training.png", "model", "saved_model",
+        "predictions.png", "details.png", "relevance.png", "training.png", "model", "scorer",
+        "saved_model",
     }  # fmt: skip
     assert sorted(files) == sorted(
         path.relative_to(out).as_posix()
@@ -100,7 +101,7 @@ def test_predictions_of_a_table_in_another_order(from_csv: FromCsv, tmp_path: Pa
     )
     assert result.exit_code == 0, result.output
     predictions = pd.read_csv(tmp_path / "p.csv")
-    assert list(predictions) == ["row", "load", "mean", "sd", "lower_90", "upper_90"]
+    assert list(predictions) == ["row", "load", "mean", "sd", "lower_90", "upper_90", "unusual"]
     assert_array_equal(predictions["row"], np.arange(40))
     model = load_estimator(out / "model")
     mean, sd = model.predict(table[list(model.feature_names_in_)], return_std=True)
@@ -109,16 +110,40 @@ def test_predictions_of_a_table_in_another_order(from_csv: FromCsv, tmp_path: Pa
     assert_array_equal(predictions["load"], table["load"][::-1])
 
 
+def test_a_scorer_predicts_the_same_without_tensorflow(from_csv: FromCsv, tmp_path: Path) -> None:
+    data, out, _ = from_csv
+    table = read_table(data).drop(columns="load")
+    table.loc[1, "kind"], table.loc[2, "time"] = "riesig", 900.0
+    table.to_csv(tmp_path / "new.csv", index=False)
+    arguments = [tmp_path / "new.csv", "--keep", "time", "--out"]
+    assert run("predict", out / "model", *arguments, tmp_path / "model.csv").exit_code == 0
+    code = (
+        "import sys\n"
+        "from gpflow_pep.compare.cli import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+        "slow = {'tensorflow', 'gpflow', 'sklearn'} & {*sys.modules}\n"
+        "assert not slow, slow\n"
+    )
+    command = ["predict", out / "scorer", *arguments, tmp_path / "scorer.csv"]
+    subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True)
+    of_model, of_scorer = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("model", "scorer"))
+    pd.testing.assert_frame_equal(of_scorer, of_model, check_exact=False, rtol=1e-10)
+    assert list(of_scorer)[-1] == "unusual"
+    assert of_scorer["unusual"].fillna("").tolist()[:4] == [
+        "", "kind 'riesig' is new", "time is above all", "",
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_predictions_of_classes() -> None:
-    from gpflow_pep.compare.held_out import predict_table
+    from gpflow_pep.compare.predicting import predict_table
 
     model = small_classification().model
     assert model is not None
     table = pd.DataFrame({"width": [3.0, 4.0], "mail": ["?", "?"], "length": [10.0, 40.0]})
     found = predict_table(model, table)
-    assert list(found) == ["predicted", "p(ham)", "p(spam)"]
-    assert_allclose(found.iloc[:, 1:], model.predict_proba(table[["length", "width"]]))
+    assert list(found) == ["predicted", "p(ham)", "p(spam)", "unusual"]
+    assert_allclose(found.iloc[:, 1:3], model.predict_proba(table[["length", "width"]]))
     assert list(found["predicted"]) == list(model.predict(table[["length", "width"]]))
 
 

@@ -1,0 +1,184 @@
+"""Fitted models described in numbers and names, for :mod:`gpflow_pep.scoring`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, Parameter
+from gpflow.covariances import Kuf
+from gpflow.covariances.kufs import Kuf_kernel_inducingpoints
+from gpflow.inducing_variables import InducingPoints
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood, RobustMax
+from gpflow.likelihoods.utils import inv_probit
+from gpflow.mean_functions import Constant, MeanFunction, Zero
+from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
+from gpflow.quadrature import NDiagGHQuadrature
+
+from ..checks import refusal
+from ..inducing_variables import InducingVariablesWrapper
+from ..scoring import kernels, likelihoods
+from ..scoring.mixture import PredictiveMixture, mixture_of
+from ..tilted import traits
+from ..training.mixed_model import MixedPosterior
+
+_REMEDY = "Use export_saved_model, which TensorFlow runs, or save_estimator."
+#: Nodes of GPflow's own quadrature.
+_NUM_NODES = 20
+
+
+def numpy_mixtures(posterior: MixedPosterior) -> tuple[PredictiveMixture, ...]:
+    """Give what predicts with NumPy, one mixture; none where that does not know a part."""
+    try:
+        return (mixture_of(mixture_parts(posterior)),)
+    except ValueError:
+        return ()
+
+
+def mixture_parts(posterior: MixedPosterior) -> dict[str, Any]:
+    """
+    Describe what predicts, for :func:`gpflow_pep.scoring.mixture.mixture_of`.
+
+    :param posterior: Of float64, with its cache.
+    :raises ValueError: If it has a part that NumPy's predictions do not know.
+    """
+    pairs = zip(posterior.posteriors, posterior.likelihoods, strict=True)
+    return {
+        "weights": posterior.weights.numpy(),
+        "components": [_component_parts(*pair) for pair in pairs],
+    }
+
+
+def _component_parts(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
+    if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
+        got = "predictions that know training rows, or several outputs"
+        raise _refused("model_", got, "predictions from inducing points")
+    Z = _points(posterior.X_data, posterior.kernel)
+    a, Q = map(np.asarray, posterior.cache)
+    if Q.dtype != np.float64:
+        raise _refused("model_", f"numbers of type {Q.dtype}", "float64")
+    return {
+        "kernel": kernel_parts(posterior.kernel),
+        "Z": Z,
+        "a": a,
+        "Q": Q,
+        "constant": _constant(posterior.mean_function),
+        "likelihood": likelihood_parts(likelihood),
+    }
+
+
+def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
+    if isinstance(inducing_variable, InducingVariablesWrapper):  # it changes Kuu, and not Kuf
+        inducing_variable = inducing_variable.inducing_variable
+    rule = Kuf.dispatch(InducingPoints, type(kernel), tf.Tensor)
+    if type(inducing_variable) is not InducingPoints or rule is not Kuf_kernel_inducingpoints:
+        got = type(inducing_variable).__name__
+        raise _refused("inducing_variable_", got, "InducingPoints, and GPflow's covariances")
+    return np.asarray(inducing_variable.Z)
+
+
+def kernel_parts(kernel: Kernel) -> dict[str, Any]:
+    """
+    Describe a kernel, for :mod:`gpflow_pep.scoring.kernels`.
+
+    :raises ValueError: If it or a part of it is none of the kernels there.
+    """
+    kind = type(kernel).__name__
+    if kind not in kernels.KINDS or type(kernel) is not getattr(gpflow.kernels, kind):
+        raise _refused("kernel_", kind, f"GPflow's {', '.join(kernels.KINDS)}")
+    if isinstance(kernel, gpflow.kernels.Combination):
+        return {"kind": kind, "kernels": [kernel_parts(part) for part in kernel.kernels]}
+    names = kernels.PARAMETERS[kind]
+    described = {"kind": kind, **{name: np.asarray(getattr(kernel, name)) for name in names}}
+    if isinstance(kernel, gpflow.kernels.Periodic):
+        base = kernel_parts(kernel.base_kernel)
+        if base["kind"] not in kernels.ISOTROPIC:
+            raise _refused("kernel_", f"Periodic of {base['kind']}", "one of a usual base")
+        return described | {"base": base}
+    return described | {"columns": _columns(kernel.active_dims)}
+
+
+def _columns(active_dims: Any) -> list[int] | None:
+    if not isinstance(active_dims, slice):
+        return [int(column) for column in active_dims]
+    if active_dims == slice(None) or active_dims == slice(None, None, None):
+        return None
+    if active_dims.stop is None or active_dims.stop < 0 or (active_dims.start or 0) < 0:
+        raise _refused("kernel_", f"active_dims={active_dims}", "a list of columns")
+    return list(range(active_dims.stop))[active_dims]
+
+
+def likelihood_parts(likelihood: Likelihood) -> dict[str, Any]:
+    """
+    Describe a likelihood, for :mod:`gpflow_pep.scoring.likelihoods`.
+
+    :raises ValueError: If it is none of those there, or has functions of the user's own.
+    """
+    kind = type(likelihood).__name__
+    known = {**likelihoods.NUMBERS, **likelihoods.CLASSES}
+    if kind not in known or type(likelihood) is not getattr(gpflow.likelihoods, kind):
+        raise _refused("likelihood_", kind, f"GPflow's {', '.join(known)}")
+    usual, values = _OF_LIKELIHOOD[kind](likelihood)
+    if not usual or traits(likelihood).predict is not None:
+        got = f"{kind} with noise that depends on the input, or a link or rule of its own"
+        raise _refused("likelihood_", got, "one with a constant and the usual link")
+    return {"kind": kind, **values}
+
+
+def _gaussian(likelihood: Any) -> tuple[bool, dict[str, float]]:
+    noise = likelihood.scale if likelihood.variance is None else likelihood.variance
+    if not isinstance(noise, Parameter) or np.size(noise) != 1:
+        return False, {}
+    value = float(np.ravel(noise)[0])
+    return True, {"variance": value**2 if likelihood.variance is None else value}
+
+
+def _student_t(likelihood: Any) -> tuple[bool, dict[str, float]]:
+    scale, df = likelihood.scale, likelihood.df
+    if not isinstance(scale, Parameter) or np.size(scale) != 1 or np.size(df) != 1:
+        return False, {}
+    df = float(np.ravel(df)[0])
+    return df > 2.0, {"scale": float(np.ravel(scale)[0]), "df": df}
+
+
+def _poisson(likelihood: Any) -> tuple[bool, dict[str, float]]:
+    rule = likelihood.quadrature
+    usual = type(rule) is NDiagGHQuadrature and rule.n_gh == _NUM_NODES
+    if likelihood.invlink is not tf.exp or not usual or np.size(likelihood.binsize) != 1:
+        return False, {}
+    return True, {"binsize": float(np.ravel(likelihood.binsize)[0])}
+
+
+def _bernoulli(likelihood: Any) -> tuple[bool, dict[str, float]]:
+    return likelihood.invlink is inv_probit, {}
+
+
+def _multi_class(likelihood: Any) -> tuple[bool, dict[str, float]]:
+    if type(likelihood.invlink) is not RobustMax:
+        return False, {}
+    return True, {"epsilon": float(np.asarray(likelihood.invlink.epsilon))}
+
+
+#: Whether a likelihood has only parts that are described, and its parameters.
+_OF_LIKELIHOOD: dict[str, Callable[[Any], tuple[bool, dict[str, float]]]] = {
+    "Gaussian": _gaussian,
+    "StudentT": _student_t,
+    "Poisson": _poisson,
+    "Bernoulli": _bernoulli,
+    "MultiClass": _multi_class,
+}
+
+
+def _constant(mean_function: MeanFunction | None) -> Any:
+    if mean_function is None or type(mean_function) is Zero:
+        return 0.0
+    if type(mean_function) is Constant:
+        return np.asarray(mean_function.c)
+    got = type(mean_function).__name__
+    raise _refused("mean_function", got, "none, Zero or Constant")
+
+
+def _refused(name: str, got: str, expected: str) -> ValueError:
+    return refusal(name, got, f"{expected}: NumPy's predictions know no others", _REMEDY)

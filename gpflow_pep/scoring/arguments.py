@@ -1,0 +1,75 @@
+"""Checks of rows and probabilities that users pass, without TensorFlow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..refusals import refusal
+from .kernels import Array
+
+
+def as_rows(X: Any, num_columns: int, names: Sequence[str] | None) -> Array:
+    """
+    Convert inputs to an array [N, D] of finite numbers.
+
+    :param X: An array, lists of numbers, or a table. Columns of a table are found by name.
+    :param num_columns: D.
+    :param names: The names of the columns; None where they are not known.
+    :raises ValueError: If there are no rows, other columns, or values that are no finite numbers.
+    """
+    if names is not None and hasattr(X, "columns"):
+        columns = [str(column) for column in X.columns]
+        if sorted(columns) != sorted(names):
+            remedy = "Choose them: X[list(scorer.feature_names_in_)]."
+            raise refusal("X", f"the columns {columns}", f"the columns {list(names)}", remedy)
+        X = X[list(names)]
+    try:
+        array = np.asarray(X)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"values of type {array.dtype}")
+        rows = array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        got = f"{type(X).__name__} that is no array of numbers ({error})"
+        remedy = "Convert it: numpy.asarray(X, dtype=float)."
+        raise refusal("X", got, f"numbers, [N, {num_columns}]", remedy) from error
+    if rows.ndim != 2 or rows.shape[1] != num_columns or not len(rows):
+        expected = f"[N, {num_columns}] with at least one row"
+        remedy = "Give the columns of the training data; a single row is X[None, :]."
+        raise refusal("X", f"shape {rows.shape}", expected, remedy)
+    wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(wrong):
+        got = f"NaN or infinity in {len(wrong)} row(s), the first at index {wrong[0]}"
+        remedy = "Remove those rows or fill in the missing values."
+        raise refusal("X", got, "finite numbers", remedy)
+    return rows
+
+
+def as_probabilities(quantiles: Any) -> Array:
+    """
+    Convert to probabilities in (0, 1), [Q].
+
+    :raises ValueError: If they are no such numbers.
+    """
+    try:
+        values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    except (TypeError, ValueError):
+        values = np.empty((0, 0))
+    if values.ndim != 1 or not np.all((values > 0.0) & (values < 1.0)):
+        expected = "probabilities between 0 and 1, these excluded"
+        remedy = "The central 90% lies between 0.05 and 0.95."
+        raise refusal("quantiles", quantiles, expected, remedy)
+    return values
+
+
+def as_coverage(coverage: Any) -> Array:
+    """
+    Give the probabilities at the ends of a central interval, [2].
+
+    :param coverage: The probability of the interval, in (0, 1).
+    :raises ValueError: If it is no such number.
+    """
+    number = isinstance(coverage, int | float | np.integer | np.floating)
+    if not number or isinstance(coverage, bool) or not 0.0 < coverage < 1.0:
+        raise refusal("coverage", repr(coverage), "a number in (0, 1)", "0.9 is usual.")
+    return np.array([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)])

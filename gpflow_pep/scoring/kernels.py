@@ -1,0 +1,154 @@
+r"""
+Kernels as functions of NumPy arrays, each equal to GPflow's of the same name.
+
+A kernel is described by a dictionary: ``kind``, the name of GPflow's class; ``columns``, the inputs
+that it sees, or None for all; and its parameters. A ``Sum`` or ``Product`` has ``kernels``, a
+``Periodic`` a ``base``.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..refusals import refusal
+
+Array = npt.NDArray[np.float64]
+Description = Mapping[str, Any]
+
+#: GPflow's least squared distance under a root.
+_SMALLEST_SQUARE = 1e-36
+_REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {"Sum": np.add, "Product": np.multiply}
+#: Of the distance r, for unit variance.
+_OF_DISTANCE: dict[str, Callable[[Array], Array]] = {
+    "Matern12": lambda r: np.exp(-r),
+    "Exponential": lambda r: np.exp(-0.5 * r),
+    "Matern32": lambda r: (1.0 + np.sqrt(3.0) * r) * np.exp(-np.sqrt(3.0) * r),
+    "Matern52": lambda r: (
+        (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * (r * r)) * np.exp(-np.sqrt(5.0) * r)
+    ),
+}
+#: Of the squared distance, for unit variance.
+_OF_SQUARE: dict[str, Callable[[Array, Description], Array]] = {
+    "SquaredExponential": lambda r2, kernel: np.exp(-0.5 * r2),
+    "RationalQuadratic": lambda r2, kernel: (
+        (1.0 + 0.5 * r2 / kernel["alpha"]) ** (-kernel["alpha"])
+    ),
+}
+#: Kernels of the distance of two rows, each column divided by its lengthscale.
+ISOTROPIC = (*_OF_DISTANCE, *_OF_SQUARE)
+#: The parameters of each kind, by the names of GPflow's attributes.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((*ISOTROPIC, "Cosine"), ("variance", "lengthscales")),
+    "RationalQuadratic": ("variance", "lengthscales", "alpha"),
+    **dict.fromkeys(("Linear", "Constant", "White"), ("variance",)),
+    "Periodic": ("period",),
+}
+KINDS = (*PARAMETERS, *_REDUCTIONS)
+
+
+def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
+    """
+    Prepare the prior covariances of f at rows with f at others.
+
+    :param kernel: Its description.
+    :param Z: The other rows, [M, D].
+    :return: A function of rows X [N, D] that computes the covariances [N, M].
+    :raises ValueError: If the kind of kernel is not known.
+    """
+    kind = kernel["kind"]
+    if kind in _REDUCTIONS:
+        parts = [covariance_with(part, Z) for part in kernel["kernels"]]
+        return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
+    if kind == "Periodic":
+        return _periodic(kernel, Z)
+    if kind not in PARAMETERS:
+        raise _unknown(kind)
+    columns, variance = _columns(kernel), kernel["variance"]
+    Z = Z[:, columns]
+    if kind == "Linear":
+        weighted = (Z * variance).T
+        return lambda X: X[:, columns] @ weighted
+    if kind in ("Constant", "White"):
+        value = 0.0 if kind == "White" else float(variance)
+        return lambda X: np.full((len(X), len(Z)), value)
+    scale = kernel["lengthscales"]
+    if kind == "Cosine":
+        phase = np.sum(Z / scale, axis=1)
+
+        def cosine(X: Array) -> Array:
+            turns = np.sum(X[:, columns] / scale, axis=1)[:, None] - phase
+            return np.asarray(variance * np.cos(2.0 * np.pi * turns))
+
+        return cosine
+    of_square = _profile(kernel)
+    doubled = -2.0 * (Z / scale).T
+    squares = np.sum((Z / scale) ** 2, axis=1)
+
+    def isotropic(X: Array) -> Array:
+        X = X[:, columns] / scale
+        r2 = X @ doubled
+        r2 += np.einsum("nd,nd->n", X, X)[:, None] + squares
+        return of_square(r2)
+
+    return isotropic
+
+
+def variance_of(kernel: Description) -> Callable[[Array], Array]:
+    """
+    Prepare the prior variance of f.
+
+    :param kernel: Its description.
+    :return: A function of rows X [N, D] that computes the variances [N].
+    :raises ValueError: If the kind of kernel is not known.
+    """
+    kind = kernel["kind"]
+    if kind in _REDUCTIONS:
+        parts = [variance_of(part) for part in kernel["kernels"]]
+        return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
+    if kind == "Periodic":
+        return variance_of(kernel["base"])
+    if kind not in PARAMETERS:
+        raise _unknown(kind)
+    columns, variance = _columns(kernel), kernel["variance"]
+    if kind == "Linear":
+        return lambda X: np.sum(X[:, columns] ** 2 * variance, axis=1)
+    return lambda X: np.full(len(X), float(variance))
+
+
+def _profile(kernel: Description) -> Callable[[Array], Array]:
+    """Give the kernel as a function of the squared distance."""
+    kind, variance = kernel["kind"], kernel["variance"]
+    if kind in _OF_DISTANCE:
+        return lambda r2: np.asarray(
+            variance * _OF_DISTANCE[kind](np.sqrt(np.maximum(r2, _SMALLEST_SQUARE)))
+        )
+    return lambda r2: np.asarray(variance * _OF_SQUARE[kind](r2, kernel))
+
+
+def _periodic(kernel: Description, Z: Array) -> Callable[[Array], Array]:
+    base, period = kernel["base"], kernel["period"]
+    if base["kind"] not in ISOTROPIC:
+        raise _unknown(f"Periodic of {base['kind']}")
+    columns, scale, of_square = _columns(base), base["lengthscales"], _profile(base)
+    Z = Z[:, columns]
+
+    def periodic(X: Array) -> Array:
+        sines = np.sin(np.pi * (X[:, None, columns] - Z) / period) / scale
+        if base["kind"] in _OF_DISTANCE:  # there GPflow adds up sizes, and not squares
+            return of_square(np.sum(np.abs(sines), axis=-1) ** 2)
+        return of_square(np.sum(sines**2, axis=-1))
+
+    return periodic
+
+
+def _columns(kernel: Description) -> Any:
+    columns = kernel["columns"]
+    return slice(None) if columns is None else np.asarray(columns, dtype=np.intp)
+
+
+def _unknown(kind: str) -> ValueError:
+    remedy = "Use the estimator that was saved: gpflow_pep.estimators.load_estimator."
+    return refusal("kernel", kind, f"one of {', '.join(KINDS)}", remedy)

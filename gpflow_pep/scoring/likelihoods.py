@@ -1,0 +1,76 @@
+"""
+What likelihoods make of the moments of f, as functions of NumPy arrays.
+
+A likelihood is described by a dictionary: ``kind``, the name of GPflow's class, and its parameters.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from ..refusals import refusal
+from .kernels import Array
+from .largest import prob_each_largest
+
+#: The parameters of each kind.
+NUMBERS = {"Gaussian": ("variance",), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}
+CLASSES: dict[str, tuple[str, ...]] = {"Bernoulli": (), "MultiClass": ("epsilon",)}
+#: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``.
+_SQUEEZE = 1e-3
+#: GPflow's rule for the moments of y where it knows no closed form.
+_NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(20)
+_NODES, _WEIGHTS = np.sqrt(2.0) * _NODES, _WEIGHTS / np.sqrt(np.pi)
+
+
+def target_moments(
+    likelihood: Mapping[str, Any], mean: Array, variance: Array
+) -> tuple[Array, Array]:
+    """
+    Compute the mean and variance of y from those of f, of any shape.
+
+    :param likelihood: The description of one of numbers.
+    :raises ValueError: If it is another.
+    """
+    kind = likelihood["kind"]
+    if kind == "Gaussian":
+        return mean, variance + likelihood["variance"]
+    if kind == "StudentT":
+        df = likelihood["df"]
+        return mean, variance + likelihood["scale"] ** 2 * (df / (df - 2.0))
+    if kind == "Poisson":
+        f = mean[..., None] + np.sqrt(variance)[..., None] * _NODES
+        rate = np.exp(f) * likelihood["binsize"]
+        first, square = rate @ _WEIGHTS, (rate + rate**2) @ _WEIGHTS
+        return first, square - first**2
+    raise unsupported(kind, NUMBERS)
+
+
+def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Array) -> Array:
+    """
+    Compute the probability of each class, [N, C].
+
+    :param likelihood: The description of one of classes.
+    :param mean: Of the latent functions, [N, L].
+    :param variance: Of the latent functions, [N, L].
+    :raises ValueError: If the likelihood is another.
+    """
+    kind = likelihood["kind"]
+    if kind == "Bernoulli":
+        margin = mean / np.sqrt(1.0 + variance)
+        return np.asarray(
+            _SQUEEZE + (1.0 - 2.0 * _SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
+        )
+    if kind == "MultiClass":
+        largest, epsilon = prob_each_largest(mean, variance), likelihood["epsilon"]
+        other = epsilon / (mean.shape[1] - 1.0)
+        return np.asarray(largest * (1.0 - epsilon) + (1.0 - largest) * other)
+    raise unsupported(kind, CLASSES)
+
+
+def unsupported(kind: str, known: Mapping[str, Any]) -> ValueError:
+    """Refuse a likelihood, for ``raise``; ``known`` has those that would do."""
+    expected = f"one of {', '.join(known)}, as GPflow defines them"
+    remedy = "Use the estimator that was saved: gpflow_pep.estimators.load_estimator."
+    return refusal("likelihood", kind, expected, remedy)

@@ -1,0 +1,192 @@
+"""Predictions of an exported estimator."""
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..refusals import refusal
+from . import mixture
+from .arguments import as_coverage, as_probabilities, as_rows
+from .kernels import Array
+from .stored import REMEDY, read_parts
+
+if TYPE_CHECKING:
+    from ..columns.encodings import Encoding
+    from ..columns.formats import Format
+
+
+def load_scorer(folder: str | PathLike[str]) -> "Scorer":
+    """
+    Load what :func:`~gpflow_pep.estimators.export_numpy` wrote::
+
+        scorer = load_scorer("pep_results/scorer")
+        mean, sd = scorer.predict(X, return_std=True)
+
+    It needs NumPy and SciPy, and pandas where the inputs are a table. Nothing in the files is run.
+
+    :param folder: The folder that was written.
+    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
+    """
+    parts = read_parts(folder)
+    try:
+        return Scorer(parts)
+    # Whatever the error is: files that export_numpy wrote raise none.
+    except Exception as error:
+        got = f"files that do not describe a scorer ({type(error).__name__}: {error})"
+        raise refusal(str(folder), got, "those that export_numpy writes", REMEDY) from error
+
+
+class Scorer:
+    """
+    A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
+
+    Inputs are arrays [N, D] or tables, in the units that the estimator was trained on. Columns of
+    tables are found by name. If the estimator was a pipeline that begins with a
+    :class:`~gpflow_pep.columns.TableEncoder`, they are tables like the one that it was trained on.
+
+    ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the columns,
+    where they are known; ``n_features_in_`` is their number.
+
+    :param parts: What :func:`~gpflow_pep.estimators.export_numpy` describes.
+    """
+
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    classes_: npt.NDArray[Any]
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self._mixture = mixture.mixture_of(parts["mixture"])
+        self._scalers = [(scaler["offset"], scaler["scale"]) for scaler in parts["scalers"]]
+        self._scale, self._offset = parts["units"]
+        self._encodings = _encodings_of(parts["columns"])
+        self.n_features_in_ = int(parts["num_columns"])
+        self._names: list[str] | None = parts["names"]
+        if self._names is not None:
+            self.feature_names_in_ = np.array(self._names, dtype=object)
+        labels = parts["labels"]
+        if labels is not None:
+            as_type = object if labels["objects"] else labels["values"].dtype
+            self.classes_ = labels["values"].astype(as_type)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Predict y: of a number the mean, [N]; of a class the most probable one, [N].
+
+        :param X: Inputs, [N, D].
+        :param return_std: Whether to give the standard deviation of y too, noise included, [N].
+        :raises ValueError: If the inputs are others, or the standard deviation of a class is asked
+            for.
+        """
+        if hasattr(self, "classes_"):
+            if return_std:
+                remedy = "Use predict_proba."
+                raise refusal("return_std", "True for classes", "False", remedy)
+            return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        mean, variance = mixture.predict_targets(self._mixture, self._inputs(X))
+        mean = self._scale * mean + self._offset
+        return (mean, self._scale * np.sqrt(variance)) if return_std else mean
+
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Array:
+        """
+        Predict quantiles of y, [N, Q], of a model with Gaussian noise.
+
+        :param X: Inputs, [N, D].
+        :param quantiles: Q probabilities in (0, 1).
+        :raises ValueError: If the inputs are others, or y is a class or its noise another.
+        """
+        self._check_numbers("predict_quantiles")
+        quantiles = as_probabilities(quantiles)
+        y = mixture.predict_quantiles(self._mixture, self._inputs(X), quantiles)
+        return np.asarray(self._scale * y + self._offset)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """
+        Predict central intervals of y, [N, 2]: those of the estimator without ``calibrate``.
+
+        :param X: Inputs, [N, D].
+        :param coverage: The probability, in (0, 1).
+        :raises ValueError: As :meth:`predict_quantiles`.
+        """
+        return self.predict_quantiles(X, as_coverage(coverage))
+
+    def predict_proba(self, X: Any) -> Array:
+        """
+        Predict the probability of each class, [N, C], in the order of ``classes_``.
+
+        :param X: Inputs, [N, D].
+        :raises ValueError: If the inputs are others, or y is a number.
+        """
+        if not hasattr(self, "classes_"):
+            got, remedy = "a model of numbers", "Use predict with return_std=True."
+            raise refusal("predict_proba", got, "a model of classes", remedy)
+        return mixture.predict_probabilities(self._mixture, self._inputs(X))
+
+    def log_densities(self, X: Any, y: Any) -> Array:
+        """
+        Compute the log predictive density of each row, [N], of a model with Gaussian noise.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N], in original units.
+        :raises ValueError: If rows are others, or y is a class or its noise another.
+        """
+        self._check_numbers("log_densities")
+        X = self._inputs(X)
+        Y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)
+        if len(Y) != len(X):
+            expected, remedy = f"{len(X)}, as many as X", "Pass those of the same rows."
+            raise refusal("y", f"{len(Y)} values", expected, remedy)
+        y = (Y[:, 0] - self._offset) / self._scale
+        densities = mixture.predict_log_densities(self._mixture, X, y)
+        return np.asarray(densities - np.log(self._scale))
+
+    def unusual(self, table: Any) -> list[str]:
+        """
+        Say of each row which of its cells are like none of the training rows, [N].
+
+        :param table: A table like the one that the estimator was trained on.
+        :raises ValueError: If the columns are others, a cell cannot be read, or the estimator was
+            trained on numbers without a :class:`~gpflow_pep.columns.TableEncoder`.
+        """
+        if self._encodings is None:
+            got, expected = "a scorer of numbers", "one of a pipeline with a TableEncoder"
+            raise refusal("unusual", got, expected, "Compare X with the range of your data.")
+        from ..columns.encodings import unusual_cells
+
+        return unusual_cells(table, *self._encodings)
+
+    def _inputs(self, X: Any) -> Array:
+        """Check inputs, and change them to those that the model takes."""
+        if self._encodings is not None:
+            from ..columns.encodings import encode_table
+
+            X = encode_table(X, *self._encodings)
+            X = as_rows(X, X.shape[1], None)
+        else:
+            X = as_rows(X, self.n_features_in_, self._names)
+        for offset, scale in self._scalers:
+            X = (X - offset) / scale
+        return np.asarray(X)
+
+    def _check_numbers(self, method: str) -> None:
+        if hasattr(self, "classes_"):
+            remedy = "Use predict_proba."
+            raise refusal(method, "a model of classes", "a model of numbers", remedy)
+
+
+def _encodings_of(columns: Any) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
+    """Make what :func:`~gpflow_pep.columns.encodings.encode_table` takes beside a table."""
+    if columns is None:
+        return None
+    from ..columns.encodings import Encoding
+    from ..columns.formats import Format
+
+    def tuples(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
+
+    return (
+        {column["name"]: Format(**tuples(column["format"])) for column in columns},
+        {column["name"]: Encoding(**tuples(column["encoding"])) for column in columns},
+    )

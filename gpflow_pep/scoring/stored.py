@@ -1,0 +1,94 @@
+"""The files of a scorer: JSON and NumPy arrays, no pickle."""
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..files import check_arrays, check_present, digest_of, read_arrays, undamaged
+from ..refusals import refusal
+
+DESCRIPTION, ARRAYS = FILES = ("scorer.json", "arrays.npz")
+#: The format that is written and read.
+FORMAT = 1
+REMEDY = "Pass the folder that export_numpy wrote, or export the estimator again."
+#: An array in the description: this key, with its name in the other file.
+_ARRAY = "array"
+
+
+def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+    """
+    Write what :func:`read_parts` reads into a new folder.
+
+    :param parts: Dictionaries with names as keys, lists, text, numbers, None and arrays.
+    :param versions: Of the libraries that write, by name, for people to read.
+    """
+    folder.mkdir()
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    content = _without_arrays(parts, arrays)
+    np.savez(folder / ARRAYS, **arrays)
+    description = {
+        "format": FORMAT,
+        "versions": dict(versions),
+        "digest": digest_of(content, [folder / ARRAYS]),
+        "content": content,
+    }
+    text = json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+
+
+def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
+    """
+    Read what :func:`write_parts` wrote.
+
+    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
+    """
+    folder = Path(folder)
+    check_present(folder, FILES, REMEDY)
+    expected = "the files as export_numpy wrote them"
+    with undamaged(folder / DESCRIPTION, expected, REMEDY):
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        file_format = description["format"]
+    if file_format != FORMAT:
+        remedy = "Load it with the version of gpflow_pep that wrote it, or export it again."
+        raise refusal(
+            str(folder / DESCRIPTION), f"format {file_format}", f"format {FORMAT}", remedy
+        )
+    with undamaged(folder, expected, REMEDY):
+        same = digest_of(description["content"], [folder / ARRAYS]) == description["digest"]
+    if not same:
+        got = "files that were damaged or changed: the digest of the files is another"
+        raise refusal(str(folder), got, expected, REMEDY)
+    with undamaged(folder, expected, REMEDY):
+        arrays = read_arrays(folder / ARRAYS)
+    check_arrays(folder / ARRAYS, arrays, REMEDY)
+    with undamaged(folder, expected, REMEDY):
+        parts: dict[str, Any] = _with_arrays(description["content"], arrays)
+    return parts
+
+
+def _without_arrays(part: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """Put arrays aside, each with a name in its place."""
+    if isinstance(part, np.ndarray):
+        name = str(len(arrays))
+        arrays[name] = part
+        return {_ARRAY: name}
+    if isinstance(part, Mapping):
+        return {name: _without_arrays(value, arrays) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_without_arrays(value, arrays) for value in part]
+    return part
+
+
+def _with_arrays(part: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    if isinstance(part, dict):
+        if set(part) == {_ARRAY}:
+            return arrays[part[_ARRAY]]
+        return {name: _with_arrays(value, arrays) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_with_arrays(value, arrays) for value in part]
+    return part

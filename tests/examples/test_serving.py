@@ -1,0 +1,80 @@
+"""The REST endpoint of the documentation, with its web framework where that is installed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import EXAMPLES, load_example
+from numpy.testing import assert_allclose
+from sklearn.pipeline import make_pipeline
+
+from gpflow_pep.columns import Format, TableEncoder
+from gpflow_pep.estimators import PEPRegressor, export_numpy
+from gpflow_pep.scoring import load_scorer
+
+AREA = np.linspace(30.0, 140.0, 20)
+FLATS = pd.DataFrame({"area": AREA, "region": ["Nord", "Ost"] * 10})
+ROWS = [{"area": 71.5, "region": "Ost"}, {"region": "Mars", "area": 1000.0}, {"area": 50.0}]
+
+
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+    encoder = TableEncoder({"area": Format("number"), "region": Format("text")})
+    model = make_pipeline(encoder, PEPRegressor(num_inducing=5, alpha=0.5, random_state=0))
+    export_numpy(tmp_path / "scorer", model.fit(FLATS, 2.0 * AREA))
+    return tmp_path / "scorer"
+
+
+def check_answer(found: Any, folder: Path) -> None:
+    scorer = load_scorer(folder)
+    mean, sd = scorer.predict(pd.DataFrame(ROWS), return_std=True)
+    assert_allclose([row["mean"] for row in found], mean)
+    assert_allclose([row["sd"] for row in found], sd)
+    remarks = ["", "area is above all; region 'Mars' is new", "region is missing"]
+    assert [row["unusual"] for row in found] == remarks
+
+
+def test_the_answer_without_a_framework(folder: Path) -> None:
+    """And what it imports: the packages of the Dockerfile, and what these need."""
+    code = (
+        "import json, sys\n"
+        "from examples.serving.app import answer\n"
+        "from gpflow_pep.scoring import load_scorer\n"
+        "print(json.dumps(answer(load_scorer(sys.argv[1]), json.loads(sys.argv[2]))))\n"
+        "slow = {'tensorflow', 'gpflow', 'sklearn', 'click', 'rich', 'check_shapes', 'flask'}\n"
+        "assert not slow & {*sys.modules}, slow & {*sys.modules}\n"
+    )
+    command = [sys.executable, "-c", code, str(folder), json.dumps(ROWS)]
+    run = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    check_answer(json.loads(run.stdout), folder)
+
+
+def test_rows_that_are_refused(folder: Path) -> None:
+    answer, scorer = load_example("serving/app.py").answer, load_scorer(folder)
+    for rows in ({"area": 1.0}, [], [1.0]):
+        with pytest.raises(ValueError, match="expected a list of at least one object"):
+            answer(scorer, rows)
+    with pytest.raises(ValueError, match="no column 'region'"):
+        answer(scorer, [{"area": 1.0}])
+
+
+def test_the_endpoint(folder: Path) -> None:
+    pytest.importorskip("flask")
+    client = load_example("serving/app.py").create_app(str(folder)).test_client()
+    response = client.post("/predict", json=ROWS)
+    assert response.status_code == 200
+    check_answer(response.get_json(), folder)
+    refused = client.post("/predict", json=[{"area": "large", "region": "Ost"}])
+    assert refused.status_code == 422 and "column 'area'" in refused.get_json()["error"]

@@ -1,0 +1,149 @@
+"""Predictions of mixtures in NumPy against TensorFlow's posteriors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.inducing_variables import InducingPoints
+from numpy.testing import assert_allclose
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from gpflow_pep import PEPRegression
+from gpflow_pep.estimators.numpy_parts import mixture_parts
+from gpflow_pep.inducing_variables import BlurredInducingPoints
+from gpflow_pep.scoring import mixture
+from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior, mixed_posterior
+
+RNG = np.random.default_rng(0)
+X, XNEW = RNG.uniform(-2.0, 2.0, (40, 2)), RNG.uniform(-2.5, 2.5, (9, 2))
+Y = np.sin(2.0 * X[:, :1]) + 0.1 * RNG.normal(size=(40, 1))
+Z = X[::4].copy()
+
+
+def model(alpha: float = 0.5, noise: float = 0.05, **options: Any) -> PEPRegression:
+    kernel = gpflow.kernels.SquaredExponential(1.2, [0.9, 1.1])
+    return PEPRegression((X, Y), kernel, Z + alpha, alpha=alpha, noise_variance=noise, **options)
+
+
+def three() -> MixedPosterior:
+    models = [model(alpha, noise) for alpha, noise in ((0.0, 0.05), (0.5, 0.01), (1.0, 0.4))]
+    return mixed_posterior(MixedModel(models, np.array([0.2, 0.5, 0.3])))
+
+
+def test_moments_of_f() -> None:
+    posterior = three()
+    prepared = mixture.mixture_of(mixture_parts(posterior))
+    for component, tensors in zip(prepared.components, posterior.posteriors, strict=True):
+        for new, expected in zip(mixture.latent_moments(component, XNEW), tensors.predict_f(XNEW)):
+            assert_allclose(new, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("q_diag", [False, True])
+def test_moments_of_several_latent_functions_and_a_constant_mean(q_diag: bool) -> None:
+    q_sqrt = RNG.uniform(0.2, 0.9, (10, 3)) if q_diag else np.tril(RNG.normal(size=(3, 10, 10)))
+    parts = gpflow.kernels.Matern52(0.8, [0.9, 1.1]), InducingPoints(Z)
+    constant = gpflow.mean_functions.Constant([0.3, -0.2, 0.1])
+    posterior = gpflow.posteriors.create_posterior(
+        *parts, RNG.normal(size=(10, 3)), q_sqrt, whiten=True, mean_function=constant
+    )
+    likelihood = gpflow.likelihoods.MultiClass(3)
+    prepared = mixture.mixture_of(mixture_parts(MixedPosterior([posterior], [likelihood], [1.0])))
+    moments = mixture.latent_moments(prepared.components[0], XNEW)
+    for new, expected in zip(moments, posterior.predict_f(XNEW)):
+        assert_allclose(new, expected, rtol=1e-10, atol=1e-11)
+
+
+def test_predictions_of_a_mixture() -> None:
+    posterior = three()
+    prepared = mixture.mixture_of(mixture_parts(posterior))
+    mean, variance = posterior.predict_y(XNEW)
+    new = mixture.predict_targets(prepared, XNEW)
+    assert_allclose(new, [mean[:, 0], variance[:, 0]], rtol=1e-10)
+    targets = RNG.normal(size=(9, 1))
+    assert_allclose(
+        mixture.predict_log_densities(prepared, XNEW, targets[:, 0]),
+        posterior.predict_log_density((XNEW, targets)),
+        rtol=1e-10,
+    )
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = mixture.mixture_of(mixture_parts(three()))
+    whole = mixture.predict_targets(prepared, XNEW)
+    monkeypatch.setattr(mixture, "CHUNK", 4)
+    assert_allclose(mixture.predict_targets(prepared, XNEW), whole, rtol=1e-12)
+
+
+def test_quantiles_are_those_of_tensorflow() -> None:
+    posterior = three()
+    prepared = mixture.mixture_of(mixture_parts(posterior))
+    q = np.array([1e-4, 0.05, 0.31, 0.5, 0.95, 0.999])
+    expected = posterior.predict_quantiles(XNEW, q)[:, 0]
+    assert_allclose(mixture.predict_quantiles(prepared, XNEW, q), expected, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "means, sds, weights",
+    [
+        ([0.0, 0.0], [1.0, 1.0], [0.5, 0.5]),
+        ([0.0, 100.0], [1e-3, 1.0], [0.5, 0.5]),
+        ([-3.0, 0.0, 9.0], [0.1, 5.0, 1e-6], [0.1, 0.1, 0.8]),
+        ([0.0, 1e4], [1.0, 1.0], [1.0, 0.0]),
+        ([2.0], [0.3], [1.0]),
+    ],
+)
+def test_quantiles_against_another_root_search(
+    means: Sequence[float], sds: Sequence[float], weights: Sequence[float]
+) -> None:
+    m, s, w = map(np.array, (means, sds, weights))
+    q = np.array([1e-9, 0.05, 0.2500001, 0.5, 0.9, 1.0 - 1e-6])
+    y = mixture._quantiles_of_mixture(m[:, None], s[:, None], w, q)[0]
+
+    def root(q: float) -> float:
+        ends = norm.ppf(q, m, s)
+        if np.ptp(ends) == 0.0:
+            return float(ends[0])
+        cdf = lambda y: float(w @ norm.cdf(y, m, s)) - q  # noqa: E731
+        return float(brentq(cdf, ends.min() - 1e-9, ends.max() + 1e-9, xtol=1e-14, rtol=1e-15))
+
+    # Between modes the distribution function is flat: it is compared there, and y elsewhere.
+    assert_allclose(norm.cdf(y[:, None], m, s) @ w, q, rtol=1e-7, atol=1e-13)
+    steep = norm.pdf(y[:, None], m, s) @ w > 1e-4
+    assert_allclose(y[steep], np.array([root(value) for value in q])[steep], rtol=1e-9, atol=1e-12)
+
+
+def test_other_noise_has_no_quantiles() -> None:
+    parts = mixture_parts(three())
+    for component in parts["components"]:
+        component["likelihood"] = {"kind": "Poisson", "binsize": 1.0}
+    prepared = mixture.mixture_of(parts)
+    with pytest.raises(ValueError, match="got the likelihood Poisson, expected Gaussian noise"):
+        mixture.predict_quantiles(prepared, XNEW, np.array([0.5]))
+
+
+def test_predictions_that_are_not_finite_are_refused() -> None:
+    parts = mixture_parts(three())
+    for component in parts["components"]:
+        component["kernel"] = {"kind": "Linear", "columns": None, "variance": 1.0}
+    prepared = mixture.mixture_of(parts)
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="prediction: got NaN"):
+        mixture.predict_targets(prepared, np.full((1, 2), 1e200))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"neighbours": 3}, "predictions that know training rows"),
+        ({"mean_function": gpflow.mean_functions.Linear(np.ones((2, 1)))}, "mean_function: got L"),
+        ({"points": BlurredInducingPoints(Z, np.tile(np.eye(2), (10, 1, 1)))}, "BlurredInducing"),
+    ],
+)
+def test_other_parts_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    kernel = gpflow.kernels.SquaredExponential(1.2, [0.9, 1.1])
+    points = options.pop("points", Z)
+    posterior = mixed_posterior(PEPRegression((X, Y), kernel, points, **options))
+    with pytest.raises(ValueError, match=rf"{message}.*, expected .*save_estimator"):
+        mixture_parts(posterior)

@@ -1,0 +1,371 @@
+"""Estimators exported for NumPy, and their own predictions with it."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gpflow
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gpflow_pep.columns import Format, TableEncoder
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy
+from gpflow_pep.estimators.exporting_numpy import _label_parts, predicts_without_tensorflow
+from gpflow_pep.files import digest_of
+from gpflow_pep.scoring import Scorer, load_scorer
+
+SMALL: dict[str, Any] = {"num_inducing": 6, "random_state": 0}
+RNG = np.random.default_rng(0)
+X = 100.0 + 9.0 * RNG.normal(size=(24, 2))
+XNEW = 100.0 + 9.0 * RNG.normal(size=(7, 2))
+Y = 3e3 * np.sin(X[:, 0] / 9.0)
+TABLE = pd.DataFrame({"a": X[:, 0], "c": ["u", "v", "w"] * 8, "d": ["2024-01-31"] * 24})
+FORMATS = {"a": Format("number"), "c": Format("text"), "d": Format("date", pattern="%Y-%m-%d")}
+WORDS = np.array(["dry", "wet", "ice"])[np.digitize(Y, [-1e3, 1e3])]
+
+
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+
+
+@cache
+def regressor() -> PEPRegressor:
+    return PEPRegressor(**SMALL).fit(X, Y)
+
+
+ESTIMATORS: dict[str, Callable[[], Any]] = {
+    "mixture": regressor,
+    "one power": lambda: PEPRegressor("matern32", alpha=0.5, **SMALL).fit(X, Y),
+    "units as they are": lambda: PEPRegressor(
+        gpflow.kernels.SquaredExponential(1e2, 9.0) + gpflow.kernels.Constant(1e2),
+        standardize=False,
+        **SMALL,
+    ).fit(X, Y),
+    "minibatches": lambda: PEPRegressor(batch_size=8, max_iterations=1, **SMALL).fit(X, Y),
+    "Student-t": lambda: PEPRegressor(likelihood="student_t", **SMALL).fit(X, Y),
+    "counts": lambda: PEPRegressor(likelihood="poisson", **SMALL).fit(X, np.round(X[:, 0] - 60.0)),
+    "two classes": lambda: PEPClassifier(**SMALL).fit(X, Y > 0.0),
+    "numbered classes": lambda: PEPClassifier(**SMALL).fit(X, np.digitize(Y, [-1e3, 1e3])),
+    "words": lambda: PEPClassifier(**SMALL).fit(X, WORDS),
+    "words as objects": lambda: PEPClassifier(**SMALL).fit(X, WORDS.astype(object)),
+}
+
+
+def predictions(model: Any, rows: Any) -> dict[str, Any]:
+    """All that a model predicts, by name."""
+    if hasattr(model, "classes_"):
+        return {"probability": model.predict_proba(rows), "label": model.predict(rows)}
+    mean, sd = model.predict(rows, return_std=True)
+    found = {"mean": mean, "sd": sd, "mean alone": model.predict(rows)}
+    likelihood = getattr(model, "likelihood_", None) or model[-1].likelihood_
+    if isinstance(likelihood, gpflow.likelihoods.Gaussian):
+        found["quantiles"] = model.predict_quantiles(rows, [0.01, 0.5, 0.9])
+        found["interval"] = model.predict_interval(rows, 0.8)
+    return found
+
+
+def of_tensorflow(estimator: Any, rows: Any) -> dict[str, Any]:
+    """What an estimator predicts where NumPy does not know its parts."""
+    estimator._numpy_mixtures = ()
+    try:
+        return predictions(estimator, rows)
+    finally:
+        estimator._numpy_mixtures = None
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert found[name].dtype == values.dtype
+        if name == "label":
+            assert_array_equal(found[name], values)
+        else:
+            assert_allclose(found[name], values, rtol=1e-10, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: Path) -> None:
+    estimator = ESTIMATORS[name]()
+    expected = of_tensorflow(estimator, XNEW)
+    assert_same(predictions(estimator, XNEW), expected)
+    assert estimator._numpy_mixture is not None
+    export_numpy(tmp_path / "scorer", estimator)
+    scorer = load_scorer(tmp_path / "scorer")
+    scorer.likelihood_ = estimator.likelihood_  # type: ignore[attr-defined]
+    assert_same(predictions(scorer, XNEW), expected)
+    for number in (1, 7):
+        assert_same(predictions(scorer, XNEW[:number].tolist()), predictions(scorer, XNEW[:number]))
+
+
+UNKNOWN: dict[str, Callable[[], Any]] = {
+    "Softmax": lambda: PEPClassifier("rbf", likelihood="softmax", **SMALL).fit(X, WORDS),
+    "ArcCosine": lambda: PEPRegressor(gpflow.kernels.ArcCosine(), alpha=0.5, **SMALL).fit(X, Y),
+    "near rows": lambda: PEPRegressor(neighbours=2, alpha=0.5, **SMALL).fit(X, Y),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_parts_that_are_not_known_leave_it_to_tensorflow(name: str, tmp_path: Path) -> None:
+    estimator = UNKNOWN[name]()
+    assert len(estimator.predict(XNEW)) == 7
+    assert estimator._numpy_mixture is None
+    expected = name if name[0].isupper() else "predictions that know training rows"
+    with pytest.raises(ValueError, match=rf"got {expected}.*, expected .*save_estim"):
+        export_numpy(tmp_path / "scorer", estimator)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_has_all_its_predictions_without_tensorflow() -> None:
+    complete = {
+        name: predicts_without_tensorflow(ESTIMATORS[name]())
+        for name in ("mixture", "Student-t", "two classes")
+    }
+    assert complete == {"mixture": True, "Student-t": False, "two classes": True}
+    assert not predicts_without_tensorflow(UNKNOWN["ArcCosine"]())
+
+
+def test_what_predicts_follows_another_fit_and_is_not_pickled() -> None:
+    estimator = PEPRegressor(**SMALL).fit(X, Y)
+    before = estimator.predict(XNEW)
+    assert estimator._numpy_mixtures
+    state = estimator.__getstate__()
+    assert state["_numpy_mixtures"] is None and state["_posterior"] is None
+    assert_allclose(pickle.loads(pickle.dumps(estimator)).predict(XNEW), before, rtol=1e-10)
+    assert_allclose(estimator.fit(X, Y + 5e3).predict(XNEW), before + 5e3, rtol=1e-6)
+
+
+def test_float32_stays_with_tensorflow() -> None:
+    gpflow.config.set_default_float(np.float32)
+    try:
+        estimator = PEPRegressor(**SMALL, alpha=0.5).fit(X, Y)
+        assert estimator.predict(XNEW).dtype == np.float32
+        assert estimator._numpy_mixture is None
+    finally:
+        gpflow.config.set_default_float(np.float64)
+
+
+def test_a_pipeline_for_tables(tmp_path: Path) -> None:
+    last = PEPRegressor(**SMALL)
+    model = make_pipeline(TableEncoder(FORMATS), StandardScaler(), "passthrough", last)
+    model.fit(TABLE, Y)
+    export_numpy(tmp_path / "scorer", model)
+    scorer = load_scorer(tmp_path / "scorer")
+    new = TABLE.iloc[:3, ::-1].copy()
+    new.loc[0, "c"], new.loc[1, "a"], new.loc[2, "a"] = "x", 1e3, np.nan
+    expected = model.predict(new)
+    mean, sd = scorer.predict(new, return_std=True)
+    assert_allclose(mean, expected, rtol=1e-10)
+    assert_allclose(sd, model.predict(new, return_std=True)[1], rtol=1e-10)
+    remarks = ["c 'x' is new", "a is above all", "a is missing"]
+    assert scorer.unusual(new) == model[0].unusual(new) == remarks
+    assert list(scorer.feature_names_in_) == ["a", "c", "d"]
+    with pytest.raises(ValueError, match=r"no column .*'c'"):
+        scorer.predict(new[["a", "d"]])
+
+
+def test_columns_are_found_by_name(tmp_path: Path) -> None:
+    table = pd.DataFrame(X, columns=["p", "q"])
+    model = make_pipeline(StandardScaler(), PEPRegressor(**SMALL)).fit(table, Y)
+    export_numpy(tmp_path / "scorer", model)
+    scorer = load_scorer(tmp_path / "scorer")
+    new = pd.DataFrame(XNEW, columns=["p", "q"])
+    assert_allclose(scorer.predict(new[["q", "p"]]), model.predict(new), rtol=1e-10)
+    with pytest.raises(ValueError, match=r"got the columns \['p', 'r'\], expected the columns"):
+        scorer.predict(new.rename(columns={"q": "r"}))
+    with pytest.raises(ValueError, match="unusual: got a scorer of numbers"):
+        scorer.unusual(new)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+        path: Path = tmp_path_factory.mktemp("scorer") / "scorer"
+        export_numpy(path, regressor())
+        return path
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        (XNEW[:, :1], r"X: got shape \(7, 1\), expected \[N, 2\]"),
+        (XNEW[0], r"shape \(2,\).*a single row is X\[None, :\]"),
+        (XNEW[:0], r"shape \(0, 2\), expected .* at least one row"),
+        ([[1.0, np.nan], [1.0, 2.0]], "NaN or infinity in 1 row.* index 0"),
+        ([["a", "b"]], "no array of numbers"),
+        ([[1.0, None]], "X: got"),
+        ([[1.0], [1.0, 2.0]], "no array of numbers"),
+        (1j * XNEW, "no array of numbers"),
+        (None, "X: got"),
+    ],
+)
+def test_inputs_that_are_refused(folder: Path, rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_scorer(folder).predict(rows)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda s: s.predict_proba(XNEW), "predict_proba: got a model of numbers"),
+        (lambda s: s.predict_quantiles(XNEW, [0.0, 0.5]), "quantiles: got .*between 0 and 1"),
+        (lambda s: s.predict_quantiles(XNEW, "half"), "quantiles: got half"),
+        (lambda s: s.predict_interval(XNEW, 1.0), r"coverage: got 1.0, expected .*\(0, 1\)"),
+        (lambda s: s.log_densities(XNEW, [1.0]), "y: got 1 values, expected 7"),
+    ],
+)
+def test_calls_that_are_refused(folder: Path, call: Callable[[Scorer], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(load_scorer(folder))
+
+
+def test_log_densities(folder: Path) -> None:
+    y = 3e3 * np.sin(XNEW[:, 0] / 9.0)
+    found = load_scorer(folder).log_densities(XNEW, y)
+    assert_allclose(found, regressor().log_densities(XNEW, y), rtol=1e-10)
+
+
+def test_classes_have_no_numbers(tmp_path: Path) -> None:
+    export_numpy(tmp_path / "scorer", PEPClassifier(**SMALL).fit(X, WORDS))
+    scorer = load_scorer(tmp_path / "scorer")
+    with pytest.raises(ValueError, match="return_std: got True for classes"):
+        scorer.predict(XNEW, return_std=True)
+    with pytest.raises(ValueError, match="predict_quantiles: got a model of classes"):
+        scorer.predict_quantiles(XNEW)
+
+
+@pytest.mark.parametrize(
+    "estimator, message",
+    [
+        (lambda: LinearRegression().fit(X, Y), "got a LinearRegression, expected a PEPRegressor"),
+        (
+            lambda: make_pipeline(PCA(1), PEPRegressor(**SMALL)).fit(X, Y),
+            "got the step PCA, expected a TableEncoder",
+        ),
+        (lambda: PEPRegressor(), "not fitted"),
+    ],
+)
+def test_estimators_that_are_refused(
+    estimator: Callable[[], Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        export_numpy(tmp_path / "scorer", estimator())
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_that_files_cannot_give_back_are_refused() -> None:
+    days = np.array(["2024-01-31", "2024-02-01"], dtype="datetime64[D]")
+    with pytest.raises(ValueError, match=r"classes_: got labels of type datetime64\[D\]"):
+        _label_parts(days)
+
+
+def test_an_export_replaces_its_own_and_no_others(folder: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(folder, tmp_path / "own")
+    export_numpy(own, PEPRegressor(**SMALL).fit(X, Y + 1e4))
+    assert load_scorer(own).predict(XNEW).mean() > 5e3
+    assert sorted(path.name for path in own.iterdir()) == ["arrays.npz", "scorer.json"]
+    (own / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"got notes.txt in it"):
+        export_numpy(own, regressor())
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def edit(change: Callable[[dict[str, Any]], object], sign: bool) -> Callable[[Path], None]:
+    """Change the description, as somebody would who knows of the digest if ``sign``."""
+
+    def apply(folder: Path) -> None:
+        path = folder / "scorer.json"
+        description = json.loads(path.read_text())
+        change(description)
+        if sign:
+            digest = digest_of(description["content"], [folder / "arrays.npz"])
+            description["digest"] = digest
+        path.write_text(json.dumps(description))
+
+    return apply
+
+
+def flip_a_bit(folder: Path) -> None:
+    content = bytearray((folder / "arrays.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "arrays.npz").write_bytes(bytes(content))
+
+
+def infinite(folder: Path) -> None:
+    with np.load(folder / "arrays.npz") as archive:
+        arrays = dict(archive)
+    arrays["0"] = np.full_like(arrays["0"], np.inf)
+    np.savez(folder / "arrays.npz", **arrays)
+    edit(lambda description: None, sign=True)(folder)
+
+
+def objects(folder: Path) -> None:
+    np.savez(folder / "arrays.npz", **{"0": np.array([print], dtype=object)})
+    edit(lambda description: None, sign=True)(folder)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda folder: (folder / "arrays.npz").unlink(), "no file arrays.npz, expected scorer.j"),
+        (lambda folder: (folder / "scorer.json").unlink(), "no file scorer.json"),
+        (write("scorer.json", "{"), "damaged or was changed"),
+        (write("scorer.json", "[]"), "damaged or was changed"),
+        (edit(lambda d: d.update(format=2), sign=False), "format 2, expected format 1.*version"),
+        (edit(lambda d: d["content"].update(units=[1.0, 0.0]), sign=False), "digest of the files"),
+        (flip_a_bit, "digest of the files is another"),
+        (write("arrays.npz", "no archive"), "digest of the files is another"),
+        (infinite, "float64 values in entry 0 that are no finite numbers"),
+        (objects, "damaged or was changed .*allow_pickle"),
+        (edit(lambda d: d["content"].pop("units"), sign=True), "do not describe a scorer"),
+        (
+            edit(
+                lambda d: d["content"]["mixture"]["components"][0]["kernel"].update(kind="exec"),
+                sign=True,
+            ),
+            "do not describe a scorer .*got exec, expected one of",
+        ),
+    ],
+)
+def test_files_that_were_changed_are_refused(
+    folder: Path, tmp_path: Path, change: Callable[[Path], object], message: str
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    change(copy)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_scorer(copy)
+    assert "export" in str(caught.value)
+
+
+def test_a_scorer_needs_numpy_and_scipy_alone(folder: Path) -> None:
+    code = (
+        "import sys\n"
+        "from gpflow_pep.scoring import load_scorer\n"
+        "scorer = load_scorer(sys.argv[1])\n"
+        "mean, sd = scorer.predict([[100.0, 95.0]], return_std=True)\n"
+        "assert sd > 0.0\n"
+        "slow = {'tensorflow', 'gpflow', 'sklearn', 'pandas', 'check_shapes'} & {*sys.modules}\n"
+        "assert not slow, slow\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
