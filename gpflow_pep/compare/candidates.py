@@ -22,11 +22,13 @@ from sklearn.preprocessing import StandardScaler
 
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
+from ..estimators.parts import NUMBERS, make_likelihood
+from ..likelihoods import LogNormal
 from ..ops.linalg import Factor, factorise_with_jitter
-from ..tilted import check_num_latent
+from ..tilted import check_num_latent, check_support
 from ..training.alphas import ALPHAS
 from .cleaning import Cleaned
-from .settings import AUTO, INITS, Configuration, Settings
+from .settings import AUTO, INITS, Configuration, Settings, has_gaussian_noise, is_counts
 
 #: Most rows for which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
@@ -193,6 +195,18 @@ def groups_of(candidates: Mapping[str, tuple[float, Any]]) -> list[tuple[str, ..
     return groups
 
 
+def check_targets(data: Cleaned, settings: Settings) -> None:
+    """
+    Check numbers against the likelihood that was asked for, before anything is trained.
+
+    :raises ValueError: If it gives one of them no probability.
+    """
+    name = settings.likelihood
+    if data.kind == "numbers" and name != "auto":
+        likelihood = LogNormal() if name == "log_normal" else make_likelihood(name, NUMBERS)
+        check_support(likelihood, tf.constant(data.y.to_numpy()[:, None]))
+
+
 def make_candidates(
     data: Cleaned, settings: Settings, configurations: Sequence[Configuration]
 ) -> dict[str, tuple[float, Any]]:
@@ -212,13 +226,13 @@ def make_candidates(
     trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
     candidates: dict[str, tuple[float, Any]] = {TRIVIAL[data.kind]: (np.nan, trivial)}
     if settings.baselines:
-        if likelihood != "poisson":  # whose probabilities are no densities
+        if not is_counts(likelihood):
             candidates["linear"] = np.nan, _linear(numbers)
             candidates["boosted trees"] = np.nan, _trees(numbers, settings.seed)
         plain = {name: option for name, option in options.items() if name != "neighbours"}
         kernel, number = configurations[0]
         plain["num_inducing"] = MANY_POINTS if number == AUTO else number
-        if numbers and likelihood == "gaussian" and len(data.X) <= MOST_EXACT:
+        if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
             candidates["exact GP"] = np.nan, ExactGP(kernel, **plain)
         if not numbers and len(data.X) <= MOST_ROWS:
             candidates["SVGP"] = np.nan, WholeSVGP(kernel, **plain, alpha=0.0)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from gpflow.likelihoods import Gaussian
 from sklearn.pipeline import Pipeline
 
 from .. import plotting
@@ -83,7 +82,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
 def predictions_figure(comparison: Comparison) -> "Figure":
     """Draw held-out predictions of the best model against the targets; are they right?"""
     table, target = _best(comparison), comparison.data.y.name
-    gaussian = isinstance(_model(comparison)[-1].likelihood_, Gaussian)
+    gaussian = comparison.settings.likelihood in ("auto", "gaussian")
     figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
     axes = figure.subplots(1, 2 if gaussian else 1, squeeze=False)[0]
     plotting.predicted_against_actual(

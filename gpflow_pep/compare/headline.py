@@ -10,6 +10,7 @@ from sklearn.metrics import mean_absolute_error, precision_recall_fscore_support
 
 from .run import Comparison
 from .scores import area_under_curve, class_indices, inside
+from .settings import has_gaussian_noise, is_counts
 from .summary import is_useless
 
 #: Intervals are said to be wrong where so many rows more or fewer than 90% are inside, and the
@@ -81,8 +82,8 @@ def coverage_of(comparison: Comparison) -> Coverage | None:
     """Count the best model's held-out targets in its intervals; None where 90% means nothing."""
     if comparison.best is None or comparison.data.kind == "classes":
         return None
-    if comparison.settings.likelihood == "poisson":
-        return None  # counts are whole numbers, of which no interval holds exactly 90%
+    if is_counts(comparison.settings.likelihood):
+        return None  # of whole numbers no interval holds exactly 90%
     hits = inside(comparison.held_out[comparison.best])
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     off = abs(hits.mean() - 0.9) > COVERAGE_OFF and chance < LEAST_CHANCE
@@ -143,7 +144,7 @@ def cautions(comparison: Comparison) -> Iterator[str]:
             f"{best}: its 90% intervals hold {coverage.share:.0%} of the held-out targets: they"
             f" are too {kind}."
             + " predict_interval(calibrate='folds') corrects that."
-            * (comparison.settings.likelihood != "student_t")
+            * has_gaussian_noise(comparison.settings.likelihood)
         )
 
 

@@ -8,6 +8,8 @@ import pandas as pd
 
 from ..refusals import refusal
 
+#: Of a row of which the training rows tell nearly nothing.
+FAR_AWAY = "far from all training rows"
 #: The ends of the central 90% interval.
 INTERVAL = {"lower_90": 0.05, "upper_90": 0.95}
 
@@ -29,7 +31,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
 
     :param model: A pipeline or a scorer for tables, as compare writes them.
     :return: The columns of :func:`predictions`, and "unusual": the cells of the row that are like
-        none of the training rows, see :func:`~gpflow_pep.columns.encodings.unusual_cells`.
+        none of the training rows, see :func:`~gpflow_pep.columns.encodings.unusual_cells`, and
+        whether all of it is far from them.
     :raises ValueError: If the model is another, or the table lacks one of its columns.
     """
     steps = [step for _, step in getattr(model, "steps", ())]
@@ -44,7 +47,11 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         expected = f"all that the model was trained on: {', '.join(names)}"
         raise refusal("table", got, expected, "Add what is missing, empty if it is unknown.")
     table = table[names]
-    inputs = model[:-1].transform(table) if steps else table
-    columns = predictions(steps[-1] if steps else model, inputs, hasattr(model, "classes_"))
+    inputs, predictor = (model[:-1].transform(table), steps[-1]) if steps else (table, model)
+    columns = predictions(predictor, inputs, hasattr(model, "classes_"))
+    remarks = [
+        "; ".join(filter(None, [cells, FAR_AWAY * far]))
+        for cells, far in zip(encoder.unusual(table), predictor.far_rows(inputs), strict=True)
+    ]
     index = pd.RangeIndex(len(table))
-    return pd.DataFrame({**columns, "unusual": encoder.unusual(table)}, index=index)
+    return pd.DataFrame({**columns, "unusual": remarks}, index=index)

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from ..refusals import refusal
 from ..training.threads import one_blas_thread
-from .candidates import MIXTURE, TRIVIAL, is_choice, name_of
+from .candidates import MIXTURE, TRIVIAL, check_targets, is_choice, name_of
 from .cleaning import Cleaned, clean
 from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint
 from .scores import Metric, mean_and_error, metrics_of
@@ -270,6 +270,7 @@ def compare_table(
     :raises ValueError: If the settings do not fit the table.
     """
     settings.check_data(data.kind, len(data.X), num_classes_of(data))
+    check_targets(data, settings)
     with one_blas_thread():
         return _compare(data, settings, callback or (lambda progress: None), workers)
 

@@ -15,8 +15,10 @@ from ..refusals import refusal
 #: Rules for initial inducing points, and what the estimators call them.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
+#: Of whole numbers, whose probabilities are no densities.
+COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
 LIKELIHOODS = {
-    "numbers": ("gaussian", "student_t", "poisson"),
+    "numbers": ("gaussian", "student_t", "log_normal", *COUNTS),
     "classes": ("bernoulli", "multiclass", "softmax"),
 }
 #: As many inducing points as pay.
@@ -26,6 +28,16 @@ DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "au
 #: What the power of the model is chosen by.
 SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
+
+
+def is_counts(likelihood: str) -> bool:
+    """Whether a likelihood gives whole numbers a probability, and no others."""
+    return likelihood in COUNTS
+
+
+def has_gaussian_noise(likelihood: str) -> bool:
+    """Whether numbers, or their logarithms, have Gaussian noise: then models are exact."""
+    return likelihood in ("auto", "gaussian", "log_normal")
 
 
 class Range(NamedTuple):
@@ -191,13 +203,13 @@ class Settings:
     )  # fmt: skip
     likelihood: str = _setting(
         "auto", _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
-        "Likelihood of a number (the first three) or a class. By default it is Gaussian for"
+        "Likelihood of a number (the first six) or a class. By default it is Gaussian for"
         " numbers, and for classes the one that suits their number.",
     )  # fmt: skip
     neighbours: int = _setting(
         0, _whole(0),
         "Number of near rows that the conditional of each row conditions on too, in regression"
-        " with a Gaussian likelihood.",
+        " with a Gaussian or log-normal likelihood.",
     )  # fmt: skip
     select: str = _setting(
         "folds", _choice(SELECT),
@@ -296,10 +308,11 @@ class Settings:
         if self.metric not in (None, *DECISIVE[kind]):
             expected = f"one of {', '.join(DECISIVE[kind])}"
             raise refusal(f"metric of {kind}", repr(self.metric), expected, "Choose one.")
-        if self.neighbours and (kind == "classes" or self.likelihood not in ("auto", "gaussian")):
+        if self.neighbours and (kind == "classes" or not has_gaussian_noise(self.likelihood)):
             raise refusal(
                 "neighbours", self.neighbours,
-                "0: only a target that is a number with a Gaussian likelihood can have them",
+                "0: only a target that is a number with a Gaussian or log-normal likelihood can"
+                " have them",
                 "Leave it out.",
             )  # fmt: skip
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import scipy.sparse
 import tensorflow as tf
 import tf_keras
 from gpflow.base import AnyNDArray
@@ -23,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
 from ..models import ARPEP
-from ..scoring.mixture import PredictiveMixture
+from ..scoring.mixture import FAR, PredictiveMixture, is_far
 from ..tilted import check_num_latent
 from ..training import (
     MaximiseRecord,
@@ -37,6 +36,7 @@ from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior
 from ..training.model_state import assign_same
 from ..training.points import PointsScore, add_points
+from .inputs import dense, words_refused
 from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel
 from .trainer import Trainer
@@ -51,8 +51,6 @@ MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Minibatch training has so many steps at least, and passes over the data.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS = 3000, 5
 _LEARNING_RATE = 0.01
-#: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
-MAX_DENSE = 50_000_000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
     *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
@@ -120,9 +118,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel: ...
 
-    def _units(self) -> tuple[float, float]:
-        """Scale and offset from the model's targets to the original ones."""
-        return 1.0, 0.0
+    def _mean_log_slope(self, Y: AnyNDArray) -> float:
+        """Average what log densities of original targets exceed those of the model's targets by."""
+        return 0.0
 
     def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Train on inputs in original units, and targets [N, 1] as the model takes them."""
@@ -183,8 +181,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             scores = dict(zip(mixture.alphas, mixture.log_densities, strict=True))
         else:
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
-        log_scale = float(np.log(self._units()[0]))
-        self.alpha_scores_ = {a: float(score) - log_scale for a, score in scores.items()}
+        log_slope = self._mean_log_slope(np.asarray(heaviest(model).data[1]))
+        self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
         record = records[float(heaviest(model).alpha.numpy())]
         return (record._replace(points=points) if points else record), model
 
@@ -209,6 +207,23 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if self._numpy_mixtures is None:
             self._numpy_mixtures = numpy_mixtures(self.posterior_)
         return self._numpy_mixtures[0] if self._numpy_mixtures else None
+
+    def far_rows(self, X: Any) -> AnyNDArray:
+        """
+        Say of each row, [N], whether it is so far from the training rows that they tell nearly
+        nothing of it: the variance of f is nearly what it was before training.
+
+        :param X: Inputs, [N, D].
+        :raises ValueError: If they are not what the model was trained on.
+        """
+        X, mixture = self._inputs(X), self._numpy_mixture
+        if mixture is not None:
+            return is_far(mixture, X)
+        main = heaviest(self.model_)
+        (variance,) = self._predicted(X, lambda rows: main.predict_f(rows)[1], PREDICTION_CHUNK)
+        prior = np.asarray(main.kernel(X, full_cov=False)).reshape(len(X), -1)
+        far: AnyNDArray = np.min(variance / prior, axis=1) > FAR
+        return far
 
     @property
     def input_scaler_(self) -> StandardScaler:
@@ -317,7 +332,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
         """Check inputs, and targets if there are any; they become of GPflow's float."""
-        return validate_data(self, _dense(X), *y, dtype=gpflow.default_float(), **options)
+        with words_refused(X):
+            return validate_data(self, dense(X), *y, dtype=gpflow.default_float(), **options)
 
     def _inputs(self, X: Any) -> AnyNDArray:
         """Check inputs, and change them from original units to the model's."""
@@ -354,33 +370,3 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         restore = RESTORE.get()
         super().__setstate__(state if restore is None else restore(state))
-
-
-def _dense(X: Any) -> Any:
-    if not scipy.sparse.issparse(X):
-        return X
-    if np.prod(X.shape, dtype=np.float64) > MAX_DENSE:
-        raise checks.refusal(
-            "X",
-            f"a sparse matrix of shape {X.shape}",
-            f"at most {MAX_DENSE:,} numbers, zeros included, because it is made dense",
-            "Reduce its columns, for example by sklearn.decomposition.TruncatedSVD; predict some"
-            " rows at a time.",
-        )
-    return X.toarray()
-
-
-def refuse_weights(refused: dict[str, Any]) -> None:
-    """
-    Refuse other arguments that ``fit`` of scikit-learn's estimators takes.
-
-    :raises TypeError: If there is any.
-    """
-    if "sample_weight" in refused:
-        raise TypeError(
-            "sample_weight: got weights, expected none: the likelihood of a Gaussian process says"
-            " how much a row counts. Pass noise that depends on the input as the likelihood, or"
-            " repeat rows."
-        )
-    if refused:
-        raise TypeError(f"fit: got {', '.join(refused)}, expected X and y only. Leave them out.")

@@ -15,7 +15,8 @@ from .. import tilted
 from ..checks import refusal
 from ..models import PEPClassification
 from ..scoring.mixture import predict_probabilities
-from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
+from .base import PREDICTION_CHUNK, PEPEstimator
+from .inputs import refuse_weights
 from .parts import CLASSES, make_likelihood
 
 

@@ -18,6 +18,7 @@ from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
 from .regressor import PEPRegressor
+from .target_units import TargetUnits
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
@@ -75,7 +76,8 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         parts = [part for component in posteriors for part in component.cache or ()]
         described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
-        described["target"] = _describe_scaler(estimator._target, describe)
+        described["target"] = _describe_scaler(estimator._target.scaler, describe)
+        described["target"]["logarithm"] = estimator._target.logarithm
     return described
 
 
@@ -94,7 +96,9 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
-        estimator._target = _construct_scaler(described["target"], load)
+        target = described["target"]  # without "logarithm" before it could be True
+        scaler = _construct_scaler(target, load)
+        estimator._target = TargetUnits(scaler, target.get("logarithm", False))
     mixture = described.get("mixture")
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]

@@ -16,6 +16,7 @@ from ..ops.linalg import graphs_exported
 from ..training.mixed_model import MixedPosterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
+from .regressor import PEPRegressor
 from .saved_files import replaced_folder
 
 #: What TensorFlow writes into the folder of a SavedModel.
@@ -99,6 +100,5 @@ def _predict_targets(estimator: PEPEstimator, posterior: MixedPosterior, X: Tens
     """Predict y at inputs as the model takes them."""
     if isinstance(estimator, PEPClassifier):
         return ClassProbabilities(posterior.predict_probabilities(X))
-    mean, variance = posterior.predict_y(X)
-    scale, offset = estimator._units()
-    return Prediction(mean * scale + offset, variance * scale**2)
+    assert isinstance(estimator, PEPRegressor)
+    return Prediction(*estimator._target.predict_y(posterior, X))

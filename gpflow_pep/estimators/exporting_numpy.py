@@ -15,6 +15,7 @@ from ..checks import refusal
 from ..columns import TableEncoder
 from ..scoring.likelihoods import CLASSES
 from ..scoring.stored import FILES, write_parts
+from ..scoring.units import Units
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .numpy_parts import mixture_parts
@@ -86,7 +87,7 @@ def scorer_parts(estimator: Any) -> dict[str, Any]:
     return {
         "mixture": mixture_parts(last.posterior_),
         "scalers": [_scaler_parts(scaler) for scaler in (*steps, last.input_scaler_)],
-        "units": list(last._units()),
+        "units": (last._target.numbers if isinstance(last, PEPRegressor) else Units())._asdict(),
         "columns": None if encoder is None else _column_parts(encoder),
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],

@@ -19,7 +19,6 @@ the row's site is removed, while the hyperparameters and inducing inputs have se
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..checks import refusal
-from ..tilted import predict_mean_and_var
-from ..training.mixed_model import MixedModel, MixedPosterior, components
+from ..training.mixed_model import MixedModel, components
 from .base import PREDICTION_CHUNK
 
 NUM_FOLDS = 5
@@ -83,20 +81,13 @@ def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
     scores = np.empty(len(y))
     for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
         fitted: Any = clone(estimator).fit(X[train], y[train])
-        posterior, (scale, offset) = fitted.posterior_, fitted._units()
-        moments = partial(_component_moments, posterior)
-        parts = fitted._predicted(fitted._inputs(X[test]), moments, PREDICTION_CHUNK)
+        posterior = fitted.posterior_
+        rows = fitted._inputs(X[test])
+        parts = fitted._predicted(rows, posterior.components_of_y, PREDICTION_CHUNK)
         means, variances = (np.stack(parts[place::2])[..., 0] for place in (0, 1))
-        y_test = (y[test] - offset) / scale
+        y_test = fitted._target.transform(y[test, None])[:, 0]
         scores[test] = normal_scores(y_test, means, variances, posterior.weights.numpy())
     return scores
-
-
-def _component_moments(posterior: MixedPosterior, rows: AnyNDArray) -> list[Any]:
-    return [
-        predict_mean_and_var(likelihood, rows, *component.predict_f(rows))
-        for component, likelihood in zip(posterior.posteriors, posterior.likelihoods)
-    ]
 
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:

@@ -23,8 +23,8 @@ def mix_estimators(estimators: Sequence[PEPEstimator]) -> PEPEstimator:
     mixed._set_model(mix_models([estimator.model_ for estimator in estimators]))
     mixture: Any = mixed.model_
     densities = zip(mixture.record.alphas, mixture.record.log_densities, strict=True)
-    log_scale = float(np.log(mixed._units()[0]))
-    mixed.alpha_scores_ = {alpha: float(score) - log_scale for alpha, score in densities}
+    log_slope = mixed._mean_log_slope(np.asarray(mixture.models[0].data[1]))
+    mixed.alpha_scores_ = {alpha: float(score) + log_slope for alpha, score in densities}
     records = {estimator.alpha_: estimator.record_ for estimator in estimators}
     mixed.record_ = records[mixed.alpha_]
     return mixed

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..checks import as_numbers, refusal
+from ..likelihoods import NegativeBinomial, ZeroInflatedPoisson
 from ..selection import greedy_variance, kmeans, random_subset
 from ..training.model_state import copy_of
 
@@ -25,7 +26,10 @@ KERNELS: dict[str, Callable[..., Kernel]] = {
 NUMBERS: dict[str, type[Likelihood]] = {
     "gaussian": gpflow.likelihoods.Gaussian,
     "student_t": gpflow.likelihoods.StudentT,
+    "log_normal": gpflow.likelihoods.Gaussian,  # of the logarithms
     "poisson": gpflow.likelihoods.Poisson,
+    "negative_binomial": NegativeBinomial,
+    "zero_inflated_poisson": ZeroInflatedPoisson,
 }
 #: Of classes: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.
 CLASSES: dict[str, type[Likelihood]] = {

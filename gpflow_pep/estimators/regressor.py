@@ -11,7 +11,6 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import RegressorMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,9 +20,11 @@ from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.mixture import predict_quantiles, predict_targets
 from ..tilted import support, traits
 from ..training.mixed_model import heaviest
-from .base import PREDICTION_CHUNK, PEPEstimator, refuse_weights
+from .base import PREDICTION_CHUNK, PEPEstimator
+from .inputs import refuse_weights
 from .intervals import conformal_score, fold_scores, interval, loo_scores
 from .parts import NUMBERS, make_likelihood
+from .target_units import TargetUnits
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
@@ -31,6 +32,8 @@ NOISE_VARIANCE = 0.1
 _DRAWS = 4000
 #: Rows for which that many are held at a time.
 _DRAWN_ROWS = 500
+#: Beyond all bounds of targets.
+_LARGE = 1e30
 
 
 class PEPRegressor(RegressorMixin, PEPEstimator):
@@ -61,14 +64,15 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
     :param objective: "evidence" or, with Gaussian noise and without neighbours, "evidence+loo", see
         :func:`~gpflow_pep.training.full_batch.maximise`. The second one predicts better on many
         tables, and far worse on some that are small and noisy: :doc:`/study`.
-    :param likelihood: "gaussian", "student_t" or "poisson" (y counts, exp of f the rate); or a
-        GPflow likelihood of one latent function, which is copied.
+    :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y, which the
+        model then takes; "poisson", "negative_binomial" or "zero_inflated_poisson" (y counts, exp
+        of f the rate); or a GPflow likelihood of one latent function, which is copied.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
         [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param neighbours: How many near rows the conditional of each row knows, in training and in
         prediction (:doc:`/neighbours`); for a Gaussian likelihood without minibatches. 0: none.
-    :param standardize: Whether the model takes inputs, and targets other than counts, standardised.
-        Everything that goes in and comes out is in original units.
+    :param standardize: Whether the model takes inputs, and targets of likelihoods that give any
+        number a density, standardised. Everything that goes in and comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
     :param max_seconds: The most seconds of L-BFGS, without compilation; None: any number.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
@@ -138,7 +142,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             self._check_neighbours(len(X), likelihood)
         Y = np.asarray(y, dtype=X.dtype)[:, None]
         scaled = self.standardize and _takes_any_number(likelihood)
-        self._target = StandardScaler(with_mean=scaled, with_std=scaled).fit(Y)
+        logarithm = self.likelihood == "log_normal"
+        self._target = TargetUnits.fit(Y, scaled=scaled, logarithm=logarithm)
         self._train(X, self._target.transform(Y))
         return self
 
@@ -157,31 +162,33 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             remedy = "The standard deviation is the root of the covariance's diagonal."
             raise refusal("return_std, return_cov", "both", "at most one", remedy)
         X = self._inputs(X)
-        scale, offset = self._units()
         if return_cov:
             mean, covariance = self._joint(X)
-            return scale * mean + offset, scale**2 * covariance
+            return self._target.inverse_transform(mean), self._target.scale**2 * covariance
         if self._numpy_mixture is not None:
-            mean, variance = predict_targets(self._numpy_mixture, X)
+            mean, variance = predict_targets(self._numpy_mixture, X, self._target.numbers)
         else:
-            moments = self._predicted(X, self.posterior_.predict_y, PREDICTION_CHUNK)
-            mean, variance = (part[:, 0] for part in moments)
-        mean = scale * mean + offset
-        return (mean, scale * np.sqrt(variance)) if return_std else mean
+            predict = partial(self._target.predict_y, self.posterior_)
+            mean, variance = (part[:, 0] for part in self._predicted(X, predict, PREDICTION_CHUNK))
+        return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> AnyNDArray:
         """
         Predict quantiles of y, [N, Q].
 
-        They are exact for a Gaussian likelihood, otherwise of 4000 draws at each row.
+        They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000 draws at each
+        row.
 
         :param X: Inputs, [N, D].
         :param quantiles: Q probabilities in (0, 1).
         """
         check_is_fitted(self)
-        quantiles = as_probabilities(quantiles)
+        values = self._model_quantiles(X, as_probabilities(quantiles))
+        return self._target.inverse_transform(values)
+
+    def _model_quantiles(self, X: Any, quantiles: AnyNDArray) -> AnyNDArray:
+        """Predict quantiles in the model's units, [N, Q]."""
         X = self._inputs(X)
-        scale, offset = self._units()
 
         def exact(rows: AnyNDArray) -> Any:
             if self._numpy_mixture is not None:
@@ -195,8 +202,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         gaussian = traits(self.likelihood_).is_gaussian
         predict, chunk_size = (exact, PREDICTION_CHUNK) if gaussian else (of_draws, _DRAWN_ROWS)
         (values,) = self._predicted(X, predict, chunk_size)
-        y: AnyNDArray = scale * values + offset
-        return y
+        return values
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, *, calibrate: str | None = None
@@ -225,7 +231,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         if calibrate is None:
             return self.predict_quantiles(X, ends)
         score = conformal_score(self._normal_scores(calibrate), coverage)
-        return interval(partial(self.predict_quantiles, X), score)
+        ends = interval(partial(self._model_quantiles, X), score)
+        return self._target.inverse_transform(ends)
 
     def _normal_scores(self, calibrate: str) -> AnyNDArray:
         """Give the scores of training rows under predictions without them, computed once."""
@@ -255,9 +262,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         check_positive("n_samples", n_samples)
         seed = check_random_state(random_state).randint(2**31 - 1)
         draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed)
-        scale, offset = self._units()
-        y: AnyNDArray = scale * draws.numpy()[..., 0].T + offset
-        return y
+        return self._target.inverse_transform(draws.numpy()[..., 0].T)
 
     def log_score(self, X: Any, y: Any) -> float:
         """
@@ -285,10 +290,11 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
             return self.posterior_.predict_log_density((rows[:, :-1], rows[:, -1:]))
 
         (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
-        return densities - np.log(self._units()[0])
+        return densities + self._target.log_slope(y)
 
     def _make_likelihood(self) -> Likelihood:
-        arguments = (NOISE_VARIANCE,) if self.likelihood == "gaussian" else ()
+        gaussian = self.likelihood in ("gaussian", "log_normal")
+        arguments = (NOISE_VARIANCE,) if gaussian else ()
         return make_likelihood(self.likelihood, NUMBERS, *arguments)
 
     def _make_model(
@@ -312,19 +318,16 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
                 " neighbours out.",
             )
 
-    def _units(self) -> tuple[float, float]:
-        """Scale and offset from the model's targets to the original ones."""
-        scaler = self._target
-        if not scaler.with_std:
-            return 1.0, 0.0
-        return float(scaler.scale_[0]), float(scaler.mean_[0])
+    def _mean_log_slope(self, Y: AnyNDArray) -> float:
+        return float(np.mean(self._target.log_slope(self._target.inverse_transform(Y))))
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Predict y jointly in the model's units: mean [N] and covariance [N, N]."""
-        if not traits(self.likelihood_).is_gaussian:
+        logarithm = self._target.logarithm
+        if logarithm or not traits(self.likelihood_).is_gaussian:
             raise refusal(
                 "return_cov",
-                f"it with {type(self.likelihood_).__name__}",
+                f"it with {'log_normal' if logarithm else type(self.likelihood_).__name__}",
                 "a Gaussian likelihood: y is not Gaussian",
                 "Ask for return_std, or draw with sample_y.",
             )
@@ -347,8 +350,8 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
 
 
 def _takes_any_number(likelihood: Likelihood) -> bool:
-    """Whether targets may be shifted and scaled: whether negative ones and fractions have a
-    probability."""
-    fractions = np.array([[-0.5], [0.5]])
-    inside, _ = support.dispatch_or_raise(type(likelihood))(likelihood, fractions)
+    """Whether targets may be shifted and scaled: whether negative ones, fractions and numbers of
+    any size have a probability."""
+    probes = np.array([[-0.5], [0.5], [-_LARGE], [_LARGE]])
+    inside, _ = support.dispatch_or_raise(type(likelihood))(likelihood, probes)
     return bool(np.all(inside))

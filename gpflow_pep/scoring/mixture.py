@@ -16,12 +16,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import logsumexp, ndtr, ndtri
 
 from ..refusals import refusal
 from .kernels import Array, covariance_with, variance_of
 from .likelihoods import class_probabilities, target_moments
+from .units import Units
 
+#: See :func:`is_far`.
+FAR = 0.95
 #: Rows at a time: so many that Python's own time does not count, so few that arrays fit a cache.
 CHUNK = 1000
 #: Steps of Newton's method for a quantile, and halvings of an interval after them.
@@ -104,15 +108,16 @@ def target_components(mixture: PredictiveMixture, X: Array) -> tuple[Array, Arra
     return means, variances
 
 
-def predict_targets(mixture: PredictiveMixture, X: Array) -> tuple[Array, Array]:
+def predict_targets(mixture: PredictiveMixture, X: Array, units: Units) -> tuple[Array, Array]:
     """
     Compute the mean and variance of y, [N] each, the spread of the components' means included.
 
+    :param units: Those of the model, from which y is changed back.
     :raises ValueError: If they are not finite.
     """
 
     def moments(X: Array) -> Array:
-        means, variances = target_components(mixture, X)
+        means, variances = units.moments(*target_components(mixture, X))
         mean = mixture.weights @ means
         return np.stack([mean, mixture.weights @ (variances + (means - mean) ** 2)], axis=1)
 
@@ -156,6 +161,21 @@ def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
     probability = _in_chunks(probabilities, X)
     # Rounding of the integrals leaves sums that differ from 1 a little.
     return np.asarray(probability / probability.sum(axis=1, keepdims=True))
+
+
+def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
+    """
+    Say of each row, [N], whether the training rows tell nearly nothing of f there.
+
+    So it is where the variance of f is more than :data:`FAR` of what it was before training, under
+    the component of the largest weight; of several latent functions, for all of them.
+    """
+    component = mixture.components[int(np.argmax(mixture.weights))]
+
+    def shares(X: Array) -> Array:
+        return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
+
+    return _in_chunks(shares, X) > FAR
 
 
 def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Array:

@@ -12,6 +12,7 @@ from . import mixture
 from .arguments import as_coverage, as_probabilities, as_rows
 from .kernels import Array
 from .stored import REMEDY, read_parts
+from .units import Units
 
 if TYPE_CHECKING:
     from ..columns.encodings import Encoding
@@ -60,7 +61,7 @@ class Scorer:
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self._mixture = mixture.mixture_of(parts["mixture"])
         self._scalers = [(scaler["offset"], scaler["scale"]) for scaler in parts["scalers"]]
-        self._scale, self._offset = parts["units"]
+        self._units = Units(**parts["units"])
         self._encodings = _encodings_of(parts["columns"])
         self.n_features_in_ = int(parts["num_columns"])
         self._names: list[str] | None = parts["names"]
@@ -85,9 +86,8 @@ class Scorer:
                 remedy = "Use predict_proba."
                 raise refusal("return_std", "True for classes", "False", remedy)
             return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-        mean, variance = mixture.predict_targets(self._mixture, self._inputs(X))
-        mean = self._scale * mean + self._offset
-        return (mean, self._scale * np.sqrt(variance)) if return_std else mean
+        mean, variance = mixture.predict_targets(self._mixture, self._inputs(X), self._units)
+        return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Array:
         """
@@ -100,7 +100,7 @@ class Scorer:
         self._check_numbers("predict_quantiles")
         quantiles = as_probabilities(quantiles)
         y = mixture.predict_quantiles(self._mixture, self._inputs(X), quantiles)
-        return np.asarray(self._scale * y + self._offset)
+        return self._units.inverse_transform(y)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """
@@ -138,9 +138,22 @@ class Scorer:
         if len(Y) != len(X):
             expected, remedy = f"{len(X)}, as many as X", "Pass those of the same rows."
             raise refusal("y", f"{len(Y)} values", expected, remedy)
-        y = (Y[:, 0] - self._offset) / self._scale
-        densities = mixture.predict_log_densities(self._mixture, X, y)
-        return np.asarray(densities - np.log(self._scale))
+        y = Y[:, 0]
+        if self._units.logarithm and np.any(y <= 0.0):
+            got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
+            raise refusal("y", got, "numbers above 0", remedy)
+        g = self._units.transform(y)
+        return mixture.predict_log_densities(self._mixture, X, g) + self._units.log_slope(y)
+
+    def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
+        """
+        Say of each row, [N], whether it is so far from the training rows that they tell nearly
+        nothing of it: see :func:`~gpflow_pep.scoring.mixture.is_far`.
+
+        :param X: Inputs, [N, D].
+        :raises ValueError: If the inputs are others.
+        """
+        return mixture.is_far(self._mixture, self._inputs(X))
 
     def unusual(self, table: Any) -> list[str]:
         """

@@ -20,8 +20,8 @@ _SOFTPLUS_IS_EXP = -40.0
 Link = Callable[[Tensor], Tensor]
 
 
-def _bounded_exp(x: Tensor) -> Tensor:
-    """exp, but finite: its largest value leaves room for sums and factors."""
+def bounded_exp(x: Tensor) -> Tensor:
+    """Compute the exponential, but finite: its largest value leaves room for sums and factors."""
     largest = np.log(np.finfo(x.dtype.as_numpy_dtype).max)
     return tf.exp(tf.minimum(x, 0.85 * largest))
 
@@ -42,7 +42,7 @@ def exponential_family_factor(
     width = 1.0 / tf.sqrt(1.0 + A)
 
     def log_prob(f: Tensor) -> Tensor:
-        return a * (sign * f) - present * _bounded_exp(sign * f + log_b) + constant
+        return a * (sign * f) - present * bounded_exp(sign * f + log_b) + constant
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
         # u = m + A v - w, where w = B v exp(u) solves w + log(w) = log(B v) + m + A v.
@@ -52,12 +52,12 @@ def exponential_family_factor(
         for _ in range(_NEWTON_STEPS):
             w = tf.exp(log_w)
             log_w = log_w - (w + log_w - target) / (w + 1.0)
-        slope = sign * (a - present * _bounded_exp(log_w - log_Bv + log_b))
+        slope = sign * (a - present * bounded_exp(log_w - log_Bv + log_b))
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
     def small_power(mean: Tensor, variance: Tensor) -> SmallPower:
-        rate = present * _bounded_exp(sign * mean + 0.5 * variance + log_b)
-        square = present * _bounded_exp(2.0 * (sign * mean + variance + log_b))
+        rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
+        square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
         return SmallPower(a * (sign * mean) - rate + constant, 2.0 * (a**2 * variance + square))
 
     edge = tf.math.log1p(A) - log_B
@@ -65,8 +65,8 @@ def exponential_family_factor(
     return ScalarFactor(log_prob, [wall], mode, small_power=small_power)
 
 
-def _log_of_link(invlink: Link, f: Tensor) -> Tensor:
-    """log(invlink(f)), finite; for softplus also where its value rounds to 0."""
+def log_of_link(invlink: Link, f: Tensor) -> Tensor:
+    """Compute log(invlink(f)), finite; for softplus also where its value rounds to 0."""
     value = bounded_log(invlink(f))
     if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
         return tf.where(f < _SOFTPLUS_IS_EXP, f, value)
@@ -75,8 +75,8 @@ def _log_of_link(invlink: Link, f: Tensor) -> Tensor:
 
 def _by_link(invlink: Link, a: Tensor, b: Tensor, constant: Tensor, sign: float) -> ScalarFactor:
     def log_prob(f: Tensor) -> Tensor:
-        log_link = _log_of_link(invlink, f)
-        rate = invlink(f) if sign > 0.0 else _bounded_exp(-log_link)
+        log_link = log_of_link(invlink, f)
+        rate = invlink(f) if sign > 0.0 else bounded_exp(-log_link)
         return sign * a * log_link - b * rate + constant
 
     ones = tf.ones_like(a)

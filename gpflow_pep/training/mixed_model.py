@@ -84,7 +84,7 @@ class Mixture(Module):
                 "full_cov, full_output_cov", "both", "at most one", "Ask for one of them."
             )
         moments = self._components_of_f(Xnew, full_cov, full_output_cov)
-        return self._mixed_moments(moments, full_cov, full_output_cov)
+        return self.mix_moments(moments, full_cov, full_output_cov)
 
     @check_shapes(
         "Xnew: [N, D]",
@@ -97,11 +97,14 @@ class Mixture(Module):
 
         :param Xnew: Where.
         """
-        moments = [
+        return finite(self.mix_moments(self.components_of_y(Xnew)))
+
+    def components_of_y(self, Xnew: InputData) -> list[MeanAndVariance]:
+        """Compute mean and variance of new targets under each component, [N, P]."""
+        return [
             predict_mean_and_var(likelihood, Xnew, *moments_of_f)
             for likelihood, moments_of_f in self._components(Xnew)
         ]
-        return finite(self._mixed_moments(moments))
 
     @check_shapes(
         "data[0]: [N, D]",
@@ -173,11 +176,8 @@ class Mixture(Module):
             raise checks.refusal(
                 "quantiles", f"{quantiles!r}", "probabilities between 0 and 1", "Leave out 0 and 1."
             )
-        moments = [
-            predict_mean_and_var(likelihood, Xnew, *moments_of_f)
-            for likelihood, moments_of_f in self._components(Xnew)
-        ]
-        mean, variance = (tf.stack(part)[..., None] for part in zip(*moments, strict=True))
+        moments = zip(*self.components_of_y(Xnew), strict=True)
+        mean, variance = (tf.stack(part)[..., None] for part in moments)
         normal = tfp.distributions.Normal(mean, tf.sqrt(variance))  # [K, N, P, 1]
         q = tf.convert_to_tensor(q, mean.dtype)
         by_component = normal.quantile(q)
@@ -274,7 +274,7 @@ class Mixture(Module):
     def _weights(self, like: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.convert_to_tensor(self.weights), like.dtype)
 
-    def _mixed_moments(
+    def mix_moments(
         self,
         moments: Sequence[MeanAndVariance],
         full_cov: bool = False,

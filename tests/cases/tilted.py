@@ -86,6 +86,50 @@ def _gamma(y: float, shape: float) -> Reference:
     return _scalar(lambda f: constant - shape * f - y * _exp(-f), place, wall=-1.0)
 
 
+def _negative_binomial(y: float, dispersion: float) -> Reference:
+    shape = 1.0 / dispersion
+    counted = sum(np.log1p(dispersion * k) for k in range(int(y)))  # Gamma(y + r) / Gamma(r) / r^y
+    constant = counted - np.log(dispersion) * y - gammaln(y + 1)
+
+    def log_density(f: Array) -> Array:
+        u = f + np.log(dispersion)
+        return constant - y * np.logaddexp(0.0, -u) - shape * np.logaddexp(0.0, u)
+
+    walls = [np.log((y + 1.0) / a) for a in (1.0, 0.1, 1e-3, 1e-6)]
+    return _scalar(log_density, -np.log(dispersion), np.log(max(y, 1e-3)), *walls)
+
+
+def _softplus_negative_binomial(y: float, dispersion: float) -> Reference:
+    shape = 1.0 / dispersion
+    constant = gammaln(y + shape) - gammaln(shape) - gammaln(y + 1) + y * np.log(dispersion)
+
+    def log_density(f: Array) -> Array:
+        rate = np.logaddexp(0.0, f)
+        log_rate = np.where(f < -30.0, f, np.log(np.maximum(rate, 1e-300)))
+        return constant + y * log_rate - (y + shape) * np.log1p(dispersion * rate)
+
+    return _scalar(log_density, 0.0)
+
+
+def _zero_inflated(y: float, p: float) -> Reference:
+    if y == 0.0:
+        return _scalar(lambda f: np.log(p + (1.0 - p) * np.exp(-_exp(f))), 0.0, 2.0)
+    constant = np.log1p(-p) - gammaln(y + 1)
+    return _scalar(lambda f: constant + y * f - _exp(f), np.log(y), wall=1.0)
+
+
+def _censored(sign: float, bound: float, variance: float) -> Reference:
+    return _scalar(lambda f: log_ndtr(sign * (f - bound) / np.sqrt(variance)), bound)
+
+
+def _log_normal(y: float, variance: float) -> Reference:
+    def log_density(f: Array) -> Array:
+        error = (np.log(y) - f) ** 2 / variance
+        return -np.log(y) - 0.5 * (np.log(2.0 * np.pi * variance) + error)
+
+    return _scalar(log_density, np.log(y))
+
+
 def _beta(y: float, scale: float) -> Reference:
     y = float(np.clip(y, 1e-6, 1 - 1e-6))
 
@@ -200,6 +244,20 @@ def _two_latents() -> gpflow.likelihoods.Likelihood:
     return likelihoods.MultiLatentTFPConditional(2, noisy)
 
 
+def _counts(y: float, dispersion: float) -> Case:
+    def create() -> gpflow.likelihoods.Likelihood:
+        return pep.likelihoods.NegativeBinomial(dispersion)
+
+    return Case(create, [y], _negative_binomial(y, dispersion), 1e-5)
+
+
+def _inflated(y: float, p: float) -> Case:
+    def create() -> gpflow.likelihoods.Likelihood:
+        return pep.likelihoods.ZeroInflatedPoisson(p)
+
+    return Case(create, [y], _zero_inflated(y, p), 1e-5, grows=1.0 if y else 0.0)
+
+
 _probit = likelihoods.Bernoulli
 CASES: dict[str, Case] = {
     "Gaussian": Case(lambda: likelihoods.Gaussian(0.3), [1.1], _gaussian(1.1, 0.3)),
@@ -279,6 +337,31 @@ CASES: dict[str, Case] = {
     "NoisyLabelBernoulli step": Case(
         lambda: pep.likelihoods.NoisyLabelBernoulli(0.05, "step"), [0.0], _step(-1.0, 0.05)
     ),
+    "NegativeBinomial 0": _counts(0.0, 0.7),
+    "NegativeBinomial 3": _counts(3.0, 0.7),
+    "NegativeBinomial wide": _counts(40.0, 8.0),
+    "NegativeBinomial narrow": _counts(1e4, 1e-3),
+    "NegativeBinomial nearly Poisson": _counts(5.0, 1e-5),
+    "NegativeBinomial softplus": Case(
+        lambda: pep.likelihoods.NegativeBinomial(0.5, tf.nn.softplus),
+        [2.0],
+        _softplus_negative_binomial(2.0, 0.5),
+        1e-5,
+    ),
+    "ZeroInflatedPoisson 0": _inflated(0.0, 0.3),
+    "ZeroInflatedPoisson 0, rare": _inflated(0.0, 1e-5),
+    "ZeroInflatedPoisson 0, often": _inflated(0.0, 0.95),
+    "ZeroInflatedPoisson 3": _inflated(3.0, 0.3),
+    "Tobit inside": Case(
+        lambda: pep.likelihoods.Tobit(low=0.0, variance=0.3), [1.1], _gaussian(1.1, 0.3)
+    ),
+    "Tobit low": Case(
+        lambda: pep.likelihoods.Tobit(low=0.5, variance=0.3), [0.5], _censored(-1.0, 0.5, 0.3)
+    ),
+    "Tobit high": Case(
+        lambda: pep.likelihoods.Tobit(-1.0, 2.0, variance=1e-4), [2.0], _censored(1.0, 2.0, 1e-4)
+    ),
+    "LogNormal": Case(lambda: pep.likelihoods.LogNormal(0.3), [5.0], _log_normal(5.0, 0.3)),
 }
 
 

@@ -130,7 +130,8 @@ def test_a_scorer_predicts_the_same_without_tensorflow(from_csv: FromCsv, tmp_pa
     pd.testing.assert_frame_equal(of_scorer, of_model, check_exact=False, rtol=1e-10)
     assert list(of_scorer)[-1] == "unusual"
     assert of_scorer["unusual"].fillna("").tolist()[:4] == [
-        "", "kind 'riesig' is new", "time is above all", "",
+        "", "kind 'riesig' is new", "time is above all; far from all training rows",
+        "",
     ]  # fmt: skip
 
 

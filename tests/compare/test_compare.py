@@ -343,10 +343,46 @@ def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "exact GP" in names()
     assert "exact GP" not in names(likelihood="student_t")
+    assert "exact GP" in names(likelihood="log_normal")
+    assert "linear" not in names(likelihood="negative_binomial")
     assert names(baselines=False) == ["mean", "alpha 0", "alpha 0.5", "alpha 1", "mix"]
     assert "mix" not in names(neighbours=2)
     monkeypatch.setattr(candidates, "MOST_EXACT", 39)
     assert "exact GP" not in names()
+
+
+@pytest.mark.parametrize(
+    "likelihood, target, message",
+    [
+        ("log_normal", lambda y: y - y.min(), "got 0 at row .*, expected numbers above 0"),
+        ("zero_inflated_poisson", lambda y: y + 0.5, "expected whole numbers from 0"),
+    ],
+)
+def test_targets_of_another_likelihood_are_refused_first(
+    likelihood: str, target: Any, message: str
+) -> None:
+    table = small_table()
+    table["load"] = target(table["load"].round())
+    with pytest.raises(ValueError, match=message):
+        compare(table, "load", likelihood=likelihood, callback=lambda progress: pytest.fail())
+
+
+def test_densities_of_logarithms_are_those_of_the_target() -> None:
+    """So that they can be compared with those of baselines, which predict the target."""
+    table = small_table()
+    logarithm = table["load"] / 1000.0
+    options = {"alphas": (0.5,), "mix": False, "baselines": False, "num_inducing": 5}
+    options |= {"folds": 2, "max_iterations": 2}
+    of_target, by_hand = (
+        compare(table.assign(load=y), "load", likelihood=likelihood, **options)
+        for y, likelihood in ((np.exp(logarithm), "log_normal"), (logarithm, "gaussian"))
+    )
+    held_out, expected = of_target.held_out["alpha 0.5"], by_hand.held_out["alpha 0.5"]
+    assert_allclose(held_out["true"], np.exp(expected["true"]))
+    shift = expected["log_density"] - expected["true"]
+    assert_allclose(held_out["log_density"], shift, rtol=1e-6)
+    assert_allclose(held_out["lower_90"], np.exp(expected["lower_90"]), rtol=1e-6)
+    assert not figures.predictions_figure(of_target).axes[1:]  # its errors are not Gaussian
 
 
 def test_settings_reach_the_estimators() -> None:

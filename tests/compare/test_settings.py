@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from gpflow_pep.compare import Settings, cli
-from gpflow_pep.compare.settings import INITS, KERNELS, LIKELIHOODS
+from gpflow_pep.compare.settings import (
+    INITS,
+    KERNELS,
+    LIKELIHOODS,
+    has_gaussian_noise,
+    is_counts,
+)
 from gpflow_pep.estimators import PEPRegressor, parts
 
 
@@ -62,6 +68,15 @@ def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) 
 def test_refused_for_the_data(options: dict[str, Any], data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Settings(**options).check_data(*data)
+
+
+def test_what_likelihoods_are() -> None:
+    assert [name for name in LIKELIHOODS["numbers"] if is_counts(name)] == [
+        *("poisson", "negative_binomial", "zero_inflated_poisson")
+    ]
+    exact = [name for name in ("auto", *LIKELIHOODS["numbers"]) if has_gaussian_noise(name)]
+    assert exact == ["auto", "gaussian", "log_normal"]
+    Settings(likelihood="log_normal", neighbours=3).check_data("numbers", 40, 1)
 
 
 def test_what_is_held_out() -> None:

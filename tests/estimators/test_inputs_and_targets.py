@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
-    base,
+    inputs,
     load_estimator,
     save_estimator,
     trainer,
@@ -73,7 +73,7 @@ def test_sparse_inputs_are_those_that_they_stand_for(make: Any) -> None:
 
 
 def test_large_sparse_inputs_are_refused() -> None:
-    wide = scipy.sparse.csr_matrix((60, base.MAX_DENSE // 60 + 1))
+    wide = scipy.sparse.csr_matrix((60, inputs.MAX_DENSE // 60 + 1))
     with pytest.raises(ValueError, match=r"X: got a sparse matrix .*, expected at most 50,000,000"):
         PEPRegressor(**SMALL).fit(wide, Y)
 
@@ -174,3 +174,12 @@ def test_classes_in_single_precision(float32: None) -> None:
     model = PEPClassifier(**SMALL).fit(X, LABELS > 0)
     assert model.model_.data[0].dtype == np.float32
     assert model.score(X, LABELS > 0) > 0.7
+
+
+def test_columns_of_words_are_named() -> None:
+    table = pd.DataFrame({"a": np.arange(20.0), "b": ["u", "v"] * 10})
+    with pytest.raises(ValueError, match=r"X: got the column\(s\) 'b' of words.*make_preparation"):
+        PEPRegressor().fit(table, np.arange(20.0))
+    dates = table.assign(b=pd.Timestamp("2020-01-01"))
+    with pytest.raises(ValueError, match="'b' of words, dates or mixed cells"):
+        PEPRegressor().fit(dates, np.arange(20.0))

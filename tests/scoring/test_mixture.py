@@ -15,6 +15,7 @@ from gpflow_pep import PEPRegression
 from gpflow_pep.estimators.numpy_parts import mixture_parts
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.scoring import mixture
+from gpflow_pep.scoring.units import Units
 from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior, mixed_posterior
 
 RNG = np.random.default_rng(0)
@@ -60,7 +61,7 @@ def test_predictions_of_a_mixture() -> None:
     posterior = three()
     prepared = mixture.mixture_of(mixture_parts(posterior))
     mean, variance = posterior.predict_y(XNEW)
-    new = mixture.predict_targets(prepared, XNEW)
+    new = mixture.predict_targets(prepared, XNEW, Units())
     assert_allclose(new, [mean[:, 0], variance[:, 0]], rtol=1e-10)
     targets = RNG.normal(size=(9, 1))
     assert_allclose(
@@ -72,9 +73,9 @@ def test_predictions_of_a_mixture() -> None:
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = mixture.mixture_of(mixture_parts(three()))
-    whole = mixture.predict_targets(prepared, XNEW)
+    whole = mixture.predict_targets(prepared, XNEW, Units())
     monkeypatch.setattr(mixture, "CHUNK", 4)
-    assert_allclose(mixture.predict_targets(prepared, XNEW), whole, rtol=1e-12)
+    assert_allclose(mixture.predict_targets(prepared, XNEW, Units()), whole, rtol=1e-12)
 
 
 def test_quantiles_are_those_of_tensorflow() -> None:
@@ -130,7 +131,7 @@ def test_predictions_that_are_not_finite_are_refused() -> None:
         component["kernel"] = {"kind": "Linear", "columns": None, "variance": 1.0}
     prepared = mixture.mixture_of(parts)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="prediction: got NaN"):
-        mixture.predict_targets(prepared, np.full((1, 2), 1e200))
+        mixture.predict_targets(prepared, np.full((1, 2), 1e200), Units())
 
 
 @pytest.mark.parametrize(

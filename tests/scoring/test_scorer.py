@@ -32,6 +32,7 @@ RNG = np.random.default_rng(0)
 X = 100.0 + 9.0 * RNG.normal(size=(24, 2))
 XNEW = 100.0 + 9.0 * RNG.normal(size=(7, 2))
 Y = 3e3 * np.sin(X[:, 0] / 9.0)
+POSITIVE = np.exp(Y / 1e3)
 TABLE = pd.DataFrame({"a": X[:, 0], "c": ["u", "v", "w"] * 8, "d": ["2024-01-31"] * 24})
 FORMATS = {"a": Format("number"), "c": Format("text"), "d": Format("date", pattern="%Y-%m-%d")}
 WORDS = np.array(["dry", "wet", "ice"])[np.digitize(Y, [-1e3, 1e3])]
@@ -61,6 +62,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     ).fit(X, Y),
     "minibatches": lambda: PEPRegressor(batch_size=8, max_iterations=1, **SMALL).fit(X, Y),
     "Student-t": lambda: PEPRegressor(likelihood="student_t", **SMALL).fit(X, Y),
+    "logarithms": lambda: PEPRegressor(likelihood="log_normal", **SMALL).fit(X, POSITIVE),
     "counts": lambda: PEPRegressor(likelihood="poisson", **SMALL).fit(X, np.round(X[:, 0] - 60.0)),
     "two classes": lambda: PEPClassifier(**SMALL).fit(X, Y > 0.0),
     "numbered classes": lambda: PEPClassifier(**SMALL).fit(X, np.digitize(Y, [-1e3, 1e3])),
@@ -241,6 +243,29 @@ def test_log_densities(folder: Path) -> None:
     y = 3e3 * np.sin(XNEW[:, 0] / 9.0)
     found = load_scorer(folder).log_densities(XNEW, y)
     assert_allclose(found, regressor().log_densities(XNEW, y), rtol=1e-10)
+
+
+def test_log_densities_of_logarithms(tmp_path: Path) -> None:
+    estimator = PEPRegressor(likelihood="log_normal", **SMALL).fit(X, POSITIVE)
+    export_numpy(tmp_path / "scorer", estimator)
+    scorer = load_scorer(tmp_path / "scorer")
+    found = scorer.log_densities(X, POSITIVE)
+    assert_allclose(found, estimator.log_densities(X, POSITIVE), rtol=1e-10)
+    with pytest.raises(ValueError, match="y: got -1, expected numbers above 0"):
+        scorer.log_densities(X, np.append(POSITIVE[:-1], -1.0))
+
+
+@pytest.mark.parametrize("name", ["mixture", "two classes", "near rows"])
+def test_rows_far_from_all_others_are_known(name: str, tmp_path: Path) -> None:
+    estimator = {**ESTIMATORS, **UNKNOWN}[name]()
+    rows = np.vstack([X[:3], X[:2] + 1e3])
+    expected = [False, False, False, True, True]
+    assert estimator.far_rows(rows).tolist() == expected
+    if name not in UNKNOWN:
+        export_numpy(tmp_path / "scorer", estimator)
+        assert load_scorer(tmp_path / "scorer").far_rows(rows).tolist() == expected
+        estimator._numpy_mixtures = ()
+        assert estimator.far_rows(rows).tolist() == expected
 
 
 def test_classes_have_no_numbers(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ ACCEPTED: "list[tuple[Callable[[], Any], Any]]" = [
     (likelihoods.Beta, [[0.0], [1.0]]),
     (likelihoods.Gaussian, [[-3.0]]),
     (_switched, [[1.0, 0.0], [5.0, 1.0]]),
+    (pep.likelihoods.NegativeBinomial, [[0.0], [7.0]]),
+    (pep.likelihoods.ZeroInflatedPoisson, [[0.0], [7.0]]),
+    (pep.likelihoods.LogNormal, [[1e-9], [1e9]]),
+    (lambda: pep.likelihoods.Tobit(high=2.0), [[-1e9], [2.0]]),
 ]
 REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
     (likelihoods.Bernoulli, [[1.0], [2.0]], "got 2 at row 1, expected 0 or 1 for .* Bernoulli"),
@@ -64,6 +68,11 @@ REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
     (_switched, [[0.5, 1.0]], "got 0.5 at row 0, .*whole numbers from 0 where .* is 1"),
     (_switched, [[1.0, 2.0]], "got 2 at row 0, expected in the last column .* from 0 to 1"),
     (_switched, [[1.0, 0.5]], "got 0.5 at row 0, expected in the last column"),
+    (pep.likelihoods.NegativeBinomial, [[0.5]], "got 0.5 at row 0, expected whole numbers from 0"),
+    (pep.likelihoods.ZeroInflatedPoisson, [[-1.0]], "got -1 at row 0, expected whole numbers from"),
+    (pep.likelihoods.LogNormal, [[1.0], [0.0]], "got 0 at row 1, expected numbers above 0"),
+    (lambda: pep.likelihoods.Tobit(low=1.0), [[0.5]], "got 0.5 at row 0, expected numbers from 1"),
+    (lambda: pep.likelihoods.Tobit(0.0, 1.0), [[1.5]], "expected numbers from 0 to 1 for"),
     (lambda: "Bernoulli", [[0.0]], "likelihood: got str, expected one of gpflow.likelihoods"),
 ]
 

@@ -1,24 +1,19 @@
-"""Likelihoods that GPflow lacks."""
+"""Two classes with labels that are wrong at a rate of their own."""
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.functions import Function
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import RobustMax, ScalarLikelihood
-from gpflow.models.util import InducingVariablesLike, inducingpoint_wrapper
-from gpflow.utilities import positive, to_default_float
+from gpflow.likelihoods import ScalarLikelihood
+from gpflow.utilities import to_default_float
 from tensorflow import Tensor
 
-from .checks import check_choice, check_real
-from .covariances import project, whiten
-from .tilted import implementations
-from .tilted.bernoulli import (
+from ..checks import check_choice, check_real
+from ..tilted import implementations
+from ..tilted.bernoulli import (
     margin_of_step,
     normal_cdf,
     register_two_classes,
@@ -125,76 +120,3 @@ def _noisy_label_bernoulli(
 
 
 register_two_classes(NoisyLabelBernoulli)
-
-
-class UniformRobustMax(RobustMax):
-    r"""
-    The inverse link of Villacampa-Calvo & Hernández-Lobato (2020), equation 2: a wrong label comes
-    from all C classes alike.
-
-    .. math::
-
-       p(y | f) = (1 - \epsilon) \, [f_y \text{ is the largest}] + \epsilon / C
-
-    It is GPflow's :class:`gpflow.likelihoods.RobustMax`, in which a wrong label comes from the
-    other classes, at the error rate :math:`\epsilon (C - 1) / C`. Use it as
-    ``gpflow.likelihoods.MultiClass(C, invlink=UniformRobustMax(C))``.
-    """
-
-    @check_shapes(
-        "epsilon: []",
-    )
-    def __init__(self, num_classes: int, epsilon: float = 1e-3, **kwargs: Any) -> None:
-        r"""
-        :param num_classes: C, at least 2.
-        :param epsilon: The paper's :math:`\epsilon`, in (0, 1).
-        :raises ValueError: If one of them is outside its range.
-        """
-        check_real("num_classes", int(num_classes), "[2, inf)", "One class needs no model.")
-        check_real("epsilon", float(np.asarray(epsilon)), "(0, 1)", "It is a rate, often 1e-3.")
-        super().__init__(num_classes, epsilon * (num_classes - 1.0) / num_classes, **kwargs)
-
-
-class ResidualVariance(Function):
-    r"""
-    Noise variance :math:`\sigma^2 + d(x)`, where d is the variance of f(x) that is left when the
-    inducing variables of the noise are known.
-
-    Gaussian noise of this variance is the model that FITC's likelihood stands for, and with
-    :math:`\alpha = 0` the objective is the variational bound of SPGP (Titsias 2009, appendix C,
-    where noise and model have the same kernel and inducing variables)::
-
-        points = gpflow.inducing_variables.InducingPoints(Z)
-        noise = ResidualVariance(kernel, points, variance=0.1)
-        likelihood = gpflow.likelihoods.Gaussian(variance=noise)
-        model = PEPRegression((X, Y), kernel, points, alpha=0.0, likelihood=likelihood)
-
-    It is a bound of the log marginal likelihood under that noise. Inducing variables shared with
-    the model are parameters of both, and then trained as the noise's too; with others of its own,
-    the model's are parameters of the approximation only.
-    """
-
-    def __init__(
-        self, kernel: Kernel, inducing_variable: InducingVariablesLike, variance: float = 1.0
-    ) -> None:
-        r"""
-        :param kernel: Of one output; the model's.
-        :param inducing_variable: The inducing variables of the noise, or their inputs [M, D].
-        :param variance: :math:`\sigma^2`, above 0; a trainable parameter.
-        :raises ValueError: If the variance is not above 0.
-        """
-        super().__init__()
-        check_real(
-            "variance", float(variance), "(0, inf]", "Pass 0.1 times that of Y, for example."
-        )
-        self.kernel = kernel
-        self.inducing_variable = inducingpoint_wrapper(inducing_variable)
-        self.variance = Parameter(variance, transform=positive())
-
-    @inherit_check_shapes
-    def __call__(self, X: TensorType) -> Tensor:
-        rows = tf.reshape(X, [-1, X.shape[-1]])
-        W = whiten(self.inducing_variable, self.kernel).W
-        d = project(W, self.inducing_variable, self.kernel, rows).D[0]
-        shape = tf.concat([tf.shape(X)[:-1], [1]], axis=0)
-        return tf.reshape(self.variance + d, shape)

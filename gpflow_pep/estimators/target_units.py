@@ -1,0 +1,92 @@
+"""The units in which the model of a regressor takes its targets, and the way back."""
+
+from typing import NamedTuple
+
+import numpy as np
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from sklearn.preprocessing import StandardScaler
+
+from ..likelihoods import LogNormal
+from ..likelihoods.integrated import moments_of_exponential
+from ..scoring.units import Units
+from ..tilted import check_support
+from ..training.mixed_model import Mixture
+
+
+class TargetUnits(NamedTuple):
+    r"""
+    What changes targets y, or their logarithms, to the :math:`g = (y - b) / s` of a model.
+
+    It is increasing, so that quantiles of y are those of g, changed back, and densities differ by
+    :math:`\frac{dg}{dy}`, which is :math:`1 / s`, or :math:`1 / (s y)` with the logarithm.
+    """
+
+    scaler: StandardScaler
+    logarithm: bool = False
+
+    @classmethod
+    def fit(cls, Y: AnyNDArray, *, scaled: bool, logarithm: bool) -> "TargetUnits":
+        """
+        Choose the units by targets [N, 1].
+
+        :param scaled: Whether the model takes them standardised.
+        :param logarithm: Whether it takes their logarithms.
+        :raises ValueError: If one has no logarithm.
+        """
+        units = cls(StandardScaler(with_mean=scaled, with_std=scaled), logarithm)
+        units.scaler.fit(units._levels(Y))
+        return units
+
+    def transform(self, Y: AnyNDArray) -> AnyNDArray:
+        """
+        Change targets [N, 1] to the model's units.
+
+        :raises ValueError: If one has no logarithm, where that is taken.
+        """
+        scaled: AnyNDArray = self.scaler.transform(self._levels(Y))
+        return scaled
+
+    def inverse_transform(self, values: AnyNDArray) -> AnyNDArray:
+        """Change values of any shape to the original units."""
+        return self.numbers.inverse_transform(values)
+
+    def log_slope(self, y: AnyNDArray) -> AnyNDArray:
+        r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""
+        return self.numbers.log_slope(y)
+
+    def predict_y(self, posterior: Mixture, X: TensorType) -> MeanAndVariance:
+        """
+        Predict mean and variance of y in original units, [N, 1]: under a mixture of Gaussians.
+
+        :param posterior: What predicts in the model's units.
+        :param X: Inputs as the model takes them.
+        """
+        scale, offset, _ = self.numbers
+        if not self.logarithm:
+            mean, variance = posterior.predict_y(X)
+            return scale * mean + offset, scale**2 * variance
+        return posterior.mix_moments(
+            [
+                moments_of_exponential(scale * mean + offset, scale**2 * variance)
+                for mean, variance in posterior.components_of_y(X)
+            ]
+        )
+
+    @property
+    def numbers(self) -> Units:
+        """The units without the scaler: scale 1 and offset 0 where targets are not standardised."""
+        scaler = self.scaler
+        scale = float(scaler.scale_[0]) if scaler.with_std else 1.0
+        offset = float(scaler.mean_[0]) if scaler.with_mean else 0.0
+        return Units(scale, offset, self.logarithm)
+
+    @property
+    def scale(self) -> float:
+        """The s of its numbers."""
+        return self.numbers.scale
+
+    def _levels(self, Y: AnyNDArray) -> AnyNDArray:
+        if not self.logarithm:
+            return Y
+        check_support(LogNormal(), Y)
+        return np.log(Y)

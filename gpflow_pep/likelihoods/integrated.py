@@ -1,0 +1,50 @@
+"""What likelihoods of this folder have in common: expectations by their own tilted integrals."""
+
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import MeanAndVariance, TensorType
+from gpflow.likelihoods import ScalarLikelihood
+from tensorflow import Tensor
+
+from ..tilted import log_power_expectation
+
+
+class IntegratedLikelihood(ScalarLikelihood):
+    """
+    A likelihood whose expectations are tilted integrals, where GPflow takes 20 Gauss-Hermite nodes.
+
+    Derived classes do not depend on X.
+    """
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> Tensor:
+        return self._integral(Fmu, Fvar, Y, 0.0)
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> Tensor:
+        return self._integral(Fmu, Fvar, Y, 1.0)
+
+    def _integral(self, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: float) -> Tensor:
+        """Compute the tilted integrals of rows in any number of batches."""
+        shape = tf.shape(Fmu)
+        mean, variance, targets = (
+            tf.reshape(part, [-1, part.shape[-1]])
+            for part in (Fmu, Fvar, tf.broadcast_to(Y, shape))
+        )
+        # The means stand for the inputs, on which nothing depends.
+        ell = log_power_expectation(self, mean, mean, variance, targets, alpha)
+        return tf.reshape(ell, shape[:-1])
+
+
+def moments_of_exponential(mean: Tensor, variance: Tensor) -> MeanAndVariance:
+    r"""
+    Compute mean and variance of :math:`e^x` for Gaussian x,
+
+    .. math:: e^{m + v / 2}, \qquad (e^v - 1) \, e^{2 m + v}.
+    """
+    expected = tf.exp(mean + 0.5 * variance)
+    return expected, tf.math.expm1(variance) * tf.square(expected)

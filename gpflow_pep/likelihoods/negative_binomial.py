@@ -1,0 +1,167 @@
+"""Counts that vary more than Poisson's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import inherit_check_shapes
+from gpflow import Parameter
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.utilities import positive
+from tensorflow import Tensor
+
+from ..checks import check_real
+from ..ops.quadrature import Mode, Structure
+from ..tilted import ScalarFactor, Traits, scalar_factor, support, traits
+from ..tilted.generic import bounded_log
+from ..tilted.log_rate import log_of_link
+from ..tilted.support import whole_numbers
+from .integrated import IntegratedLikelihood, moments_of_exponential
+
+#: Counts of a smaller dispersion are Poisson's.
+_SMALLEST_DISPERSION = 1e-6
+_NEWTON_STEPS = 8
+
+
+class NegativeBinomial(IntegratedLikelihood):
+    r"""
+    Counts whose variance is larger than their mean.
+
+    .. math::
+
+       p(y | f) = \frac{\Gamma(y + 1 / \phi)}{y! \, \Gamma(1 / \phi)}
+                  \frac{(\phi \mu)^y}{(1 + \phi \mu)^{y + 1 / \phi}}, \qquad \mu = g(f)
+
+    with mean :math:`\mu` and variance :math:`\mu + \phi \mu^2`: a Poisson distribution whose rate
+    has a gamma distribution around :math:`\mu`. As the dispersion :math:`\phi` tends to 0 it
+    becomes Poisson's.
+    """
+
+    def __init__(
+        self,
+        dispersion: float = 1.0,
+        invlink: Callable[[Tensor], Tensor] = tf.exp,
+        **kwargs: Any,
+    ) -> None:
+        r"""
+        :param dispersion: :math:`\phi`, above 1e-6; a trainable parameter.
+        :param invlink: The inverse link g; integrals are fastest with ``tf.exp``.
+        :raises ValueError: If the dispersion is outside its range.
+        """
+        super().__init__(**kwargs)
+        check_real(
+            "dispersion",
+            float(dispersion),
+            f"({_SMALLEST_DISPERSION}, inf)",
+            "For counts whose variance is their mean use gpflow.likelihoods.Poisson.",
+        )
+        self.dispersion = Parameter(dispersion, transform=positive(lower=_SMALLEST_DISPERSION))
+        self.invlink = invlink
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
+        return _log_density(self, Y)(F)
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
+        return self.invlink(F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
+        mean = self.invlink(F)
+        return mean + self.dispersion * tf.square(mean)
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        if self.invlink is not tf.exp:
+            return super()._predict_mean_and_var(X, Fmu, Fvar)
+        mean, spread = moments_of_exponential(Fmu, Fvar)
+        return mean, mean + self.dispersion * tf.square(mean) + (1.0 + self.dispersion) * spread
+
+
+def _log_density(likelihood: NegativeBinomial, Y: Tensor) -> Callable[[Tensor], Tensor]:
+    dispersion = tf.cast(likelihood.dispersion, Y.dtype)
+    shape = 1.0 / dispersion
+    constant = -tfp.math.log_gamma_difference(Y, shape) - tf.math.lgamma(Y + 1.0)
+
+    def log_prob(f: Tensor) -> Tensor:
+        log_mean = f if likelihood.invlink is tf.exp else log_of_link(likelihood.invlink, f)
+        u = log_mean + tf.math.log(dispersion)
+        return constant - Y * tf.math.softplus(-u) - shape * tf.math.softplus(u)
+
+    return log_prob
+
+
+@scalar_factor.register(NegativeBinomial)
+def _factor(likelihood: NegativeBinomial, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    log_prob = _log_density(likelihood, Y)
+    if likelihood.invlink is not tf.exp:
+        ones = tf.ones_like(Y)
+        return ScalarFactor(log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)])
+    dispersion = tf.cast(likelihood.dispersion, Y.dtype)
+    origin, shape = -tf.math.log(dispersion), 1.0 / dispersion
+    rise, fall = alpha * Y, alpha * shape
+    return ScalarFactor(
+        log_prob,
+        [_wall(rise, fall, origin, 1.0), _wall(fall, rise, origin, -1.0)],
+        _mode_rule(Y, shape, origin, alpha),
+    )
+
+
+def _wall(rise: Tensor, fall: Tensor, origin: Tensor, sign: float) -> Structure:
+    r"""
+    Find where the logarithm of the density to the power, which rises at first, has the slope -1.
+
+    With :math:`u = \pm (f - o)` it is :math:`A u - (A + B) \log(1 + e^u)`, whose slope goes from A
+    (``rise``) to -B (``fall``). Where B is below 1 it only bends, at 0.
+    """
+    left, right = rise + tf.minimum(0.5 * fall, 1.0), tf.maximum(fall - 1.0, 0.5 * fall)
+    steep = fall > 1.0
+    place = tf.where(steep, tf.math.log(left / tf.where(steep, right, 1.0)), 0.0)
+    slope = tf.sigmoid(place)
+    width = tf.math.rsqrt(tf.maximum((rise + fall) * slope * (1.0 - slope), 1.0))
+    return Structure(origin + sign * (place + 1.5 * width), width, 2.5 * width)
+
+
+def _mode_rule(
+    Y: Tensor, shape: Tensor, origin: Tensor, alpha: Tensor
+) -> Callable[[Tensor, Tensor], Mode]:
+    """Give what finds the tilted mode, by Newton's method."""
+
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
+        # u = f - o solves u + B sigmoid(u) = c. The mirror image -u solves the same with B - c:
+        # of both the one below 0 is sought, as log w = log(B sigmoid(u)), from above.
+        steepness = alpha * (Y + shape)
+        B, log_B = steepness * variance, bounded_log(steepness) + tf.math.log(variance)
+        c = mean - origin + alpha * Y * variance
+        mirrored = c > 0.5 * B
+        target = tf.where(mirrored, B - c, c) + log_B
+        log_w = tf.where(target < 1.0, target, tf.math.log(tf.maximum(target, 1.0)))
+        log_w = tf.minimum(log_w, log_B - np.log(2.0))
+        for _ in range(_NEWTON_STEPS):
+            w, part = tf.exp(log_w), tf.exp(log_w - log_B)
+            excess = log_w - tf.math.log1p(-part) + w - target
+            log_w -= excess / (1.0 + w + part / (1.0 - part))
+        part = tf.exp(tf.minimum(log_w - log_B, -np.log(2.0)))
+        sigmoid = tf.where(mirrored, 1.0 - part, part)
+        slope = Y - (Y + shape) * sigmoid
+        return Mode(slope, tf.sqrt(variance / (1.0 + B * part * (1.0 - part))))
+
+    return mode
+
+
+support.register(NegativeBinomial)(lambda likelihood, Y: whole_numbers(Y, np.inf))
+
+
+@traits.register(NegativeBinomial)
+def _traits(likelihood: NegativeBinomial) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        dispersion = np.asarray(likelihood.dispersion)
+        mean = np.asarray(likelihood.invlink(f))
+        return random.poisson(random.gamma(1.0 / dispersion, dispersion * mean)).astype(np.float64)
+
+    return Traits(starts_at_high_powers=True, draw=draw)

@@ -1,0 +1,132 @@
+"""Counts with more zeros than Poisson's."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from check_shapes import inherit_check_shapes
+from gpflow import Parameter
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.utilities import to_default_float
+from tensorflow import Tensor
+
+from ..checks import check_real
+from ..ops.quadrature import Mode, Structure
+from ..tilted import ScalarFactor, Traits, scalar_factor, support, traits
+from ..tilted.generic import SmallPower
+from ..tilted.log_rate import bounded_exp, exponential_family_factor
+from ..tilted.support import whole_numbers
+from .integrated import IntegratedLikelihood, moments_of_exponential
+
+#: The zero probability stays so far from 0 and 1; a smaller one shows in a million rows only.
+_MARGIN = 1e-6
+
+
+class ZeroInflatedPoisson(IntegratedLikelihood):
+    r"""
+    Counts of what often cannot occur at all: 0 with probability :math:`\pi`, otherwise Poisson's.
+
+    .. math::
+
+       p(0 | f) = \pi + (1 - \pi) e^{-\lambda}, \qquad
+       p(y | f) = (1 - \pi) \frac{\lambda^y e^{-\lambda}}{y!} \quad (y > 0), \qquad
+       \lambda = e^f
+
+    (Lambert, *Zero-inflated Poisson regression*, Technometrics 34, 1992, with one :math:`\pi` for
+    all rows).
+    """
+
+    def __init__(self, zero_probability: float = 0.2, **kwargs: Any) -> None:
+        r"""
+        :param zero_probability: :math:`\pi`, in (1e-6, 1 - 1e-6); a trainable parameter.
+        :raises ValueError: If it is outside its range.
+        """
+        super().__init__(**kwargs)
+        check_real(
+            "zero_probability",
+            float(zero_probability),
+            f"({_MARGIN}, {1.0 - _MARGIN})",
+            "Without zeros of its own use gpflow.likelihoods.Poisson.",
+        )
+        low, high = (to_default_float(end) for end in (_MARGIN, 1.0 - _MARGIN))
+        transform = tfp.bijectors.Sigmoid(low, high)
+        self.zero_probability = Parameter(zero_probability, transform=transform)
+
+    @inherit_check_shapes
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
+        F, rest = tf.convert_to_tensor(F), tf.math.log1p(-self.zero_probability)
+        positive = rest + Y * F - bounded_exp(F) - tf.math.lgamma(Y + 1.0)
+        return tf.where(Y > 0.0, positive, tf.math.log(_prob_of_zero(self, F)))
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
+        return (1.0 - self.zero_probability) * tf.exp(F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
+        return self._conditional_mean(X, F) * (1.0 + self.zero_probability * tf.exp(F))
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        p = self.zero_probability
+        rate, spread = moments_of_exponential(Fmu, Fvar)
+        return (1.0 - p) * rate, (1.0 - p) * (rate + spread + p * tf.square(rate))
+
+
+def _prob_of_zero(likelihood: ZeroInflatedPoisson, f: Tensor) -> Tensor:
+    p = tf.cast(likelihood.zero_probability, f.dtype)
+    return p + (1.0 - p) * tf.exp(-bounded_exp(f))
+
+
+@scalar_factor.register(ZeroInflatedPoisson)
+def _factor(likelihood: ZeroInflatedPoisson, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
+    p = tf.cast(likelihood.zero_probability, Y.dtype)
+    positive = Y > 0.0
+    constant = tf.math.log1p(-p) - tf.math.lgamma(Y + 1.0)
+    poisson = exponential_family_factor(tf.exp, Y, tf.ones_like(Y), constant, 1.0, alpha)
+    assert poisson.mode is not None and poisson.small_power is not None
+    mode_of_poisson, limit_of_poisson = poisson.mode, poisson.small_power
+
+    def log_prob(f: Tensor) -> Tensor:
+        return tf.where(positive, poisson.log_prob(f), tf.math.log(_prob_of_zero(likelihood, f)))
+
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
+        # The probability of 0 is bounded away from 0: there the Gaussian's own mode will do.
+        slope, width = mode_of_poisson(mean, variance)
+        return Mode(tf.where(positive, slope, 0.0), tf.where(positive, width, tf.sqrt(variance)))
+
+    def small_power(mean: Tensor, variance: Tensor) -> SmallPower:
+        limit, spread = limit_of_poisson(mean, variance)
+        # There is no closed form for zeros, whatever the power: 0 times infinity is not small.
+        return SmallPower(limit, tf.where(positive, spread, np.inf))
+
+    (wall,) = poisson.structures
+    parts = (tf.where(positive, *pair) for pair in zip(wall, _structure_of_zero(p), strict=True))
+    return ScalarFactor(log_prob, [Structure(*parts)], mode, small_power=small_power)
+
+
+def _structure_of_zero(p: Tensor) -> Structure:
+    r"""
+    Find where :math:`\log(p + (1 - p) e^{-e^f})` varies.
+
+    Its nearest complex singularities are at :math:`e^f = \log(1 / p - 1) \pm i \pi`.
+    """
+    level = tf.math.log1p(-p) - tf.math.log(p)
+    centre = 0.5 * tf.math.log(tf.square(level) + np.pi**2)
+    angle = tf.math.atan2(tf.constant(np.pi, p.dtype), level)
+    return Structure(centre, angle, 1.5 * tf.ones_like(p))
+
+
+support.register(ZeroInflatedPoisson)(lambda likelihood, Y: whole_numbers(Y, np.inf))
+
+
+@traits.register(ZeroInflatedPoisson)
+def _traits(likelihood: ZeroInflatedPoisson) -> Traits:
+    def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        present = random.random(f.shape) >= np.asarray(likelihood.zero_probability)
+        return present * random.poisson(np.exp(f)).astype(np.float64)
+
+    return Traits(starts_at_high_powers=True, draw=draw)

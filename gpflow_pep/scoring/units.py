@@ -1,0 +1,46 @@
+"""The units in which a model has its targets, and the way back to the original ones."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .kernels import Array
+
+
+class Units(NamedTuple):
+    r"""
+    A model of :math:`g = (y - b) / s`, or of :math:`(\log y - b) / s`.
+
+    :param scale: s.
+    :param offset: b.
+    :param logarithm: Whether the logarithm is taken.
+    """
+
+    scale: float = 1.0
+    offset: float = 0.0
+    logarithm: bool = False
+
+    def transform(self, y: Array) -> Array:
+        """Change targets, which are above 0 where the logarithm is taken, to the model's units."""
+        return ((np.log(y) if self.logarithm else y) - self.offset) / self.scale
+
+    def inverse_transform(self, values: Array) -> Array:
+        """Change values of any shape to the original units."""
+        levels = self.scale * values + self.offset
+        return np.exp(levels) if self.logarithm else levels
+
+    def log_slope(self, y: Array) -> Array:
+        r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""
+        slopes = np.full_like(y, -np.log(self.scale))
+        return slopes - np.log(y) if self.logarithm else slopes
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Compute mean and variance of y from those of Gaussian g, or of any g without logarithm.
+
+        With it they are :math:`e^{m + v / 2}` and :math:`(e^v - 1) e^{2 m + v}`.
+        """
+        mean, variance = self.scale * mean + self.offset, self.scale**2 * variance
+        if not self.logarithm:
+            return mean, variance
+        expected = np.exp(mean + 0.5 * variance)
+        return expected, np.expm1(variance) * expected**2
