@@ -18,7 +18,15 @@ from .candidates import MIXTURE, TRIVIAL, check_targets, is_choice, name_of
 from .cleaning import Cleaned, clean
 from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint
 from .scores import Metric, mean_and_error, metrics_of
-from .screening import Screening, finalists, screening_of, trials_of_screening
+from .screening import (
+    Screening,
+    best_scale,
+    finalists,
+    is_skewed,
+    screening_of,
+    trials_of_scales,
+    trials_of_screening,
+)
 from .settings import Settings
 from .trials import Fit, Outcome, Trial, Trials, num_classes_of
 from .workers import Worker, WorkerLost
@@ -61,6 +69,8 @@ class Comparison:
     :param final: That fit.
     :param details: More about the best one; None where it was not asked for.
     :param screening: How the configurations that were compared were chosen; None: they are all.
+    :param scales: The NLPD of skewed targets and of their logarithms in a trial, by the likelihood;
+        empty where there was none. The likelihood of the settings is the better one.
     """
 
     data: Cleaned
@@ -73,6 +83,7 @@ class Comparison:
     final: Fit | None = None
     details: Details | None = None
     screening: Screening | None = None
+    scales: dict[str, float] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -281,11 +292,12 @@ def _compare(
     callback: Callable[[Progress], None],
     workers: Sequence[Worker],
 ) -> Comparison:
+    scales = trials_of_scales(data, settings) if is_skewed(data, settings) else []
     screened, waiting = trials_of_screening(data, settings) or (None, [])
     trials = Trials(data, settings, finalists(settings))
     fractions = _fractions(trials) if settings.details else ()
     num_fits = len(trials.candidates) * len(trials.parts)
-    total = num_fits + 1 + len(fractions) + len(waiting)
+    total = num_fits + 1 + len(fractions) + len(waiting) + len(scales)
     # The trivial model takes no time.
     budget = _TimeBudget(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
     reports = _Reports(callback, total)
@@ -295,6 +307,14 @@ def _compare(
             worker.prepare(trials.data, trials.settings, trials.configurations)
         return _Queue(trials, waiting, budget, reports).finish(workers)
 
+    densities = {}
+    for scale_trials, alone in scales:
+        ((outcome,),) = run(scale_trials, alone).values()
+        densities[scale_trials.settings.likelihood] = outcome.fit.scores["nlpd"]
+    if densities:
+        settings = replace(settings, likelihood=best_scale(densities))
+        screened, waiting = trials_of_screening(data, settings) or (None, [])
+        trials = Trials(data, settings, finalists(settings))
     screening = None
     if screened:
         tried = [outcome.fit for done in run(screened, waiting).values() for outcome in done]
@@ -311,7 +331,9 @@ def _compare(
     tables = {name: [outcomes[name, part].table for part in parts] for name in powers}
     held_out = {name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))}
     fits = [outcomes[name, part].fit for part in parts for name in powers]
-    comparison = Comparison(data, settings, powers, fits, held_out, screening=screening)
+    comparison = Comparison(
+        data, settings, powers, fits, held_out, screening=screening, scales=densities
+    )
     best = best_of(comparison)
     if best is None:
         return comparison

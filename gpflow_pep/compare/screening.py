@@ -1,10 +1,11 @@
-"""Which kernels and numbers of points are worth a comparison, where many are asked for."""
+"""Trials on some rows that choose what is compared: kernels, numbers of points, the scale."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from .candidates import TRIVIAL, name_of
 from .cleaning import Cleaned
@@ -14,6 +15,9 @@ from .trials import Fit, Trial, Trials, parts_of, shuffled
 
 #: So many configurations are compared; of more, the best of a trial.
 MOST_COMPARED = 2
+#: Likelihoods of targets on their own scale and on that of logarithms, of which the better one is
+#: taken where targets are as skewed as this.
+SCALES, SKEWED = ("gaussian", "log_normal"), 1.0
 #: The most rows of the trial, and which fraction of them is held out.
 MOST_ROWS, HELD_OUT = 2000, 0.25
 
@@ -40,14 +44,40 @@ def finalists(settings: Settings) -> list[Configuration]:
 
 
 def trials_of_screening(data: Cleaned, settings: Settings) -> tuple[Trials, list[Trial]] | None:
+    """Set a trial of all configurations up; None where there are few enough to compare them all."""
+    if len(settings.configurations) <= MOST_COMPARED:
+        return None
+    return _trials_on_few_rows(data, settings, settings.configurations)
+
+
+def is_skewed(data: Cleaned, settings: Settings) -> bool:
+    """Whether the likelihood is to be chosen, and logarithms of the targets are less skewed."""
+    if data.kind != "numbers" or settings.likelihood != "auto" or not (data.y > 0.0).all():
+        return False
+    skewness = float(stats.skew(data.y))
+    of_logarithms = abs(float(stats.skew(np.log(data.y))))
+    return skewness > SKEWED and of_logarithms < 0.5 * skewness
+
+
+def trials_of_scales(data: Cleaned, settings: Settings) -> list[tuple[Trials, list[Trial]]]:
+    """Set a trial up in which a model of the targets and one of their logarithms are trained."""
+    return [
+        _trials_on_few_rows(
+            data, replace(settings, likelihood=likelihood), settings.configurations[:1]
+        )
+        for likelihood in SCALES
+    ]
+
+
+def _trials_on_few_rows(
+    data: Cleaned, settings: Settings, configurations: Sequence[Configuration]
+) -> tuple[Trials, list[Trial]]:
     """
-    Set a trial of all configurations up; None where there are few enough to compare all of them.
+    Set a trial of configurations up.
 
     It uses training rows of the first part alone, so that the held-out rows of that part stay
     unseen; all others are seen, as those by which a model is called the best always are.
     """
-    if len(settings.configurations) <= MOST_COMPARED:
-        return None
     train, _ = next(parts_of(data, settings))
     rows = train[np.sort(shuffled(len(train), settings.seed)[:MOST_ROWS])]
     y = data.y.iloc[rows]
@@ -60,9 +90,26 @@ def trials_of_screening(data: Cleaned, settings: Settings) -> tuple[Trials, list
         settings, alphas=(alpha,), mix=False, baselines=False, details=False, select="folds",
         folds=None, splits=1, test_fraction=HELD_OUT,
     )  # fmt: skip
-    trials = Trials(few, plain, settings.configurations)
+    trials = Trials(few, plain, configurations)
     trivial = TRIVIAL[data.kind]
     return trials, [trial for trial in trials.all() if trial.models != (trivial,)]
+
+
+def describe_scales(densities: Mapping[str, float]) -> str:
+    """Say in a sentence why the model is of the targets, or of their logarithms."""
+    chosen = best_scale(densities)
+    what = {"gaussian": "the targets", "log_normal": "their logarithms"}
+    (other,) = (likelihood for likelihood in densities if likelihood != chosen)
+    return (
+        f"The targets are skewed: in a trial a model of {what[chosen]} had the lower NLPD"
+        f" ({densities[chosen]:.3f}, and {densities[other]:.3f} of {what[other]}), and so the"
+        f" likelihood is {chosen}; --likelihood {other} is the other one."
+    )
+
+
+def best_scale(densities: Mapping[str, float]) -> str:
+    """Choose the likelihood with the lowest NLPD in a trial; one that failed comes last."""
+    return min(densities, key=lambda name: np.nan_to_num(densities[name], nan=np.inf))
 
 
 def screening_of(fits: Sequence[Fit], trials: Trials) -> Screening:

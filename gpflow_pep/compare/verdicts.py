@@ -8,8 +8,8 @@ from .candidates import TRIVIAL
 from .details import would_more_rows_help
 from .headline import cautions
 from .run import Comparison
-from .screening import describe_screening
-from .settings import AUTO, KERNELS
+from .screening import describe_scales, describe_screening
+from .settings import AUTO, COUNTS, KERNELS, has_gaussian_noise
 from .summary import (
     LEAST_GAIN,
     LEAST_SMALLER,
@@ -19,6 +19,9 @@ from .summary import (
     summarise,
     unstable_part,
 )
+
+#: Whole numbers of a larger mean are nearly as well described by Gaussians as by counts.
+MOST_COUNTED = 50.0
 
 
 def verdict(comparison: Comparison) -> str:
@@ -108,6 +111,14 @@ def advice(comparison: Comparison) -> list[str]:
     metric = comparison.metrics[0]
     if comparison.screening is not None:
         sentences.append(describe_screening(comparison.screening, settings, metric))
+    if comparison.scales:
+        sentences.append(describe_scales(comparison.scales))
+    if _is_of_counts(comparison):
+        y, others = comparison.data.y, [f"--likelihood {name}" for name in COUNTS]
+        sentences.append(
+            f"The targets are counts, {y.min():g} to {y.max():g}: {listed_as_words(others)} predict"
+            " no negative ones and no fractions. Compare their NLPD and MAE with these."
+        )
     better = better_baselines(comparison)
     if better:
         tries = []
@@ -123,3 +134,11 @@ def advice(comparison: Comparison) -> list[str]:
     if comparison.details is not None:
         sentences.append(would_more_rows_help(metric, comparison.details.learning))
     return list(filter(None, sentences))
+
+
+def _is_of_counts(comparison: Comparison) -> bool:
+    """Whether the targets are small whole numbers that a Gaussian likelihood was compared on."""
+    y = comparison.data.y
+    if comparison.data.kind == "classes" or not has_gaussian_noise(comparison.settings.likelihood):
+        return False
+    return bool((y >= 0.0).all() and (y % 1.0 == 0.0).all() and y.mean() < MOST_COUNTED)

@@ -23,7 +23,13 @@ from gpflow_pep.compare.headline import class_report, headline, usable_for, wors
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.scores import METRICS
-from gpflow_pep.compare.screening import describe_screening, screening_of, trials_of_screening
+from gpflow_pep.compare.screening import (
+    best_scale,
+    describe_screening,
+    is_skewed,
+    screening_of,
+    trials_of_screening,
+)
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Trial, Trials
 from gpflow_pep.compare.verdicts import advice
@@ -217,3 +223,40 @@ def test_the_exact_gp_has_no_negative_variances() -> None:
     assert_allclose(ours.log_marginal_likelihood(), plain.log_marginal_likelihood(), rtol=1e-8)
     for part, expected in zip(ours.predict_f(X + 0.3), plain.predict_f(X + 0.3)):
         assert_allclose(part, expected, rtol=1e-5)
+
+
+def skewed_table(num_rows: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-3.0, 3.0, num_rows)
+    return pd.DataFrame(
+        {"x": x, "price": np.exp(3.0 * np.sin(x) + 0.3 * rng.normal(size=num_rows))}
+    )
+
+
+def test_logarithms_are_taken_where_they_predict_better() -> None:
+    options = {**SMALL, "max_iterations": 30, "details": False, "mix": False}
+    comparison = compare(skewed_table(), "price", alphas=(0.5,), splits=1, **options)
+    assert comparison.settings.likelihood == "log_normal" and comparison.model is not None
+    assert comparison.scales["log_normal"] < comparison.scales["gaussian"] - 0.5
+    assert comparison.model[-1].likelihood == "log_normal"
+    (sentence, *_) = advice(comparison)
+    assert sentence.startswith("The targets are skewed: in a trial a model of their logarithms had")
+    assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)
+
+
+def test_the_scale_is_chosen_only_for_skewed_positive_numbers() -> None:
+    data = clean(skewed_table(), "price")
+    assert is_skewed(data, Settings())
+    assert not is_skewed(data, Settings(likelihood="gaussian"))
+    assert not is_skewed(data._replace(y=data.y - 1.0), Settings())
+    assert not is_skewed(data._replace(y=np.log(data.y) + 10.0), Settings())
+    assert best_scale({"gaussian": np.nan, "log_normal": 3.0}) == "log_normal"
+    assert best_scale({"gaussian": 2.0, "log_normal": 3.0}) == "gaussian"
+
+
+def test_counts_are_told_of_their_likelihoods() -> None:
+    comparison = small_comparison()
+    counts = pd.Series(np.arange(40) % 7, name="load", dtype=float)
+    told = advice(replace(comparison, data=comparison.data._replace(y=counts)))
+    assert any("--likelihood poisson, --likelihood negative_binomial and" in line for line in told)
+    assert not any("counts" in line for line in advice(comparison))
