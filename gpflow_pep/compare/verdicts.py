@@ -114,9 +114,9 @@ def advice(comparison: Comparison) -> list[str]:
     if comparison.scales:
         sentences.append(describe_scales(comparison.scales))
     if _is_of_counts(comparison):
-        y, others = comparison.data.y, [f"--likelihood {name}" for name in COUNTS]
+        y, likelihoods = comparison.data.y, [f"--likelihood {name}" for name in COUNTS]
         sentences.append(
-            f"The targets are counts, {y.min():g} to {y.max():g}: {listed_as_words(others)} predict"
+            f"The targets are counts, {y.min():g} to {y.max():g}: {listed_as_words(likelihoods)} predict"
             " no negative ones and no fractions. Compare their NLPD and MAE with these."
         )
     better = better_baselines(comparison)
