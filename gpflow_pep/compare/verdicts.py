@@ -116,8 +116,8 @@ def advice(comparison: Comparison) -> list[str]:
     if _is_of_counts(comparison):
         y, likelihoods = comparison.data.y, [f"--likelihood {name}" for name in COUNTS]
         sentences.append(
-            f"The targets are counts, {y.min():g} to {y.max():g}: {listed_as_words(likelihoods)} predict"
-            " no negative ones and no fractions. Compare their NLPD and MAE with these."
+            f"The targets are counts, {y.min():g} to {y.max():g}: {listed_as_words(likelihoods)}"
+            " predict no negative ones and no fractions. Compare their NLPD and MAE with these."
         )
     better = better_baselines(comparison)
     if better:
