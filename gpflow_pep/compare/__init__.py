@@ -14,21 +14,23 @@ if TYPE_CHECKING:
     from .predicting import predict_table as predict_table
     from .report import write_report as write_report
     from .run import Comparison as Comparison
-    from .run import Progress as Progress
     from .run import compare as compare
+    from .schedule import Progress as Progress
     from .settings import Settings as Settings
     from .summary import summarise as summarise
     from .tables import read_table as read_table
     from .trials import Fit as Fit
 
 _MODULES = (
-    *("candidates", "card", "cleaning", "cli", "details", "figures", "folder", "headline"),
-    *("held_out", "page", "predicting", "report", "run", "scores", "screening", "settings"),
-    *("summary", "tables", "terminal", "trials", "verdicts", "workers"),
+    *("candidates", "card", "cleaning", "cli", "contents", "details", "figures", "folder"),
+    *("headers", "headline", "held_out", "page", "partition", "predicting", "report", "run"),
+    *("schedule", "scores", "screening", "settings", "spreadsheets", "summary", "suspicions"),
+    *("tables", "terminal", "trials", "verdicts", "workers"),
 )
 _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),
-    **dict.fromkeys(("Comparison", "Progress", "compare"), "run"),
+    **dict.fromkeys(("Comparison", "compare"), "run"),
+    "Progress": "schedule",
     **{"Fit": "trials", "Settings": "settings", "read_table": "tables"},
     "predict_table": "predicting",
     **{"summarise": "summary", "write_report": "report"},

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .cleaning import Cleaned
-    from .run import Comparison, Progress
+    from .run import Comparison
+    from .schedule import Progress
     from .trials import Fit
 
 

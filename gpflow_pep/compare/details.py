@@ -12,7 +12,7 @@ from .held_out import held_out
 from .scores import Metric, difference_over_rows, scores
 
 #: Of the training rows of the first part, for the learning curve.
-FRACTIONS = (0.125, 0.25, 0.5)
+FRACTIONS = (0.25, 0.5)
 #: The fewest rows to train on, and the most of which inputs are permuted.
 FEWEST_ROWS, MOST_ROWS = 10, 1000
 #: How often each input is permuted.
@@ -34,7 +34,7 @@ class Details(NamedTuple):
 
     :param importance: By input: by how much the loss of held-out rows of the first part grows where
         the input is permuted over the rows, "mean" and "error"; None if it is not known.
-    :param learning: In order of the number of rows.
+    :param learning: In order of the number of rows; of a mixture, those of its power 0.5.
     """
 
     importance: pd.DataFrame | None

@@ -1,12 +1,8 @@
 """Train models at several powers, and baselines, and score each on the same held-out rows."""
 
-import threading
-import time
-import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +10,10 @@ from sklearn.pipeline import Pipeline
 
 from ..refusals import refusal
 from ..training.threads import one_blas_thread
-from .candidates import MIXTURE, TRIVIAL, check_targets, is_choice, name_of
+from .candidates import MIXTURE, check_targets, is_choice, label_of, name_of
 from .cleaning import Cleaned, clean
-from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint
+from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint, importance_of
+from .schedule import Progress, Queue, Reports, TimeBudget
 from .scores import Metric, mean_and_error, metrics_of
 from .screening import (
     Screening,
@@ -29,27 +26,7 @@ from .screening import (
 )
 from .settings import Settings
 from .trials import Fit, Outcome, Trial, Trials, num_classes_of
-from .workers import Worker, WorkerLost
-
-#: The least time for steps of a fit, where compiling has used up its share.
-LEAST_SECONDS = 0.5
-
-
-class Progress(NamedTuple):
-    """
-    What a callback gets before each fit and, with the ``fit``, after it. The powers of a mixture
-    are trained one after another, and there is one call before all of them.
-
-    :param number: How many fits have ended, this one counted.
-    :param total: How many there are.
-    :param label: Which one it is.
-    :param fit: The fit, after it.
-    """
-
-    number: int
-    total: int
-    label: str
-    fit: Fit | None = None
+from .workers import Worker
 
 
 @dataclass(frozen=True)
@@ -98,106 +75,6 @@ class Comparison:
     def fits_of(self, name: str) -> list[Fit]:
         """Find the fits of a model, by its name."""
         return [fit for fit in self.fits if fit.model == name]
-
-
-class _TimeBudget:
-    """Shares of the time that is left, and what compiling took the last time."""
-
-    def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
-        self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
-        self.overhead: dict[str, float] = {}
-
-    def share(self, models: Sequence[str]) -> float:
-        """Find the time for the steps of each of the next fits, of models of these names."""
-        left = self.end - time.perf_counter()
-        at_once = min(self.at_once, self.fits)
-        share = at_once * left / max(self.fits, 1)
-        self.fits -= len(models)
-        return max(share - self.overhead.get(models[0], 0.0), LEAST_SECONDS)
-
-
-class _Reports:
-    """What the callback is told of the fits of all queues, one after another."""
-
-    def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
-        self.callback, self.total, self.done = callback, total, 0
-
-    def begin(self, label: str) -> None:
-        self.callback(Progress(self.done + 1, self.total, label))
-
-    def end(self, label: str, fit: Fit) -> None:
-        self.done += 1
-        self.callback(Progress(self.done, self.total, label, fit))
-
-
-class _Queue:
-    """Trials that wait, and outcomes of the others; each process takes from it in a thread."""
-
-    def __init__(
-        self, trials: Trials, waiting: list[Trial], budget: _TimeBudget, reports: _Reports
-    ) -> None:
-        self._trials, self._budget, self._reports = trials, budget, reports
-        self._waiting, self._lock = list(waiting), threading.Lock()
-        self._stopped = False
-        self.outcomes: dict[Trial, list[Outcome]] = {}
-
-    def finish(self, workers: Sequence[Worker]) -> dict[Trial, list[Outcome]]:
-        """Run all trials, here and by workers; what a callback raises is raised."""
-        if workers:  # they take powers, which share what is compiled, and no baselines if possible
-            powers = {name: power for name, (power, _) in self._trials.candidates.items()}
-            self._waiting.sort(key=lambda t: is_choice(t.models[0], powers[t.models[0]]))
-        threads = ThreadPoolExecutor(1 + len(workers))
-        try:
-            helpers = [threads.submit(self._run_all, worker.run, -1) for worker in workers]
-            self._run_all(self._trials.run, 0)
-            for helper in helpers:
-                helper.result()
-        finally:
-            threads.shutdown(wait=False)
-        self._run_all(self._trials.run, 0)  # what lost workers have left
-        return self.outcomes
-
-    def _run_all(self, run: Callable[[Trial, float], list[Outcome]], place: int) -> None:
-        """Run trials as long as there are any: the first (0) or the last (-1) that waits."""
-        try:
-            while task := self._next(place):
-                trial, seconds = task
-                try:
-                    self._end(trial, run(trial, seconds))
-                except WorkerLost as error:
-                    self._put_back(trial, error)
-                    return
-        except BaseException:
-            with self._lock:
-                self._stopped = True
-                self._waiting.clear()
-            raise
-
-    def _next(self, place: int) -> tuple[Trial, float] | None:
-        with self._lock:
-            if not self._waiting:
-                return None
-            trial = self._waiting.pop(place)
-            trivial = trial.models[0] == TRIVIAL[self._trials.data.kind]
-            seconds = 0.0 if trivial else self._budget.share(trial.models)
-            self._reports.begin(self._trials.label(trial, trial.models[-1]))
-            return trial, seconds
-
-    def _end(self, trial: Trial, outcomes: list[Outcome]) -> None:
-        with self._lock:
-            self.outcomes[trial] = outcomes
-            for outcome in outcomes:
-                model = outcome.fit.model
-                if outcome.overhead:
-                    self._budget.overhead[model] = outcome.overhead
-                self._reports.end(self._trials.label(trial, model), outcome.fit)
-
-    def _put_back(self, trial: Trial, error: WorkerLost) -> None:
-        with self._lock:
-            if not self._stopped:
-                self._waiting.append(trial)
-                self._budget.fits += len(trial.models)
-                warnings.warn(str(error), stacklevel=1)
 
 
 def compare(
@@ -299,13 +176,13 @@ def _compare(
     num_fits = len(trials.candidates) * len(trials.parts)
     total = num_fits + 1 + len(fractions) + len(waiting) + len(scales)
     # The trivial model takes no time.
-    budget = _TimeBudget(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
-    reports = _Reports(callback, total)
+    budget = TimeBudget(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
+    reports = Reports(callback, total)
 
     def run(trials: Trials, waiting: list[Trial]) -> dict[Trial, list[Outcome]]:
         for worker in workers:
             worker.prepare(trials.data, trials.settings, trials.configurations)
-        return _Queue(trials, waiting, budget, reports).finish(workers)
+        return Queue(trials, waiting, budget, reports).finish(workers)
 
     densities = {}
     for scale_trials, alone in scales:
@@ -349,29 +226,37 @@ def _compare(
         final = final._replace(model=best)
     reports.end(label, final)
     comparison = replace(comparison, best=best, model=None if failed else pipeline, final=final)
-    if not fractions:
+    if not settings.details:
         return comparison
-    more = [Trial((best,), 1, fraction, fraction == 1.0) for fraction in fractions]
-    return replace(comparison, details=_details([o for (o,) in run(trials, more).values()]))
+    curve = name_of(0.5, label_of(best)) if best.startswith(MIXTURE) else best
+    curve = curve if curve in powers else best
+    more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
+    learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
+    return replace(comparison, details=_details(trials, learning, outcomes[best, 1].pipeline))
 
 
 def _fractions(trials: Trials) -> list[float]:
     """Give the fractions of the training rows of the first part that are enough to train on."""
     train, _ = trials.parts[0]
     fewest = max(FEWEST_ROWS, 2 * num_classes_of(trials.data))
-    return [f for f in FRACTIONS if f * len(train) >= fewest] + [1.0]
+    return [fraction for fraction in FRACTIONS if fraction * len(train) >= fewest]
 
 
-def _details(outcomes: Sequence[Outcome]) -> Details:
-    """Put together what the fits for details came to; those that failed are left out."""
-    learning = [
+def _details(trials: Trials, learning: Sequence[Outcome], pipeline: Pipeline | None) -> Details:
+    """Put learning curve and importance of inputs together, without fits that failed."""
+    points = [
         LearningPoint(outcome.fit.num_rows, outcome.table)
-        for outcome in outcomes
+        for outcome in learning
         if len(outcome.table)
     ]
-    importance = [outcome.importance for outcome in outcomes if outcome.importance is not None]
-    learning.sort(key=lambda point: point.num_rows)
-    return Details(importance[0] if importance else None, learning)
+    points.sort(key=lambda point: point.num_rows)
+    importance = None
+    if pipeline is not None:
+        _, test = trials.parts[0]
+        data, metric = trials.data, trials.metrics[0]
+        X, y = data.X.iloc[test], data.y.iloc[test]
+        importance = importance_of(pipeline, X, y, data.kind == "classes", metric)
+    return Details(importance, points)
 
 
 def best_of(comparison: Comparison) -> str | None:

@@ -21,7 +21,6 @@ from ..estimators.mixing import mix_estimators
 from ..models import PEP, ConvergenceWarning
 from .candidates import groups_of, make_candidates
 from .cleaning import Cleaned, make_preparation
-from .details import importance_of
 from .held_out import held_out
 from .scores import metrics_of, scores
 from .settings import Configuration, Settings
@@ -72,13 +71,11 @@ class Trial(NamedTuple):
         others.
     :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
     :param fraction: Of the rows that the part leaves, those to train on.
-    :param explain: Whether to find out how much each input matters to the predictions.
     """
 
     models: tuple[str, ...]
     part: int
     fraction: float = 1.0
-    explain: bool = False
 
 
 class Outcome(NamedTuple):
@@ -89,8 +86,8 @@ class Outcome(NamedTuple):
     """See :func:`~gpflow_pep.compare.held_out.held_out`; empty where the fit failed."""
     overhead: float
     """Seconds that were not steps, most of which are compiling."""
-    importance: pd.DataFrame | None = None
-    """See :func:`~gpflow_pep.compare.details.importance_of`, if that was asked for."""
+    pipeline: Pipeline | None = None
+    """What was trained, of the first part and if details are asked for."""
 
 
 class Trials:
@@ -151,18 +148,18 @@ class Trials:
     ) -> Outcome:
         """Score the rows of a part by what was trained on others."""
         table, values = pd.DataFrame(), {metric.name: np.nan for metric in self.metrics}
-        importance = None
         if not failed:
             try:
                 X, y, classes = *self._rows(test), self.data.kind == "classes"
                 table = held_out(pipeline, X, y, classes)
                 values = scores(table)
-                if trial.explain:
-                    importance = importance_of(pipeline, X, y, classes, self.metrics[0])
                 table.insert(0, "part", trial.part)
             except _FAILURES as error:
                 fit, table = _failed(fit, error), pd.DataFrame()
-        return Outcome(fit._replace(scores=values), table, overhead, importance)
+        first = self.settings.details and trial.part == 1 and trial.fraction == 1.0
+        return Outcome(
+            fit._replace(scores=values), table, overhead, pipeline if first and len(table) else None
+        )
 
     def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
         return self.data.X.iloc[rows], self.data.y.iloc[rows]

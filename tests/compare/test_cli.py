@@ -55,7 +55,7 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
         "Note: Dropped column 'site': it is Zürich in every row.",
         "Note: Column 'time' has no value in 1 of 40 rows.",
         "Target 'load': a number. 2 inputs, 40 rows.",
-        "1/5 mean, split 1 of 1: 0 steps",
+        "1/4 mean, split 1 of 1: 0 steps",
     ):
         assert said in result.stderr
     assert "Traceback" not in result.stderr

@@ -35,6 +35,7 @@ from gpflow_pep.compare import (
     figures,
     page,
     run,
+    schedule,
     summary,
     trials,
     verdicts,
@@ -261,11 +262,11 @@ def test_callback_is_told_before_and_after_each_fit() -> None:
     fits = [progress.fit for progress in PROGRESS[1::2]]
     assert fits[: len(comparison.fits) + 1] == [*comparison.fits, comparison.final]
     assert all(progress.fit is None for progress in PROGRESS[::2])
-    assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 16))
+    assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 15))
     labels = [progress.label for progress in PROGRESS[1::2]]
-    assert labels[0] == "mean, fold 1 of 2" and PROGRESS[0].total == 15
+    assert labels[0] == "mean, fold 1 of 2" and PROGRESS[0].total == 14
     best = comparison.best
-    assert labels[-2:] == [f"{best}, fold 1 of 2, 50% of its rows", f"{best}, fold 1 of 2"]
+    assert labels[-2:] == [f"{best}, all rows", f"{best}, fold 1 of 2, 50% of its rows"]
 
 
 SEEN: list[tuple[Any, Any]] = []
@@ -322,15 +323,15 @@ def test_sites_that_do_not_converge_are_reported() -> None:
 def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    clock = run._TimeBudget(60.0, 4)
+    clock = schedule.TimeBudget(60.0, 4)
     assert clock.share("a") == 15.0
     now += 3.0  # it has converged early
     clock.overhead["a"] = 2.0  # of which so much was compiling
     assert clock.share("b") == pytest.approx(57.0 / 3)
     assert clock.share("a") == pytest.approx(57.0 / 2 - 2.0)
     now += 100.0
-    assert clock.share("b") == run.LEAST_SECONDS
-    two_at_once = run._TimeBudget(60.0, 3, at_once=2)
+    assert clock.share("b") == schedule.LEAST_SECONDS
+    two_at_once = schedule.TimeBudget(60.0, 3, at_once=2)
     assert two_at_once.share("a") == 40.0
     assert two_at_once.share("a") == 60.0  # and the next one, which begins at the same time
     now += 60.0 - 15.0

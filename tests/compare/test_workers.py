@@ -61,10 +61,10 @@ def test_a_worker_makes_fits_and_nothing_else_changes(worker: Worker) -> None:
     assert_same(found, small_comparison())
     assert by_worker[0].models == ("alpha 0",) and by_worker[0].part == 2  # the last power
     ended = [progress for progress in told if progress.fit is not None]
-    assert [progress.number for progress in ended] == list(range(1, 16))
+    assert [progress.number for progress in ended] == list(range(1, 15))
     fits = [*found.fits, found.final]
     assert set(map(id, fits)) <= {id(progress.fit) for progress in ended}
-    assert all(progress.total == 15 for progress in told)
+    assert all(progress.total == 14 for progress in told)
 
 
 def test_fits_of_a_worker_that_was_lost_are_made_here(worker: Worker) -> None:

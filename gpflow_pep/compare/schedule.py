@@ -1,0 +1,134 @@
+"""Which process runs which trial when, for how long, and what a callback is told of it."""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from .candidates import TRIVIAL, is_choice
+from .trials import Fit, Outcome, Trial, Trials
+from .workers import Worker, WorkerLost
+
+#: The least time for steps of a fit, where compiling has used up its share.
+LEAST_SECONDS = 0.5
+
+
+class Progress(NamedTuple):
+    """
+    What a callback gets before each fit and, with the ``fit``, after it. The powers of a mixture
+    are trained one after another, and there is one call before all of them.
+
+    :param number: How many fits have ended, this one counted.
+    :param total: How many there are.
+    :param label: Which one it is.
+    :param fit: The fit, after it.
+    """
+
+    number: int
+    total: int
+    label: str
+    fit: Fit | None = None
+
+
+class TimeBudget:
+    """Shares of the time that is left, and what compiling took the last time."""
+
+    def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
+        self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
+        self.overhead: dict[str, float] = {}
+
+    def share(self, models: Sequence[str]) -> float:
+        """Find the time for the steps of each of the next fits, of models of these names."""
+        left = self.end - time.perf_counter()
+        at_once = min(self.at_once, self.fits)
+        share = at_once * left / max(self.fits, 1)
+        self.fits -= len(models)
+        return max(share - self.overhead.get(models[0], 0.0), LEAST_SECONDS)
+
+
+class Reports:
+    """What the callback is told of the fits of all queues, one after another."""
+
+    def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
+        self.callback, self.total, self.done = callback, total, 0
+
+    def begin(self, label: str) -> None:
+        """Call before a fit."""
+        self.callback(Progress(self.done + 1, self.total, label))
+
+    def end(self, label: str, fit: Fit) -> None:
+        """Call after a fit."""
+        self.done += 1
+        self.callback(Progress(self.done, self.total, label, fit))
+
+
+class Queue:
+    """Trials that wait, and outcomes of the others; each process takes from it in a thread."""
+
+    def __init__(
+        self, trials: Trials, waiting: list[Trial], budget: TimeBudget, reports: Reports
+    ) -> None:
+        self._trials, self._budget, self._reports = trials, budget, reports
+        self._waiting, self._lock = list(waiting), threading.Lock()
+        self._stopped = False
+        self.outcomes: dict[Trial, list[Outcome]] = {}
+
+    def finish(self, workers: Sequence[Worker]) -> dict[Trial, list[Outcome]]:
+        """Run all trials, here and by workers; what a callback raises is raised."""
+        if workers:  # they take powers, which share what is compiled, and no baselines if possible
+            powers = {name: power for name, (power, _) in self._trials.candidates.items()}
+            self._waiting.sort(key=lambda t: is_choice(t.models[0], powers[t.models[0]]))
+        threads = ThreadPoolExecutor(1 + len(workers))
+        try:
+            helpers = [threads.submit(self._run_all, worker.run, -1) for worker in workers]
+            self._run_all(self._trials.run, 0)
+            for helper in helpers:
+                helper.result()
+        finally:
+            threads.shutdown(wait=False)
+        self._run_all(self._trials.run, 0)  # what lost workers have left
+        return self.outcomes
+
+    def _run_all(self, run: Callable[[Trial, float], list[Outcome]], place: int) -> None:
+        """Run trials as long as there are any: the first (0) or the last (-1) that waits."""
+        try:
+            while task := self._next(place):
+                trial, seconds = task
+                try:
+                    self._end(trial, run(trial, seconds))
+                except WorkerLost as error:
+                    self._put_back(trial, error)
+                    return
+        except BaseException:
+            with self._lock:
+                self._stopped = True
+                self._waiting.clear()
+            raise
+
+    def _next(self, place: int) -> tuple[Trial, float] | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            trial = self._waiting.pop(place)
+            trivial = trial.models[0] == TRIVIAL[self._trials.data.kind]
+            seconds = 0.0 if trivial else self._budget.share(trial.models)
+            self._reports.begin(self._trials.label(trial, trial.models[-1]))
+            return trial, seconds
+
+    def _end(self, trial: Trial, outcomes: list[Outcome]) -> None:
+        with self._lock:
+            self.outcomes[trial] = outcomes
+            for outcome in outcomes:
+                model = outcome.fit.model
+                if outcome.overhead:
+                    self._budget.overhead[model] = outcome.overhead
+                self._reports.end(self._trials.label(trial, model), outcome.fit)
+
+    def _put_back(self, trial: Trial, error: WorkerLost) -> None:
+        with self._lock:
+            if not self._stopped:
+                self._waiting.append(trial)
+                self._budget.fits += len(trial.models)
+                warnings.warn(str(error), stacklevel=1)
