@@ -28,7 +28,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 BUDGET = {
     "refusals": 21,
     "checks": 683,
-    "columns": 570,
+    "columns": 737,
     "scoring": 975,
     "ops": 1538,
     "inducing_variables": 369,
@@ -40,11 +40,11 @@ BUDGET = {
     "predictions": 684,
     "models": 2792,
     "selection": 860,
-    "training": 3121,
+    "training": 3122,
     "estimators": 2652,
     "metrics": 303,
     "plotting": 1372,
-    "compare": 3974,
+    "compare": 4682,
     "monitor": 163,
     "files": 145,
 }

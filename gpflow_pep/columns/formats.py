@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..refusals import refusal
+from .conventions import find_sentinels, find_spellings, join_spellings
 
 #: A column is of numbers, or dates, where at least this share of its cells is, or of those that
 #: differ...
@@ -24,19 +25,34 @@ _STYLES = (
 _GAPS = str.maketrans("\u00a0\u2009\u202f\u2019\u2212", "   '-")
 _AFFIX = r"%|‰|€|\$|£|¥|EUR|USD|GBP|CHF"
 #: In this order: where several suit, days come before months but between slashes.
+_DAYS = (
+    "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d %b %Y", "%d-%b-%Y", "%d %B %Y",
+    "%b %d, %Y", "%B %d, %Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y",
+)  # fmt: skip
 _DATES = (
     "ISO8601",
-    *(
-        day + time
-        for day in (
-            "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d %b %Y", "%d-%b-%Y",
-            "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y",
-        )
-        for time in ("", " %H:%M", " %H:%M:%S")
-    ),
+    *(day + time for day in _DAYS for time in ("", " %H:%M", " %H:%M:%S")),
     "%H:%M",
     "%H:%M:%S",
-)  # fmt: skip
+)
+_HALVES = ("%I:%M %p", "%I:%M:%S %p", "%I %p")
+_DATES_OF_HALVES = (
+    *(f"{day} {time}" for day in ("%Y-%m-%d", *_DAYS) for time in _HALVES),
+    *_HALVES,
+)
+#: The half of the day, as in 1:30PM and 1:30 p.m.
+_HALF = r"(?i)(?<=\d)\s*([ap])\.?\s?m\.?$"
+_SIGN = r"[^\W\d_]|[°%‰€$£¥]"
+#: A number in any style, and its unit: up to two words.
+_WITH_UNIT = re.compile(
+    r"[+-]?\d[\d.,' ]*(?:[eE][+-]?\d+)?(?<! )"
+    rf"(?P<space>\s*)(?P<unit>(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}"
+    rf"(?: (?:{_SIGN}){{1,8}})?)"
+)
+#: What may follow a number and is no unit: halves of the day, and places in an order.
+_NO_UNITS = ("am", "pm", "st", "nd", "rd", "th")
+#: Fewer different numbers with a unit are words, such as 2 WD and 4 WD.
+_LEAST_NUMBERS = 3
 
 
 class Format(NamedTuple):
@@ -47,6 +63,10 @@ class Format(NamedTuple):
     :param decimal: The decimal point of numbers that are written as text.
     :param thousands: What separates their thousands, if anything.
     :param pattern: How dates are written, for :meth:`datetime.datetime.strptime`; "ISO8601".
+    :param missing: Words that stand for no value.
+    :param unit: What is written after each number.
+    :param sentinels: Numbers that stand for no value, such as -999.
+    :param spellings: Words that are also written in other ways, such as yes for Yes.
     """
 
     kind: str
@@ -54,14 +74,31 @@ class Format(NamedTuple):
     thousands: str = ""
     pattern: str = ""
     missing: tuple[str, ...] = ()
+    unit: str = ""
+    sentinels: tuple[float, ...] = ()
+    spellings: tuple[str, ...] = ()
 
 
-def recognise(column: "pd.Series[Any]") -> Format:
+def recognise(column: "pd.Series[Any]", *, as_written: bool = False) -> Format:
     """
     Find out how the cells of a column are read.
 
     :param column: Values of any type, some may be missing.
+    :param as_written: Whether all numbers and words are values as they are written: numbers with a
+        unit are text, -999 is a number, and Yes and yes are two words.
     """
+    form = _recognise(column, with_units=not as_written)
+    if as_written:
+        return form
+    if form.kind == "number":
+        return form._replace(sentinels=find_sentinels(read_cells(column, form)))
+    if form.kind == "text":
+        return form._replace(spellings=find_spellings(_words(column)))
+    return form
+
+
+def _recognise(column: "pd.Series[Any]", with_units: bool) -> Format:
+    """Find the kind, and how numbers and dates are written."""
     kind = _kind_of_type(column)
     if kind:
         return Format(kind)
@@ -69,15 +106,41 @@ def recognise(column: "pd.Series[Any]") -> Format:
     counts = words.value_counts()
     if counts.empty:
         return Format("number")
-    numbers = [_try(counts, Format("number", *style)) for style in _STYLES]
-    share, form = max(numbers, key=lambda attempt: attempt[0])
+    share, form = _best_style(counts)
     if _is_enough(share, form):
         return form
-    for pattern in _DATES:
+    have_halves = sum(bool(re.search(_HALF, word)) for word in counts.index[:50])
+    for pattern in _DATES_OF_HALVES if 2 * have_halves > min(len(counts), 50) else _DATES:
         share, form = _try(counts, Format("date", pattern=pattern))
         if _is_enough(share, form):
             return form
+    unit = _unit(counts.index) if with_units else ""
+    if unit:
+        share, form = _best_style(counts, unit)
+        others = any(re.search(r"\d", word) for word in form.missing)
+        if _is_enough(share, form) and not others:
+            return form
     return Format("text")
+
+
+def _best_style(counts: "pd.Series[Any]", unit: str = "") -> tuple[float, Format]:
+    """Find the style that most words are numbers in; see :func:`_try`."""
+    numbers = [_try(counts, Format("number", *style, unit=unit)) for style in _STYLES]
+    return max(numbers, key=lambda attempt: attempt[0])
+
+
+def _unit(words: "pd.Index[Any]") -> str:
+    """Give the unit of the first number with one; empty where numbers have none, or are few."""
+    matches = [_WITH_UNIT.fullmatch(word.translate(_GAPS)) for word in words[:50]]
+    match = next(filter(None, matches), None)
+    if match is None or sum(map(bool, matches)) < _LEAST_NUMBERS:
+        return ""
+    unit = match["unit"]
+    if unit.lower().replace(".", "") in _NO_UNITS or (
+        not match["space"] and len(unit) == 1 and unit.isupper()  # 1A, 2A: names
+    ):
+        return ""
+    return unit
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
@@ -90,9 +153,9 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     """
     column_kind = _kind_of_type(column)
     if form.kind == "text":
-        return _words(column)
+        return join_spellings(_words(column), form.spellings)
     if column_kind == form.kind == "number":
-        return _numbers(column)
+        return _without(_numbers(column), form.sentinels)
     if column_kind == form.kind == "date":
         return _dates(column)
     words = _words(column)
@@ -105,11 +168,17 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     if wrong.any():
         place = int(np.flatnonzero(words.notna())[np.argmax(wrong)])
         like = f"as {form.pattern}" if form.pattern else f"with '{form.decimal}' as decimal point"
+        like += f" and the unit '{form.unit}'" if form.unit else ""
         got = f"{words.iloc[place]!r} in row {place} (rows count from 0)"
         expected, remedy = f"a {form.kind} written {like}", "Correct it, or leave the cell empty."
         raise refusal(f"column '{column.name}'", got, expected, remedy)
     values.index = pd.Index(np.flatnonzero(words.notna()))  # labels of rows may repeat
-    return values.reindex(range(len(words))).set_axis(column.index)
+    values = values.reindex(range(len(words))).set_axis(column.index)
+    return _without(values, form.sentinels)
+
+
+def _without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Series[Any]":
+    return values.where(~values.isin(sentinels)) if sentinels else values
 
 
 def _kind_of_type(column: "pd.Series[Any]") -> str:
@@ -161,14 +230,20 @@ def _words(column: "pd.Series[Any]") -> "pd.Series[Any]":
 def _parse(words: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     """Read numbers or dates; no value where a word is none."""
     if form.kind == "number":
-        return _parse_numbers(words, form.decimal, form.thousands)
+        return _parse_numbers(words, form.decimal, form.thousands, form.unit)
     pattern = form.pattern or _DATES[0]
+    if pattern.endswith("%p"):
+        words = words.astype(str).str.replace(_HALF, r" \1m", regex=True)
     return pd.to_datetime(words.astype(object), format=pattern, utc=True, errors="coerce")
 
 
-def _parse_numbers(words: "pd.Series[Any]", point: str, thousands: str) -> "pd.Series[Any]":
-    """Read numbers; NaN where a word is none."""
+def _parse_numbers(
+    words: "pd.Series[Any]", point: str, thousands: str, unit: str
+) -> "pd.Series[Any]":
+    """Read numbers; NaN where a word is none, or lacks the unit."""
     text = words.astype(str).str.translate(_GAPS).str.strip()
+    if unit:
+        text = text.where(text.str.endswith(unit), "").str.removesuffix(unit).str.strip()
     text = text.str.replace(rf"^([+-]?)\s*(?:{_AFFIX})\s*", r"\1", regex=True)
     text = text.str.replace(rf"\s*(?:{_AFFIX})$", "", regex=True)
     whole = r"\d+" if not thousands else rf"(?:\d+|\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+)"

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from ..columns import Format, TableEncoder, read_cells, recognise
+from ..columns.conventions import plain_spelling
 from ..columns.encodings import MAX_CATEGORIES, as_table, check_cells, listed
 from ..refusals import refusal
+from .suspicions import suspicions
 
 MIN_ROWS = 10
 #: A text target of more values, and fewer than two rows for each, is no classes.
@@ -29,6 +31,7 @@ class Cleaned(NamedTuple):
     :param kind: "numbers" or "classes".
     :param notes: What was done, a sentence each.
     :param formats: How the cells of each input were read, and are to be read in other tables.
+    :param warnings: What makes scores look better or worse than they are, a sentence or more each.
     """
 
     X: pd.DataFrame
@@ -36,6 +39,7 @@ class Cleaned(NamedTuple):
     kind: Literal["numbers", "classes"]
     notes: list[str]
     formats: dict[str, Format]
+    warnings: list[str]
 
 
 def clean(
@@ -45,20 +49,24 @@ def clean(
     drop: Sequence[str] = (),
     drop_missing: bool = False,
     task: str | None = None,
+    as_written: Sequence[str] = (),
 ) -> Cleaned:
     """
     Choose the columns and rows of a table that can be learnt from, and read their cells.
 
     Dropped, with a note, are rows without target, columns that number or name the rows, that are
     empty or constant, or text that differs from row to row. Text that looks like numbers or dates
-    is read as such.
+    is read as such; numbers such as -999 far outside the others are missing values, and words that
+    differ in capitals or spaces are one.
 
     :param frame: The table, of pandas or polars.
-    :param target: The name of the column to predict, or its place.
+    :param target: The name of the column to predict, or its place from 0.
     :param drop: Columns to leave out.
     :param drop_missing: Whether rows in which an input is missing are left out.
     :param task: "regression" or "classification"; None: classes are text, truth values, and numbers
         that are only two.
+    :param as_written: Columns whose numbers and words are values as they are written: -999 is a
+        number, Yes and yes are two words, and numbers with a unit are text.
     :raises ValueError: If a column does not exist, a number is infinite, all targets are equal, no
         input is left, or fewer than 10 rows are.
     """
@@ -76,12 +84,17 @@ def clean(
         inputs = listed(column for column in table.columns if column != target)
         expected = f"input columns among {inputs}"
         raise refusal("drop", listed(unknown or [target]), expected, "Check the names.")
+    unknown = [str(name) for name in as_written if str(name) not in table.columns]
+    if unknown:
+        expected = f"columns among {listed(table.columns)}"
+        raise refusal("as_written", listed(unknown), expected, "Check the names.")
     table = table.drop(columns=list(map(str, drop)))
-    notes: list[str] = []
-    y, kind, table = _read_target(table, target, task, notes)
+    notes: list[str] = list(table.attrs.get("notes", ()))
+    literal = set(map(str, as_written))
+    y, kind, table = _read_target(table, target, task, target in literal, notes)
     formats, columns = {}, {}
     for name, column in table.items():
-        form = recognise(column)
+        form = recognise(column, as_written=name in literal)
         reason = _why_drop(str(name), column, form)
         if reason:
             notes.append(f"Dropped column '{name}': {reason}.")
@@ -89,6 +102,7 @@ def clean(
         formats[str(name)] = form
         columns[str(name)] = check_cells(str(name), read_cells(column, form))
         notes.extend(_how_read(str(name), column, form))
+        notes.extend(_how_joined(str(name), column, form))
     X = pd.DataFrame(columns, index=table.index)
     missing = X.isna().any(axis=1)
     if drop_missing and missing.any():
@@ -101,14 +115,14 @@ def clean(
     for name in X.columns[X.isna().any()]:
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
     _check_enough(X, y, target, kind)
-    return Cleaned(X, y, kind, notes, formats)
+    return Cleaned(X, y, kind, notes, formats, suspicions(X, y, kind == "classes"))
 
 
 def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> TableEncoder:
     """
     Make the first step of a pipeline for tables like this one::
 
-        X, y, kind, notes, formats = clean(read_table("data.csv"), "y")
+        X, y, kind, notes, formats, warnings = clean(read_table("data.csv"), "y")
         model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
         model.predict(read_table("new.csv")[list(X.columns)])
 
@@ -129,21 +143,25 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
 
 
 def _place(table: pd.DataFrame, target: str | int) -> str:
+    if target not in table.columns and re.fullmatch(r"-?\d+", str(target)):
+        target = int(target)  # as the command line gives it
     if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
         if -table.shape[1] <= target < table.shape[1]:
             return str(table.columns[target])
     elif target in table.columns:
         return str(target)
     expected = f"one of the columns {listed(table.columns)}"
-    remedy = "The first line of a file must hold the names; is the separator right?"
+    remedy = "Name it, or its place from 0; is the separator right, and are there names?"
     raise refusal("target", repr(target), expected, remedy)
 
 
 def _read_target(
-    table: pd.DataFrame, target: str, task: str | None, notes: list[str]
+    table: pd.DataFrame, target: str, task: str | None, as_written: bool, notes: list[str]
 ) -> tuple["pd.Series[Any]", Literal["numbers", "classes"], pd.DataFrame]:
     """Read the target, and leave out rows that have none."""
-    column, form = table[target], recognise(table[target])
+    column, form = table[target], recognise(table[target], as_written=as_written)
+    if form.unit and task != "regression" and column.nunique() <= _MANY:
+        form = recognise(column, as_written=True)  # classes, such as 3 stars
     name = f"target '{target}'"
     if form.kind in ("other", "date") and task != "classification":
         got = "dates" if form.kind == "date" else "neither numbers nor text"
@@ -153,6 +171,7 @@ def _read_target(
         got, expected = f"{listed(form.missing)} among its {form.kind}s", f"{form.kind}s alone"
         raise refusal(name, got, expected, "Correct them, or leave these cells empty.")
     values = read_cells(column, form)
+    notes.extend(_how_joined(target, column, form))
     there = values.notna()
     if not there.all():
         notes.append(f"Dropped {(~there).sum()} of {len(table)} rows without '{target}'.")
@@ -217,7 +236,8 @@ def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str
     elif form.kind == "number" and isinstance(values.iloc[0], str):
         value = read_cells(values.iloc[:1], form._replace(missing=())) if not form.missing else None
         shown = f" ('{example}' is {value.iloc[0]:g})" if value is not None else ""
-        yield f"Column '{name}' was text, and is read as numbers{shown}."
+        unit = f" of the unit '{form.unit}'" if form.unit else ""
+        yield f"Column '{name}' was text, and is read as numbers{unit}{shown}."
     elif form.kind == "text":
         number = read_cells(values, form).nunique()
         if number > MAX_CATEGORIES:
@@ -227,6 +247,24 @@ def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str
             )
     if form.missing:
         yield f"Column '{name}': {listed(form.missing)} is taken as no value."
+
+
+def _how_joined(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str]:
+    """Say which numbers are taken as no value, and which words as others."""
+    for sentinel in form.sentinels:
+        count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
+        yield (
+            f"Column '{name}': {sentinel:g} in {count} rows is far from all other numbers, and is"
+            f" taken as no value (--as-written {name} reads it as a number)."
+        )
+    words = read_cells(column, form._replace(spellings=())) if form.spellings else pd.Series()
+    for spelling in form.spellings:
+        same = words[words.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)]
+        others = sorted(set(same) - {spelling})
+        yield (
+            f"Column '{name}': {listed(others)} {'is' if len(others) == 1 else 'are'} taken as"
+            f" '{spelling}' (--as-written {name} keeps them apart)."
+        )
 
 
 def _check_enough(

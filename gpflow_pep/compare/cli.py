@@ -115,27 +115,35 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
 
 
 def _read(
-    data: Path | None, target: str | None, example: str | None, options: dict[str, Any]
-) -> "Cleaned":
+    data: Path | None, target: str | None, example: str | None, options: dict[str, Any],
+    settings: Settings,
+) -> "Cleaned":  # fmt: skip
     """Read and clean the table, and say what was done."""
     from .cleaning import clean
+    from .partition import note_equal_inputs
     from .tables import read_table
 
-    reading = {name: options.pop(name) for name in ("sep", "decimal", "encoding")}
-    cleaning = {name: options.pop(name) for name in ("task", "drop", "drop_missing")}
+    reading = {
+        name: options.pop(name) for name in ("sep", "decimal", "encoding", "header", "sheet")
+    }
+    cleaning = {name: options.pop(name) for name in ("task", "drop", "drop_missing", "as_written")}
     if data is None or target is None:
         frame, target = EXAMPLES[example or DEFAULT_EXAMPLE]()
     else:
         frame = read_table(data, **reading)
-        dialect = ", ".join(f"{name} {value!r}" for name, value in frame.attrs.items())
+        dialect = ", ".join(
+            f"{name} {value!r}" for name, value in frame.attrs.items() if name != "notes"
+        )
         size = f"{len(frame)} rows of {frame.shape[1]} columns"
         click.echo(f"Read {size} ({dialect})." if dialect else f"Read {size}", err=True)
-    cleaned = clean(frame, target, **cleaning)
+    cleaned = note_equal_inputs(clean(frame, target, **cleaning), settings)
     for note in cleaned.notes:
         click.echo(f"Note: {note}", err=True)
+    for warning in cleaned.warnings:
+        click.echo(f"Warning: {warning}", err=True)
     kind = "a number" if cleaned.kind == "numbers" else f"one of {cleaned.y.nunique()} classes"
     size = f"{cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows"
-    click.echo(f"Target '{target}': {kind}. {size}.", err=True)
+    click.echo(f"Target '{cleaned.y.name}': {kind}. {size}.", err=True)
     return cleaned
 
 
@@ -203,9 +211,14 @@ def _reading_options(command: Any) -> Any:
         ("--encoding", "Encoding of the text, such as latin-1, if it is not recognised."),
         ("--decimal", "Decimal point, '.' or ',', if it is not recognised."),
         ("--sep", "What separates the cells, if it is not recognised."),
+        ("--sheet", "Sheet of an Excel file.  [default: the first that is not empty]"),
     ):
         command = click.option(flag, help=description)(command)
-    return command
+    description = (
+        "Whether the first line has the names of columns, if it is not recognised; without they are"
+        " x0, x1, ..."
+    )
+    return click.option("--header/--no-header", default=None, help=description)(command)
 
 
 def _settings_options(command: Any) -> Any:
@@ -223,7 +236,9 @@ def _settings_options(command: Any) -> Any:
 
 @main.command()
 @click.argument("data", required=False, type=click.Path(path_type=Path))
-@click.option("--target", metavar="COLUMN", help="Column to predict; required with DATA.")
+@click.option(
+    "--target", metavar="COLUMN", help="Column to predict, or its place from 0; required with DATA."
+)
 @click.option(
     "--task", type=click.Choice(list(TASKS)),
     help="Whether the target is a number or a class. By default it is a class if it is text, true"
@@ -242,6 +257,11 @@ def _settings_options(command: Any) -> Any:
     "--drop-missing", is_flag=True,
     help="Leave out rows with missing values. By default they are filled in: by the median, and a"
     " column that says so.",
+)  # fmt: skip
+@click.option(
+    "--as-written", callback=_names, metavar="A,B,...", default="",
+    help="Columns whose numbers and words are values as they are written: -999 is a number, Yes and"
+    " yes are two words, and numbers with a unit are text.",
 )  # fmt: skip
 @_settings_options
 @click.option(
@@ -275,9 +295,9 @@ def compare(
     scores, the predictions of held-out rows and the best model (lowest mean negative
     log density), trained on all rows.
 
-    DATA is a table: text with column names in its first line, plain or compressed, or Parquet.
-    Separator, decimal point and encoding are recognised. Without DATA, data of scikit-learn are
-    used.
+    DATA is a table: text with column names in its first line, plain or compressed, Parquet, or a
+    sheet of an Excel file. Separator, decimal point and encoding are recognised, and so are titles
+    above the names. Without DATA, data of scikit-learn are used.
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
@@ -297,7 +317,7 @@ def compare(
         from .folder import check_folder
 
         checked = Settings(**settings)
-        cleaned = _read(data, target, example, options)
+        cleaned = _read(data, target, example, options, checked)
         classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
         checked.check_data(cleaned.kind, len(cleaned.X), classes)
         check_folder(out)

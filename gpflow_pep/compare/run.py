@@ -13,6 +13,7 @@ from ..training.threads import one_blas_thread
 from .candidates import MIXTURE, check_targets, is_choice, label_of, name_of
 from .cleaning import Cleaned, clean
 from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint, importance_of
+from .partition import note_equal_inputs
 from .schedule import Progress, Queue, Reports, TimeBudget
 from .scores import Metric, mean_and_error, metrics_of
 from .screening import (
@@ -84,6 +85,7 @@ def compare(
     task: str | None = None,
     drop: tuple[str, ...] = (),
     drop_missing: bool = False,
+    as_written: tuple[str, ...] = (),
     callback: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -106,14 +108,18 @@ def compare(
     :param task: "regression" or "classification"; None: as the target looks.
     :param drop: Columns to leave out.
     :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
+    :param as_written: Columns whose numbers and words are values as they are written; see
+        :func:`~gpflow_pep.compare.cleaning.clean`.
     :param callback: Called before each fit, or the powers of a mixture together, and after each.
     :param settings: Those of :class:`~gpflow_pep.compare.settings.Settings`.
     :raises ValueError: If a setting is outside its range, or the table cannot be used.
     """
     checked = Settings(**settings)
     frame, target = table_of(X, y)
-    data = clean(frame, target, drop=drop, drop_missing=drop_missing, task=task)
-    return compare_table(data, checked, callback)
+    data = clean(
+        frame, target, drop=drop, drop_missing=drop_missing, task=task, as_written=as_written
+    )
+    return compare_table(note_equal_inputs(data, checked), checked, callback)
 
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:

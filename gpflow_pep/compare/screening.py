@@ -9,9 +9,10 @@ from scipy import stats
 
 from .candidates import TRIVIAL, name_of
 from .cleaning import Cleaned
+from .partition import parts_of
 from .scores import Metric
 from .settings import Configuration, Settings
-from .trials import Fit, Trial, Trials, parts_of, shuffled
+from .trials import Fit, Trial, Trials, shuffled
 
 #: So many configurations are compared; of more, the best of a trial.
 MOST_COMPARED = 2
@@ -98,11 +99,11 @@ def _trials_on_few_rows(
 def describe_scales(densities: Mapping[str, float]) -> str:
     """Say in a sentence why the model is of the targets, or of their logarithms."""
     chosen = best_scale(densities)
-    what = {"gaussian": "the targets", "log_normal": "their logarithms"}
+    targets = {"gaussian": "the targets", "log_normal": "their logarithms"}
     (other,) = (likelihood for likelihood in densities if likelihood != chosen)
     return (
-        f"The targets are skewed: in a trial a model of {what[chosen]} had the lower NLPD"
-        f" ({densities[chosen]:.3f}, and {densities[other]:.3f} of {what[other]}), and so the"
+        f"The targets are skewed: in a trial a model of {targets[chosen]} had the lower NLPD"
+        f" ({densities[chosen]:.3f}, and {densities[other]:.3f} of {targets[other]}), and so the"
         f" likelihood is {chosen}; --likelihood {other} is the other one."
     )
 

@@ -173,6 +173,12 @@ class Settings:
         None, _FRACTION,
         "Fraction of the rows in that part; without splits there is one.  [default: 0.2]",
     )  # fmt: skip
+    together: bool = _setting(
+        True, _FLAG,
+        "Whether rows with the same inputs are held out together, so that none is predicted from"
+        " its copy.",
+        "--together/--no-together",
+    )  # fmt: skip
     seed: int = _setting(
         0, _whole(0, 2**32 - 1), "Seed of folds or splits and of the initial inducing points."
     )

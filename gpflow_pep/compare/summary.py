@@ -115,12 +115,12 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     """
     error = METRICS[comparison.data.kind][1]
     trivial = TRIVIAL[comparison.data.kind]
+    pair = comparison.fits_of(name), comparison.fits_of(trivial)
+    # Where one part is far off, a mean tells of that part alone.
+    average = np.median if any(map(unstable_part, pair)) else np.mean
     (nlpd, size), (trivial_nlpd, trivial_size) = (
-        [
-            np.mean([fit.scores[m] for fit in comparison.fits_of(model)])
-            for m in ("nlpd", error.name)
-        ]
-        for model in (name, trivial)
+        [average([fit.scores[metric] for fit in fits]) for metric in ("nlpd", error.name)]
+        for fits in pair
     )
     smaller = 1.0 - size / trivial_size if trivial_size else 0.0
     return float(trivial_nlpd - nlpd), float(smaller), error.heading

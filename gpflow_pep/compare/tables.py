@@ -1,16 +1,10 @@
-"""Read CSV, compressed and Parquet tables."""
+"""Read CSV, compressed, Parquet and Excel tables."""
 
-import bz2
 import csv
-import gzip
 import io
-import lzma
 import re
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
@@ -20,26 +14,25 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..refusals import refusal
+from .contents import (
+    MISSING,
+    TableFault,
+    as_number,
+    check_names,
+    decode,
+    read_content,
+    unreadable,
+)
+from .headers import count_title_rows, lacks_names, names_of_places, no_names_note, title_note
+from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
 #: How many rows the separator and the decimal point are found out from.
 _SAMPLE = 1000
-#: Beside those of pandas. "?" is that of the UCI repository, "." that of SAS and Stata.
-_MISSING = ["?", "-", "--", ".", "n.a.", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"]
-_BOMS = {
-    b"\xef\xbb\xbf": "utf-8-sig",
-    b"\xff\xfe\x00\x00": "utf-32",
-    b"\x00\x00\xfe\xff": "utf-32",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
-_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
+#: How many characters names and titles are looked for in.
+_BEGINNING = 2**20
 _HINT = re.compile(r'"?sep=(.)"?')
-
-
-class _Fault(Exception):
-    """What is wrong with a file: the message after its name."""
 
 
 class _Dialect(NamedTuple):
@@ -55,102 +48,62 @@ def read_table(
     sep: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
+    header: bool | None = None,
+    sheet: str | None = None,
 ) -> pd.DataFrame:
     """
-    Read a table: a line of column names, then a line for each row; or a Parquet file.
+    Read a table: a line of column names, then a line for each row; or a Parquet or Excel file.
 
-    The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with #, and
-    rows may begin with a name or number as R writes them. Arguments that are None are recognised;
-    the ``attrs`` of the table have them by these names. Values stay as they are but for spaces
-    before them; empty cells and words such as NA and ? are missing.
+    The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with # or be
+    titles, the names may be absent, and rows may begin with a name or number as R writes them.
+    Arguments that are None are recognised; the ``attrs`` of the table have those of text or of a
+    sheet by these names, and under "notes" sentences that say what was done to it, if anything.
+    Values stay as they are but for spaces before them; empty cells and words such as NA and ? are
+    missing.
 
     :param path: The file.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
     :param decimal: The decimal point, "." or ",".
     :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in none of them
         is taken as Windows-1252.
+    :param header: Whether the first line has the names of columns; without they are x0, x1, ...
+    :param sheet: The name of a sheet of an Excel file; None: the first that is not empty.
     :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
         names, two columns of one name, or rows of different length.
     """
     try:
-        content = _content(Path(path))
+        content = read_content(Path(path))
         if content.startswith(b"PAR1"):
             return _read_parquet(content)
-        text, encoding = _decode(content, encoding)
+        if is_spreadsheet(content):
+            return read_spreadsheet(content, sheet, header)
+        if sheet is not None:
+            got, expected = f"{sheet!r} for a file without sheets", "an Excel file (.xlsx)"
+            raise refusal("sheet", got, expected, "Leave it out.")
+        text, encoding = decode(content, encoding)
         num_lines = text.count("\n")
         hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
         if hint:
             sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
-        text = _without_comments(text, sep)
+        text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
         dialect = _find_dialect(text, sep, decimal)
         names = _check_rows(text, dialect, num_lines - text.count("\n"))
         table = _parse(text, dialect, names)
-    except _Fault as fault:
+    except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    table.attrs = {**dialect._asdict(), "encoding": encoding}
+    table.attrs = {**dialect._asdict(), "encoding": encoding, **({"notes": notes} if notes else {})}
     return table
-
-
-@contextmanager
-def _unreadable() -> Iterator[None]:
-    """Say what is wrong with a file that a library cannot read."""
-    try:
-        yield
-    # RuntimeError: a zip file is encrypted, or packed in a way that Python does not know.
-    except (OSError, EOFError, ValueError, TypeError, KeyError, OverflowError, RuntimeError,
-            StopIteration, csv.Error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
-            ) as error:  # fmt: skip
-        raise _Fault(
-            f" cannot be read ({error}), expected a table: CSV or the like, plain or compressed, or"
-            " Parquet. Check how it was written."
-        ) from error
-
-
-def _unzip(content: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = [name for name in archive.namelist() if not name.endswith("/")]
-        if len(names) == 1:
-            return archive.read(names[0])
-    if "[Content_Types].xml" in names or "mimetype" in names:
-        raise _Fault(" is a spreadsheet or document, expected text. Save the sheet as CSV.")
-    raise _Fault(f" has {len(names)} files in it, expected one. Unpack it and name the table.")
-
-
-_UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": gzip.decompress,
-    b"BZh": bz2.decompress,
-    b"\xfd7zXZ\x00": lzma.decompress,
-    b"PK\x03\x04": _unzip,
-}
-
-
-def _content(path: Path) -> bytes:
-    """Read the file, and unpack it."""
-    if path.is_dir():
-        raise _Fault(" is a folder, expected a file. Name the table in it.")
-    with _unreadable():
-        if not path.exists():
-            raise _Fault(" does not exist, expected a table. Check the name and the folder.")
-        content = path.read_bytes()
-        for magic, unpack in _UNPACK.items():
-            if content.startswith(magic):
-                content = unpack(content)
-    if not content.strip():
-        raise _Fault(
-            " is empty, expected a line of column names and rows. Check how it was written."
-        )
-    return content
 
 
 def _read_parquet(content: bytes) -> pd.DataFrame:
     try:
         import pyarrow
     except ImportError as error:
-        raise _Fault(
+        raise TableFault(
             " is a Parquet file, which needs pyarrow, which is not installed. Run: pip install"
             " 'gpflow-pep[parquet]'; or save the table as CSV."
         ) from error
-    with _unreadable():
+    with unreadable():
         try:
             table = pd.read_parquet(io.BytesIO(content), engine="pyarrow")
         except pyarrow.ArrowException as error:
@@ -158,45 +111,10 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
     table.columns = pd.Index([str(name) for name in table.columns])
-    _check_names(list(table.columns))
+    check_names(list(table.columns))
     if table.empty:
-        raise _Fault(" has no rows, expected some. Check how it was written.")
+        raise TableFault(" has no rows, expected some. Check how it was written.")
     return table
-
-
-def _decode(content: bytes, encoding: str | None) -> tuple[str, str]:
-    for name in [encoding] if encoding else _encodings(content):
-        try:
-            return content.decode(name).replace("\x00", "").lstrip("\ufeff"), name
-        except LookupError:
-            expected = "the name of an encoding, such as 'utf-8' or 'cp1252'"
-            remedy = "Leave it out to have it recognised."
-            raise refusal("encoding", repr(name), expected, remedy) from None
-        except ValueError as error:
-            wrong = error
-    raise _Fault(
-        f" is not in the encoding {name} ({wrong}). Name another, or leave it out to have it"
-        " recognised."
-    )
-
-
-def _encodings(content: bytes) -> list[str]:
-    """Give encodings in the order in which to try them."""
-    for bom, encoding in _BOMS.items():
-        if content.startswith(bom):
-            return [encoding]
-    start = content[:4096]
-    even, odd = start[::2].count(0), start[1::2].count(0)
-    for few, many, encoding in ((even, odd, "utf-16-le"), (odd, even, "utf-16-be")):
-        if many > 0.3 * len(start[::2]) and few < 0.1 * many:
-            return [encoding]
-    strange = len(content) - len(content.translate(None, _CONTROL))
-    if b"\x00" in content or strange > 0.01 * len(content):
-        raise _Fault(
-            " is no text (it has control characters), expected a table: CSV or the like, plain or"
-            " compressed, or Parquet. Save it as one of these, or name its encoding."
-        )
-    return ["utf-8", "cp1252", "latin-1"]
 
 
 def _records(text: str, sep: str) -> Iterator[tuple[int, list[str]]]:
@@ -253,7 +171,7 @@ def _suits(text: str, sep: str) -> tuple[float, int]:
 
 
 def _is_number(cell: str) -> bool:
-    return bool(re.fullmatch(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?", cell))
+    return as_number(cell) is not None
 
 
 def _find_decimal(text: str, sep: str) -> str:
@@ -268,18 +186,9 @@ def _find_decimal(text: str, sep: str) -> str:
     return "," if commas > points else "."
 
 
-def _check_names(names: Sequence[str]) -> None:
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise _Fault(
-            f" has more than one column named {', '.join(duplicates)}, expected different names."
-            " Rename or remove the copies; or is the first line no line of names?"
-        )
-
-
 def _check_rows(text: str, dialect: _Dialect, skipped: int) -> list[str]:
     """Check that all rows are as long as the first, and give the names in that."""
-    with _unreadable():
+    with unreadable():
         records = _records(text, dialect.sep)
         _, header = next(records)
         rows = [(line, len(row), row[0], row[-1].strip()) for line, row in records]
@@ -294,15 +203,15 @@ def _check_rows(text: str, dialect: _Dialect, skipped: int) -> list[str]:
             header = ["", *header]  # as R writes the names of rows
     for line, length, _, _ in rows:
         if length != len(header):
-            raise _Fault(
+            raise TableFault(
                 f", line {line + skipped}: got {length} value(s), expected {len(header)}, one for"
                 f" each column name (cells are separated by {dialect.sep!r}). Correct the line, put"
                 " quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
-    _check_names(names)
+    check_names(names)
     if not rows:
-        raise _Fault(
+        raise TableFault(
             f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
             " how it was written."
         )
@@ -322,8 +231,58 @@ def _without_comments(text: str, sep: str | None) -> str:
     return last[1:].strip(" ") + "\n" + rest if is_header else rest
 
 
+def _begin_with_names(text: str, sep: str | None, header: bool | None) -> tuple[str, list[str]]:
+    """Leave out titles above the column names, or give columns names; and say so."""
+    notes = []
+    if header is None:
+        text, note = _without_titles(text, sep)
+        notes += [note] * bool(note)
+    beginning = _beginning(text)
+    mark = _find_dialect(beginning, sep, None).sep
+    rows = _first_records(beginning, mark)
+    if rows and (header is False or (header is None and lacks_names(rows))):
+        names = names_of_places(len(rows[0]))
+        text = (" " if mark == _SPACES else mark).join(names) + "\n" + text
+        notes.append(no_names_note(len(names), header is None))
+    return text, notes
+
+
+def _beginning(text: str) -> str:
+    """Give the first lines, in which names and titles are looked for."""
+    if len(text) <= _BEGINNING:
+        return text
+    end = max(text.rfind(end, 0, _BEGINNING) for end in "\r\n")
+    return text[: end + 1] or text
+
+
+def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
+    """Leave out titles and blank lines above the column names; say which, or nothing."""
+    marks: Sequence[str] = (sep,) if sep else _SEPARATORS
+    beginning = _beginning(text)
+    best = max(marks, key=partial(_suits, beginning))
+    if _suits(beginning, best)[0] >= 0.9:
+        marks = (best,)
+    widest, rest, note = 0, text, ""
+    for mark in marks:
+        if len(mark) != 1:
+            continue
+        lines = io.StringIO(beginning, newline="")
+        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+        try:
+            numbered = [(reader.line_num, row) for row in islice(reader, _SAMPLE)]
+        except csv.Error:
+            continue
+        rows = [row for _, row in numbered]
+        start = count_title_rows(rows)
+        if start and len(rows[start]) > widest:
+            lines = io.StringIO(text, newline="")
+            rest = "".join(islice(lines, numbered[start - 1][0], None))
+            widest, note = len(rows[start]), title_note(rows[:start])
+    return rest, note
+
+
 def _parse(text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:
-    with _unreadable(), warnings.catch_warnings():
+    with unreadable(), warnings.catch_warnings():
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         return pd.read_csv(
             io.StringIO(text),
@@ -333,7 +292,7 @@ def _parse(text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:
             names=names,
             index_col=False,
             skipinitialspace=True,
-            na_values=_MISSING,
+            na_values=MISSING,
             float_precision="round_trip",
             low_memory=False,
         )

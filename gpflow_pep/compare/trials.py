@@ -2,8 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,6 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning as NotConverged
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
@@ -22,6 +20,7 @@ from ..models import PEP, ConvergenceWarning
 from .candidates import groups_of, make_candidates
 from .cleaning import Cleaned, make_preparation
 from .held_out import held_out
+from .partition import parts_of
 from .scores import metrics_of, scores
 from .settings import Configuration, Settings
 
@@ -237,22 +236,6 @@ def _failed(fit: Fit, error: Exception) -> Fit:
 def num_classes_of(data: Cleaned) -> int:
     """Count the classes of a target; 1 for numbers."""
     return int(data.y.nunique()) if data.kind == "classes" else 1
-
-
-def parts_of(data: Cleaned, settings: Settings) -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
-    """Give rows to train on and rows held out, each in increasing order."""
-    kind, count, fraction = settings.parts()
-    classes = data.kind == "classes"
-    if kind == "fold":
-        splitter: Any = partial(StratifiedKFold if classes else KFold, shuffle=True)
-    else:
-        splitter = StratifiedShuffleSplit if classes else ShuffleSplit
-        splitter = partial(splitter, test_size=fraction)
-    with warnings.catch_warnings():
-        # That some class has fewer members than there are folds: then some hold out none of it.
-        warnings.filterwarnings("ignore", message="The least populated class")
-        for train, test in splitter(count, random_state=settings.seed).split(data.X, data.y):
-            yield np.sort(train), np.sort(test)
 
 
 def _sites_message(model: Any) -> str:

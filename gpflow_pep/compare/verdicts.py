@@ -99,9 +99,11 @@ def _warnings_of_model(comparison: Comparison, name: str) -> Iterator[str]:
         if smaller < LEAST_SMALLER:
             yield f"{start}: it has learnt nothing from these inputs that holds for other rows."
         else:
+            parts = ("classes", "probabilities"), ("means", "intervals")
+            useful, useless = parts[comparison.data.kind == "numbers"]
             yield (
                 f"{start}, but its {error} is {smaller:.0%} smaller: it is too sure of"
-                " itself where it is wrong. Its means are of use, its intervals are not."
+                f" itself where it is wrong. Its {useful} are of use, its {useless} are not."
             )
 
 

@@ -348,9 +348,10 @@ class MixedPosterior(Mixture):
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        return [
-            posterior.predict_f(Xnew, full_cov, full_output_cov) for posterior in self.posteriors
-        ]
+        moments = [part.predict_f(Xnew, full_cov, full_output_cov) for part in self.posteriors]
+        least = -np.inf if full_cov or full_output_cov else 0.0
+        # GPflow's cache has an inverse, by which a variance that is nearly 0 can be negative.
+        return [(mean, tf.maximum(variance, least)) for mean, variance in moments]
 
 
 def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:

@@ -98,11 +98,17 @@ def good_tables() -> list[bytes]:
         FRAME.to_parquet(parquet)
     except ImportError:
         parquet.write(b"PAR1")
+    excel = io.BytesIO()
+    try:
+        FRAME.to_excel(excel, index=False)
+    except ImportError:
+        excel.write(b"PK")
     packed = text.encode()
     return [
         *(text.encode(encoding) for encoding in ("utf-8", "utf-16", "cp1252", "utf-8-sig")),
         *(pack(packed) for pack in (gzip.compress, bz2.compress, lzma.compress, zipped)),
         parquet.getvalue(),
+        excel.getvalue(),
     ]
 
 

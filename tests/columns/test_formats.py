@@ -41,7 +41,37 @@ READ: list[tuple[list[Any], str, list[Any]]] = [
     (["01/31/2020", "02/01/2020"], "date", days("2020-01-31", "2020-02-01")),
     (["3 Feb 2020 12:00", "14 Mar 2021 13:30"], "date",
      days("2020-02-03 12:00", "2021-03-14 13:30")),
+    (["01/31/2020 1:30 PM", "02/01/2020 12:05 AM"], "date",
+     days("2020-01-31 13:30", "2020-02-01 00:05")),
+    (["2020-01-31 1:30:09pm", "2020-02-01 11:00:00 a.m."], "date",
+     days("2020-01-31 13:30:09", "2020-02-01 11:00")),
+    (["31.01.2020 3 PM", "01.02.2020 4 AM"], "date", days("2020-01-31 15:00", "2020-02-01 04:00")),
     ([datetime.date(2020, 1, 31), None], "date", days("2020-01-31", "")),
+    (["71,3 m/s", "5 m/s", "-1,25 m/s", None], "number", [71.3, 5, -1.25, np.nan]),
+    (["12kg", "13 kg", "14\u00a0kg"], "number", [12, 13, 14]),
+    (["1.234,5 l/100km", "2 l/100km", "3,5 l/100km"], "number", [1234.5, 2, 3.5]),
+    (["12 °C", "-3 °C", "5.5 °C"], "number", [12, -3, 5.5]),
+    (["5 sq ft", "6 sq ft", "1e3 sq ft"], "number", [5, 6, 1000]),
+    ([*(f"{i} kg" for i in range(20)), "n.d."], "number", [*range(20), np.nan]),
+    (["12 kg", "13 g", "14 kg"], "text", ["12 kg", "13 g", "14 kg"]),
+    ([*(f"{i} kg" for i in range(20)), "7"], "text", [*(f"{i} kg" for i in range(20)), "7"]),
+    (["2 WD", "4 WD", "2 WD"], "text", ["2 WD", "4 WD", "2 WD"]),
+    (["1A", "2A", "3A"], "text", ["1A", "2A", "3A"]),
+    (["1st", "2nd", "3rd"], "text", ["1st", "2nd", "3rd"]),
+    ([*range(5), *[-999] * 3], "number", [*range(5), *[np.nan] * 3]),
+    ([*map(str, range(9)), *["9999"] * 3], "number", [*range(9), *[np.nan] * 3]),
+    ([*range(5), -99, -99, -99, -999, -999, -999, *range(5)], "number",
+     [*range(5), *[np.nan] * 6, *range(5)]),
+    ([*range(5), -999, -999], "number", [*range(5), -999, -999]),
+    ([-400, -3, 7, 9, 20, -999, -999, -999], "number", [-400, -3, 7, 9, 20, -999, -999, -999]),
+    ([0, 500, 700, 900, 20, 999, 999, 999], "number", [0, 500, 700, 900, 20, 999, 999, 999]),
+    ([*[0] * 15, 10, 20, 30, 41, *[999] * 3], "number", [*[0] * 15, 10, 20, 30, 41, *[999] * 3]),
+    ([1, 2, *[-999] * 3], "number", [1, 2, *[-999] * 3]),
+    (["Yes", "yes", "YES ", "Yes", "No"], "text", ["Yes", "Yes", "Yes", "Yes", "No"]),
+    (["New York", "new  york", "new  york"], "text", ["new  york"] * 3),
+    (["no", "No", "no"], "text", ["no"] * 3),
+    (["AA", "Aa", "aa", "mW", "MW"], "text", ["AA", "Aa", "aa", "mW", "MW"]),
+    (["abC", "ABC", "abc"], "text", ["abC", "ABC", "abc"]),
     (["red ", "blue", None, ""], "text", ["red", "blue", np.nan, np.nan]),
     (["A1", "B2", "12"], "text", ["A1", "B2", "12"]),
     (["v1.2", "v1.3"], "text", ["v1.2", "v1.3"]),
@@ -87,6 +117,30 @@ def test_many_words_among_numbers_are_text() -> None:
     assert recognise(pd.Series(words)).kind == "text"
 
 
+@pytest.mark.parametrize(
+    "cells, kind",
+    [
+        (["71,3 m/s", "5 m/s", "-1,25 m/s"], "text"),
+        ([*range(5), *[-999] * 3], "number"),
+        (["Yes", "yes", "YES", "No"], "text"),
+    ],
+)
+def test_values_as_they_are_written(cells: list[Any], kind: str) -> None:
+    form = recognise(pd.Series(cells), as_written=True)
+    assert form == Format(kind)
+    assert list(read_cells(pd.Series(cells), form)) == cells
+
+
+def test_other_tables_are_read_in_the_same_way() -> None:
+    """Whatever they have: spellings that are new, no number for what is missing, no unit."""
+    answers = Format("text", spellings=("Yes",))
+    assert list(read_cells(pd.Series(["yEs", "YES", "no"]), answers)) == ["Yes", "Yes", "no"]
+    numbers = Format("number", sentinels=(-999.0,))
+    for cells in ([5, -999], ["5", "-999.0"]):
+        assert_array_equal(read_cells(pd.Series(cells), numbers), [5.0, np.nan])
+    assert_array_equal(read_cells(pd.Series([5, 7]), Format("number", unit="kg")), [5.0, 7.0])
+
+
 def test_empty_columns_are_numbers_that_are_missing() -> None:
     for column in (pd.Series([], dtype=object), pd.Series([None, ""])):
         assert read_cells(column, recognise(column)).isna().all()
@@ -104,10 +158,11 @@ def test_text_is_the_same_whatever_its_type() -> None:
     [
         (Format("number"), "1,5", r"column 'x': got '1,5' in row 2 .* expected a number .*'\.' as"),
         (Format("number", ",", "."), "1.5", r"got '1.5' .* with ',' as decimal point. Correct it"),
+        (Format("number", unit="kg"), "5 g", r"got '5 g' in row 2 .* and the unit 'kg'\. Correct"),
         (Format("date", pattern="%d.%m.%Y"), "2020-01-01", r"got '2020-01-01' .* as %d.%m.%Y"),
     ],
 )
 def test_cells_that_cannot_be_read(form: Format, cell: str, message: str) -> None:
-    good = {"number": "1", "date": "31.01.2020"}[form.kind]
+    good = {"number": f"1 {form.unit}", "date": "31.01.2020"}[form.kind]
     with pytest.raises(ValueError, match=message):
         read_cells(pd.Series([good, None, cell], index=[9, 9, 9], name="x"), form)

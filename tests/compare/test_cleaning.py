@@ -91,6 +91,54 @@ def test_cells_are_read() -> None:
         assert note in notes_of(cleaned)
 
 
+def test_units_sentinels_and_spellings() -> None:
+    frame = table(
+        wind=[f"{i},5 m/s" for i in range(N)],
+        sun=[-999, 9999, *range(36), -999, -999],
+        ill=["Yes", "YES", "no", "yes "] * (N // 4),
+    )
+    cleaned = clean(frame, "y")
+    assert_array_equal(cleaned.X["wind"], np.arange(N) + 0.5)
+    assert_array_equal(cleaned.X["sun"], [np.nan, 9999, *range(36), np.nan, np.nan])
+    assert list(cleaned.X["ill"][:4]) == ["YES", "YES", "no", "YES"]
+    for note in (
+        "Column 'wind' was text, and is read as numbers of the unit 'm/s' ('0,5 m/s' is 0.5).",
+        "Column 'sun': -999 in 3 rows is far from all other numbers, and is taken as no value"
+        " (--as-written sun reads it as a number).",
+        "Column 'ill': 'Yes', 'yes' are taken as 'YES' (--as-written ill keeps them apart).",
+    ):
+        assert note in notes_of(cleaned)
+    literal = clean(frame, "y", as_written=["wind", "sun", "ill"])
+    assert "wind" not in literal.X  # 40 texts that differ
+    assert_array_equal(literal.X["sun"], frame["sun"])
+    assert set(literal.X["ill"]) == {"Yes", "YES", "no", "yes"}
+    assert "taken as" not in notes_of(literal)
+    with pytest.raises(ValueError, match=r"as_written: got 'z', expected columns among 'x', 'y',"):
+        clean(frame, "y", as_written=["z"])
+
+
+def test_targets_with_units_sentinels_and_spellings() -> None:
+    values = [*range(37), *[-999] * 3]
+    cleaned = clean(table(y=values), "y")
+    assert_array_equal(cleaned.y, range(37))
+    assert "Dropped 3 of 40 rows without 'y'." in notes_of(cleaned)
+    assert list(clean(table(y=values), "y", as_written=["y"]).y) == values
+    assert set(clean(table(y=["Yes", "YES", "no", "No"] * 10), "y").y) == {"YES", "No"}
+    stars = table(y=["3 stars", "4 stars", "5 stars", "3 stars"] * 10)
+    assert clean(stars, "y").kind == "classes"  # as before units were read
+    assert set(clean(stars, "y", task="regression").y) == {3.0, 4.0, 5.0}
+    assert clean(table(y=[f"{i} kg" for i in range(N)]), "y").kind == "numbers"
+
+
+def test_notes_of_the_reader_come_first() -> None:
+    frame = table(site="A")
+    frame.attrs["notes"] = ["Left out a line."]
+    assert clean(frame, "y").notes == [
+        "Left out a line.",
+        "Dropped column 'site': it is A in every row.",
+    ]
+
+
 def test_rows_without_target_or_input() -> None:
     frame = table()
     frame.loc[3, "y"] = np.nan
@@ -130,6 +178,7 @@ def test_the_target_by_place_and_columns_to_drop() -> None:
     frame = table(z=np.arange(N) / 7.0)
     assert clean(frame, -1).y.name == "z" and clean(frame, 0).y.name == "x"
     assert list(clean(frame, "y", drop=["x"]).X) == ["z"]
+    assert clean(frame, "-1").y.name == "z" and clean(frame, "0").y.name == "x"
     numbered = frame.set_axis([0, 1, 2], axis=1)
     assert list(clean(numbered, 1).X) == ["0", "2"]
 
@@ -155,6 +204,7 @@ def test_polars_and_lists() -> None:
     [
         ({}, {"target": "z"}, r"target: got 'z', expected one of the columns 'x', 'y'"),
         ({}, {"target": 2}, r"target: got 2"),
+        ({}, {"target": "2"}, r"target: got 2, expected .* Name it, or its place from 0"),
         ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
         ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
         ({}, {"drop": ["x"]}, r"got no input column beside the target 'y', expected at least one"),

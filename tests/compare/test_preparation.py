@@ -42,7 +42,7 @@ def write(path: Path, num_rows: int = 48) -> Path:
 
 def test_from_a_file_to_predictions(tmp_path: Path) -> None:
     frame = read_table(write(tmp_path / "häuser.csv"))
-    X, y, kind, _, formats = clean(frame, "Preis")
+    X, y, kind, _, formats, _ = clean(frame, "Preis")
     assert kind == "numbers" and list(X) == ["Größe", "Farbe", "Tag", "Zimmer"]
     estimator = PEPRegressor(num_inducing=10, max_iterations=40, random_state=0)
     model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
@@ -60,7 +60,7 @@ def test_from_a_file_to_predictions(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cross_validation_and_classes(tmp_path: Path) -> None:
-    X, y, kind, _, formats = clean(read_table(write(tmp_path / "t.csv")), "Farbe")
+    X, y, kind, _, formats, _ = clean(read_table(write(tmp_path / "t.csv")), "Farbe")
     assert kind == "classes"
     estimator = PEPClassifier(num_inducing=6, max_iterations=5, random_state=0)
     model = make_pipeline(make_preparation(X, formats), estimator)

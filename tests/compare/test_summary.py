@@ -118,6 +118,12 @@ def test_one_part_that_is_far_worse_is_named() -> None:
     assert "within noise" not in verdict(comparison)
 
 
+def test_one_bad_part_does_not_make_a_model_useless() -> None:
+    scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 90.0, 1.05], "alpha 1": NOISY}
+    (unstable,) = warnings_of(made(scores))
+    assert unstable.startswith("alpha 0: unstable")
+
+
 def numbers(**columns: Any) -> Comparison:
     """A comparison whose best model has these held-out predictions, with 90% intervals of 1.64."""
     comparison = made({"mean": WORSE, "alpha 0": NOISY})

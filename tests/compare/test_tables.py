@@ -1,8 +1,10 @@
 """Tables read from disk: as they were written, or refused with a reason."""
 
 import bz2
+import datetime
 import gzip
 import lzma
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +112,174 @@ def test_what_some_programs_write(
     assert found.iloc[0].dropna().tolist() == first
 
 
+ROWS = "".join(f"{i},{i % 3 + 0.5},w{i % 4}\n" for i in range(12))
+
+
+@pytest.mark.parametrize(
+    "above, sep, note",
+    [
+        (
+            "Sales report 2023\n\n",
+            ",",
+            "Left out 2 lines above the column names: 'Sales report 2023'",
+        ),
+        ("Sales report 2023\n", ";", "Left out a line above the column names: 'Sales report 2023'"),
+        ("Sales, prices\nand more\n\n\n", ",", "Left out 4 lines above .*: 'Sales' and so on"),
+        ("Report,,\n,,\n", ",", "Left out 2 lines above the column names: 'Report'"),
+        ("\n\nReport;;\n", ";", "Left out 3 lines above the column names: 'Report'"),
+        ('"A title\nof two lines"\n\n', "\t", "above the column names: 'A title"),
+    ],
+)
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_titles(tmp_path: Path, above: str, sep: str, note: str, ends: str) -> None:
+    text = above + TEXT.replace(",", sep)
+    found = read(tmp_path / "t.csv", text.replace("\n", ends))
+    pd.testing.assert_frame_equal(found, FRAME, check_dtype=False, check_exact=True)
+    (found_note,) = found.attrs["notes"]
+    assert re.search(note, found_note) and "--header" in found_note
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("Names\nDoe, John\nRoe, Jane\n", ["Names"]),
+        ("Names\n\nDoe, John, Dr\nRoe, Jane, Dr\n", ["Names"]),
+        ("a\nx1,7\nx2,4\n", ["a"]),
+        ("a,b\n\nx1,7,3\nx2,4,5\n", ["Unnamed: 0", "a", "b"]),
+        ("a,,\nx,y,z\nu,v,w\n", ["a", "Unnamed: 1", "Unnamed: 2"]),
+        ("a,b,c\n,,\n1,2,3\n", ["a", "b", "c"]),
+        ("a\n1\n2\n", ["a"]),
+    ],
+)
+def test_names_that_are_no_titles(tmp_path: Path, text: str, names: list[str]) -> None:
+    found = read(tmp_path / "t.csv", text)
+    assert list(found) == names and "notes" not in found.attrs
+
+
+def test_lines_are_counted_below_titles(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"line 5: got 2 value\(s\), expected 3"):
+        read(tmp_path / "t.csv", "Title\n\na,b,c\n1,2,3\n1,2\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"line 3: got 2 value\(s\), expected 3"):
+        read(tmp_path / "t.csv", "1,2,3\n4,5,6\n7,8\n", header=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROWS,
+        ROWS.replace(",", ";").replace(".", ","),
+        ROWS.replace(",", " "),
+        ROWS.replace("\n", "\r\n"),
+        "7,7,w1\n" + ROWS,  # no names, as two of them were the same
+        "".join(f"{i % 4}.5,0{i % 5 + 1}.01.2020,{i}\n" for i in range(19, -1, -1)),
+    ],
+)
+def test_files_without_names(tmp_path: Path, text: str) -> None:
+    found = read(tmp_path / "t.csv", text)
+    assert list(found) == ["x0", "x1", "x2"] and len(found) == text.count("\n")
+    (note,) = found.attrs["notes"]
+    assert "so it is a row: the columns are named x0 to x2" in note and "--header" in note
+    named = read(tmp_path / "t.csv", text, header=False)
+    pd.testing.assert_frame_equal(named, found)
+    assert named.attrs["notes"] == [
+        "The columns are named x0 to x2, and --target may be such a name."
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "a,b,c",
+        "1,2,w",
+        "0,1,2",
+        "2019,2020,2021",
+        "3,2,1",
+        "0.2,0.4,0.6",
+        "1,,c",
+        "1,70,w1",
+        "1,b,w1",
+    ],
+)
+def test_first_lines_that_are_names(tmp_path: Path, names: str) -> None:
+    found = read(tmp_path / "t.csv", f"{names}\n{ROWS.replace('w', '')}")
+    assert len(found) == 12 and "notes" not in found.attrs
+
+
+def test_few_rows_do_not_show_that_names_are_absent(tmp_path: Path) -> None:
+    assert list(read(tmp_path / "t.csv", "3,2.5\n1,4\n7,1\n")) == ["3", "2.5"]
+    assert list(read(tmp_path / "t.csv", ROWS, header=True)) == ["0", "0.5", "w0"]
+    assert list(read(tmp_path / "t.csv", "Title\n\n" + TEXT, header=True)) == ["Title"]
+
+
+def book(path: Path, **sheets: list[list[Any]]) -> Path:
+    with pd.ExcelWriter(path) as writer:
+        for name, cells in sheets.items():
+            pd.DataFrame(cells).to_excel(writer, sheet_name=name, header=False, index=False)
+    return path
+
+
+CELLS: list[list[Any]] = [["day", "at", "size", "word"]] + [
+    [pd.Timestamp("2023-01-01") + pd.Timedelta(i, "D"), datetime.time(i, 30), i / 2, f"w{i % 3}"]
+    for i in range(9)
+]
+
+
+def test_excel(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    CELLS[3][2] = "n.a."
+    found = read_table(book(tmp_path / "t.xlsx", Cover=[], Data=CELLS))
+    assert list(found) == CELLS[0] and len(found) == 9
+    assert found.attrs == {"sheet": "Data"}
+    assert found["day"].dtype.kind == "M" and found["day"][8] == pd.Timestamp("2023-01-09")
+    assert found["size"].dtype == float and found["size"].isna().sum() == 1
+    assert found["at"][1] == "01:30:00" and found["word"][2] == "w2"
+
+    blank: list[Any] = [None] * 5
+    rows = [[None, *row] for row in CELLS]
+    titled = [blank, [None, "Sales report", None, None, None], blank, *rows, blank]
+    found = read_table(book(tmp_path / "t.xlsx", One=titled, Other=[["x"], [1]]))
+    assert list(found) == CELLS[0] and len(found) == 9 and found.attrs["sheet"] == "One"
+    assert found.attrs["notes"] == [
+        "Read the sheet 'One', the first of 'One', 'Other' (--sheet names another).",
+        "Left out 2 lines above the column names: 'Sales report' and so on (--header takes the"
+        " first line as names).",
+    ]
+    assert list(read_table(tmp_path / "t.xlsx", sheet="Other")["x"]) == [1]
+    with pytest.raises(ValueError, match=r"sheet: got 'Two', expected one of 'One', 'Other'"):
+        read_table(tmp_path / "t.xlsx", sheet="Two")
+
+
+def test_excel_without_names(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    found = read_table(
+        book(tmp_path / "t.xlsx", A=[[i, i % 3 + 9, f"w{i % 2}"] for i in range(20)])
+    )
+    assert list(found) == ["x0", "x1", "x2"] and len(found) == 20
+    assert "so it is a row" in found.attrs["notes"][0]
+    assert list(read_table(tmp_path / "t.xlsx", header=True)) == ["0", "9", "w0"]
+
+
+@pytest.mark.parametrize(
+    "sheets, message",
+    [
+        ({"A": []}, "has no sheet with rows"),
+        ({"A": [["a", "b"]]}, "has no rows in the sheet 'A', expected some under the names"),
+        ({"A": [["a", "a"], [1, 2]]}, "has more than one column named a"),
+    ],
+)
+def test_excel_without_a_table(tmp_path: Path, sheets: Any, message: str) -> None:
+    pytest.importorskip("openpyxl")
+    with pytest.raises(ValueError, match=message):
+        read_table(book(tmp_path / "t.xlsx", **sheets))
+
+
+def test_excel_without_openpyxl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    content = zipped(b"x", "[Content_Types].xml", "xl/workbook.xml")
+    with pytest.raises(ValueError, match=r"needs openpyxl.*pip install 'gpflow-pep\[excel\]'"):
+        read(tmp_path / "t.xlsx", content)
+
+
 def test_parquet(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     FRAME.to_parquet(tmp_path / "t.parquet")
@@ -139,6 +309,8 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (gzip.compress(TEXT.encode(), mtime=0)[:40], {}, r"cannot be read .* how it was written"),
         (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
         (zipped(b"x", "[Content_Types].xml", "xl"), {}, r"is a spreadsheet .* Save the sheet"),
+        (zipped(b"x", "[Content_Types].xml", "xl/workbook.xml"), {}, r"cannot be read \(.*Excel"),
+        (TEXT, {"sheet": "A"}, r"sheet: got 'A' for a file without sheets, expected an Excel"),
         (b"PAR1 but nothing else", {}, r"cannot be read .* expected a table: CSV"),
         (TEXT, {"encoding": "klingon"}, r"encoding: got 'klingon', .* such as 'utf-8'"),
         (b"a,b\n\xff,1\n", {"encoding": "utf-8"}, r"is not in the encoding utf-8 .* Name another"),

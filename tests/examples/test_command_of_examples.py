@@ -11,8 +11,8 @@ from examples import common
 from examples.__main__ import commands, run
 
 COMMANDS = commands()
-#: Not of the command line of all others: two names of files; a package that is not installed here.
-OTHERS = {"messy_table", "trieste_loop"}
+#: Not of the command line of all others: names of files; a package that is not installed here.
+OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch neighbours pic saspa streaming"
     " bounds regression selection serving tied"

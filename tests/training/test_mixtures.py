@@ -17,6 +17,7 @@ from gpflow_pep.training import (
     mix_models,
     mixture_weights,
 )
+from gpflow_pep.training.mixed_model import mixed_posterior
 
 
 def rows(N: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -290,3 +291,14 @@ def test_weights_are_refused_before_training() -> None:
             mix_alphas(regression(), weights=weights, refit=train)
     with pytest.raises(ValueError, match="at least one row"):
         mixture_weights(np.zeros([2, 0]))
+
+
+def test_a_variance_that_rounding_makes_negative_is_zero() -> None:
+    X = np.repeat(np.linspace(0.0, 1.0, 20), 2)[:, None]
+    kernel = gpflow.kernels.SquaredExponential(1e6, 2.0)
+    likelihood = gpflow.likelihoods.Gaussian(1.1e-6)
+    model = PEPRegression((X, np.sin(X)), kernel, X[::4].copy(), likelihood=likelihood)
+    posterior = mixed_posterior(model)
+    assert np.min(posterior.posteriors[0].predict_f(X)[1]) < 0.0
+    assert np.min(posterior.predict_f(X)[1]) == 0.0
+    assert np.all(np.isfinite(posterior.predict_log_density((X, np.sin(X)))))

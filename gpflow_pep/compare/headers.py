@@ -1,0 +1,116 @@
+"""Where the column names of a table are: under titles, in its first row, or nowhere."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from .contents import as_number
+
+#: Rows of cells as text; those that are empty or have only empty cells are blank.
+Rows = Sequence[Sequence[str]]
+#: Fewer rows do not show that the first is one of them.
+_LEAST_ROWS = 5
+#: The first row has a number like those below it up to this share of their range.
+_MARGIN = 0.1
+
+
+def count_title_rows(rows: Rows) -> int:
+    """
+    Count the rows above the column names, titles and blank rows; 0 where there are no titles.
+
+    The names are in the first row that has as many cells as most rows, all of which but one are
+    filled. Rows above it are titles if a blank row follows them, or they have a single cell and the
+    table has three columns at least. Only where the cells of some column begin with digits below
+    that row, and not in it, are its cells names at all.
+    """
+    cells = [[cell.strip() for cell in row] for row in rows]
+    sizes = [sum(map(bool, row)) for row in cells]
+    lengths = Counter(len(row) for row, size in zip(cells, sizes) if size)
+    width = max(lengths, key=lambda length: (lengths[length], length), default=0)
+    if width < 2:
+        return 0
+    full = (len(row) == width and size >= max(2, width - 1) for row, size in zip(cells, sizes))
+    start = next((place for place, is_full in enumerate(full) if is_full), 0)
+    above = [size for size in sizes[:start] if size]
+    if not above or not (sizes[start - 1] == 0 or (set(above) == {1} and width >= 3)):
+        return 0
+    names, below = cells[start], [row for row in cells[start + 1 :] if len(row) == width]
+    if len(set(names)) < width or not below:
+        return 0
+    return start if any(map(_is_name_of_numbers, names, zip(*below))) else 0
+
+
+def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
+    values = [cell for cell in column if cell]
+    starts = re.compile(r"[+\-\u2212$€£.,]?\s?\d")
+    return bool(name and values) and not starts.match(name) and all(map(starts.match, values))
+
+
+def lacks_names(rows: Rows) -> bool:
+    """
+    Whether the first row has no names, but values like those of the rows below.
+
+    Each of its numbers is in the range of those below, or near, and there is at least one; each of
+    its words is below it again; and dates are written like those below. Where the row has no words,
+    whole numbers that only rise or fall along it, or numbers in equal steps, are names, such as
+    years. Where a number is in the row twice there are no names, and its numbers may be anything.
+    """
+    first, *below = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+    if len(below) < _LEAST_ROWS or len(first) < 2 or any(len(row) != len(first) for row in below):
+        return False
+    numbers = [number for number in map(as_number, first) if number is not None]
+    margin = _MARGIN if len(set(numbers)) == len(numbers) else np.inf
+    if not all(_is_like(cell, column, margin) for cell, column in zip(first, zip(*below))):
+        return False
+    words = len(list(filter(None, first))) - len(numbers)
+    return bool(numbers) and (words > 0 or not _are_names(numbers))
+
+
+def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
+    """Whether a cell is one like those below it, a number up to a margin."""
+    words = [word for word in column if word]
+    if not cell or cell in words:
+        return bool(words)
+    value = as_number(cell)
+    if value is None:
+        digits = [re.sub(r"\d", "0", word) for word in (cell, *words)]
+        return bool(re.fullmatch(r"[0/.:\- T]*0[0/.:\- T]*", digits[0])) and digits[0] in digits[1:]
+    numbers = [number for number in map(as_number, words) if number is not None]
+    if len(numbers) < 0.9 * len(words) or not numbers:
+        return False
+    low, high = min(numbers), max(numbers)
+    return margin == np.inf or abs(value - np.clip(value, low, high)) <= margin * (high - low)
+
+
+def _are_names(numbers: Sequence[float]) -> bool:
+    steps = [after - before for before, after in pairwise(numbers)]
+    whole = all(number == round(number) for number in numbers)
+    one_way = all(step > 0.0 for step in steps) or all(step < 0.0 for step in steps)
+    equal = len(steps) > 1 and max(steps) - min(steps) <= 1e-9 * abs(steps[0])
+    return bool(steps) and one_way and (whole or equal)
+
+
+def title_note(rows: Rows) -> str:
+    """Say which rows were left out above the names."""
+    title = next(cell.strip() for row in rows for cell in row if cell.strip())
+    lines = "a line" if len(rows) == 1 else f"{len(rows)} lines"
+    return (
+        f"Left out {lines} above the column names: {title!r}"
+        f"{' and so on' if len(rows) > 1 else ''} (--header takes the first line as names)."
+    )
+
+
+def names_of_places(count: int) -> list[str]:
+    """Name columns that have no names: x0, x1, ..."""
+    return [f"x{place}" for place in range(count)]
+
+
+def no_names_note(count: int, recognised: bool) -> str:
+    """Say that the columns have no names."""
+    why = "The first line has values like those below it, so it is a row:" if recognised else ""
+    remedy = " (--header takes the first line as names)" if recognised else ""
+    begins = f"{why} the columns" if why else "The columns"
+    return f"{begins} are named x0 to x{count - 1}, and --target may be such a name{remedy}."

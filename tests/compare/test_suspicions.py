@@ -1,0 +1,118 @@
+"""Warnings of what makes scores look better or worse than they are."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpflow_pep.compare import clean
+
+N = 200
+rng = np.random.default_rng(0)
+Y = rng.normal(50.0, 4.0, N)
+X = 0.3 * Y + rng.normal(size=N)
+CLASSES = np.resize(["a", "a", "b", "c"], N)
+
+
+def warnings_of(y: Any, **columns: Any) -> list[str]:
+    return clean(pd.DataFrame({"x": X, **columns, "y": y}), "y").warnings
+
+
+@pytest.mark.parametrize(
+    "column, words",
+    [
+        (0.19 * Y + 3.0, "the same order as the target 'y' (rank correlation 1.0000)"),
+        (np.round(0.19 * Y, 2), "the same order"),
+        (-np.exp(Y / 10.0), "the opposite order as the target 'y' (rank correlation -1.0000)"),
+        (np.where(np.arange(N) % 9, Y, np.nan), "the same order"),
+        (pd.Timestamp("2020-01-01") + pd.to_timedelta(Y, "D"), "the same order"),
+    ],
+)
+def test_numbers_in_disguise(column: Any, words: str) -> None:
+    (warning,) = warnings_of(Y, other=column)
+    assert warning.startswith("Column 'other' puts the rows in " + words)
+    assert "(--drop other)" in warning
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Y + 0.5 * rng.normal(size=N),
+        np.round(Y, -1),
+        np.where(np.arange(N) < 20, Y, np.nan),
+        np.where(Y > 50.0, "high", "low"),
+        rng.normal(size=N),
+    ],
+)
+def test_numbers_that_are_only_informative(column: Any) -> None:
+    assert warnings_of(Y, other=column) == []
+
+
+@pytest.mark.parametrize(
+    "column, words",
+    [
+        (pd.Series(CLASSES).map({"a": "u", "b": "v", "c": "w"}), "has another value for each"),
+        (pd.Series(CLASSES).map({"a": 7, "b": 5, "c": 9}), "has another value for each value of"),
+        (np.where(CLASSES == "b", X, np.nan), "has values in all rows of the class 'b'"),
+        (np.where(CLASSES == "a", np.nan, X), "is empty in all rows of the class 'a' of 'y'"),
+    ],
+)
+def test_classes_in_disguise(column: Any, words: str) -> None:
+    (warning,) = warnings_of(CLASSES, other=column)
+    assert f"Column 'other' {words}" in warning and "(--drop other)" in warning
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(CLASSES).map({"a": "u", "b": "v", "c": "v"}),
+        np.where(np.arange(N) == 0, "b", CLASSES),
+        X + 100.0 * (CLASSES == "a"),  # separates a class, as some inputs do
+    ],
+)
+def test_columns_that_only_help_with_classes(column: Any) -> None:
+    assert warnings_of(CLASSES, other=column) == []
+
+
+@pytest.mark.parametrize("wild", [{7: 5e4}, {7: -900.0}, {3: 5e4, 7: 6e4, 9: 0.0}])
+def test_wild_targets(wild: dict[int, float]) -> None:
+    y = Y.copy()
+    y[list(wild)] = list(wild.values())
+    frame = pd.DataFrame({"x": X, "y": y})
+    frame.loc[1, "y"] = np.nan  # so that rows are numbered as in the file
+    (warning,) = clean(frame, "y").warnings
+    median = np.nanmedian(frame["y"])
+    deviation = 1.4826 * np.nanmedian(np.abs(frame["y"] - median))
+    far = {row: value for row, value in wild.items() if abs(value - median) > 20.0 * deviation}
+    for row, value in far.items():
+        assert f"{value:g} in row {row}" in warning
+    fewest = min(abs(value - median) for value in far.values()) / deviation
+    assert f" {fewest:.0f} robust standard deviations from its median {median:g}." in warning
+    assert ("at least" in warning) == (len(far) > 1)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        Y,
+        np.exp(1.5 * rng.normal(size=N)),
+        np.exp(2.5 * rng.normal(size=N)),
+        np.where(rng.uniform(size=N) < 0.7, 0.0, rng.lognormal(size=N)),
+        rng.poisson(0.7, N),
+        rng.negative_binomial(1, 0.05, N),
+        np.where(np.arange(N) % 20, Y, 1e4),  # too many: so the target is distributed
+    ],
+)
+def test_targets_that_are_only_skewed(y: Any) -> None:
+    assert warnings_of(y) == []
+
+
+def test_rare_classes() -> None:
+    (warning,) = warnings_of(np.where(np.arange(N) < 8, "fraud", "regular"))
+    assert warning.startswith("Class 'fraud' of 'y' has 8 of 200 rows (4.0%). Never predicting it")
+    (warning,) = warnings_of(np.select([np.arange(N) < 4, np.arange(N) < 10], ["u", "v"], "w"))
+    assert warning.startswith(
+        "Classes 'v', 'u' of 'y' have fewer than 5% of the rows each, the rarest 4 of 200 (2.0%)."
+    )
+    assert warnings_of(np.where(np.arange(N) < 10, "fraud", "regular")) == []

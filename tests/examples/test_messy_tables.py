@@ -1,0 +1,90 @@
+"""Of each of the ten messy tables that is recognised which its statement names."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from helpers import load_example
+
+from gpflow_pep.compare import Cleaned, Settings, clean, partition, read_table
+
+EXAMPLE = load_example("messy_tables.py")
+TABLES = {table.file: table for table in EXAMPLE.TABLES}
+#: Of each table its inputs; what some note and some warning begin with or have, and how many
+#: warnings there are.
+EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
+    "sales.xlsx": ("day region price", ["Left out 3 lines above the column names: 'Sales rep"], []),
+    "airfoil.dat": ("x0 x1 x2 x3", ["so it is a row: the columns are named x0 to x4"], []),
+    "wind.csv": (
+        "time wind mass",
+        ["'01/31/2023 01:30 PM' as %m/%d/%Y %I:%M %p", "the unit 'm/s' ('7,5 m/s' is 7.5)", "'kg'"],
+        [],
+    ),
+    "weather.csv": (
+        "temperature sun humidity",
+        ["-999 in 14 rows is far", "-99 in 14 rows is far", "9999 in 14 rows is far"],
+        [],
+    ),
+    "survey.csv": (
+        "smoker city age weight",
+        ["'ill': 'YES', 'yes' are taken as 'Yes'", "121 of 210 rows have the same inputs"],
+        [],
+    ),
+    "leak.csv": ("area rooms tax", [], ["Column 'tax' puts the rows in the same order"]),
+    "pressure.csv": ("depth salt", [], ["is 386900 in row 77 (rows count from 0)"]),
+    "auctions.csv": ("age size artist", [], []),
+    "calls.csv": ("hour staff temperature", ["which are taken as numbers, such as counts"], []),
+    "fraud.csv": ("amount hour", [], ["Class 'fraud' of 'kind' has 12 of 300 rows (4.0%)"]),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("openpyxl")
+    path = tmp_path_factory.mktemp("messy") / "new"
+    EXAMPLE.write_tables(path)
+    return path
+
+
+def cleaned(folder: Path, file: str) -> Cleaned:
+    data = clean(read_table(folder / file), TABLES[file].target)
+    return partition.note_equal_inputs(data, Settings())
+
+
+@pytest.mark.parametrize("file", EXPECTED)
+def test_what_is_recognised(folder: Path, file: str) -> None:
+    inputs, notes, warnings = EXPECTED[file]
+    data = cleaned(folder, file)
+    assert list(data.X) == inputs.split()
+    assert 150 <= len(data.X) <= 300
+    assert data.kind == ("classes" if file in ("survey.csv", "fraud.csv") else "numbers")
+    for text in notes:
+        assert any(text in note for note in data.notes), data.notes
+    assert len(data.warnings) == len(warnings)
+    for text, warning in zip(warnings, data.warnings):
+        assert text in warning
+
+
+def test_values_are_those_that_were_meant(folder: Path) -> None:
+    assert cleaned(folder, "weather.csv").X.isna().sum().tolist() == [14, 14, 14]
+    assert set(cleaned(folder, "survey.csv").y) == {"Yes", "No"}
+    times = cleaned(folder, "wind.csv").X["time"]
+    assert times.iloc[:3].tolist() == [
+        pd.Timestamp(f"2023-{moment}") for moment in ("01-31 13:30", "01-31 19:00", "02-01 00:30")
+    ]
+    price = cleaned(folder, "auctions.csv").y
+    assert price.max() > 1e4 * price.min() > 0.0
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("openpyxl")
+    monkeypatch.setattr("sys.argv", ["messy_tables.py", str(tmp_path)])
+    EXAMPLE.main()
+    assert {path.name for path in tmp_path.iterdir()} == set(TABLES) == set(EXPECTED)
+    printed = capsys.readouterr().out
+    assert all(table.statement in printed for table in TABLES.values())
+    monkeypatch.setattr("sys.argv", ["messy_tables.py"])
+    with pytest.raises(SystemExit, match="expected one"):
+        EXAMPLE.main()
