@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import check_choice, check_positive, refusal
 from ..models import PEP, PEPRegression
 from ..scoring.arguments import as_coverage, as_probabilities
-from ..scoring.mixture import predict_quantiles, predict_targets
+from ..scoring.mixture import predict_log_densities, predict_quantiles, predict_targets
 from ..tilted import support, traits
 from ..training.mixed_model import heaviest
 from .base import PREDICTION_CHUNK, PEPEstimator
@@ -286,7 +286,11 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         Y = self._target.transform(y[:, None])
         rows = np.hstack([X, Y])
 
+        mixture = self._numpy_mixture if traits(self.likelihood_).is_gaussian else None
+
         def density(rows: AnyNDArray) -> Any:
+            if mixture is not None:
+                return predict_log_densities(mixture, rows[:, :-1], rows[:, -1])
             return self.posterior_.predict_log_density((rows[:, :-1], rows[:, -1:]))
 
         (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)

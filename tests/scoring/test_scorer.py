@@ -81,6 +81,7 @@ def predictions(model: Any, rows: Any) -> dict[str, Any]:
     if isinstance(likelihood, gpflow.likelihoods.Gaussian):
         found["quantiles"] = model.predict_quantiles(rows, [0.01, 0.5, 0.9])
         found["interval"] = model.predict_interval(rows, 0.8)
+        found["log density"] = model.log_densities(rows, mean)
     return found
 
 
