@@ -11,11 +11,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import refusal
+from ..columns import TableEncoder
 from ..ops.graphs import OneUseGraphs
 from ..ops.linalg import graphs_exported
 from ..training.mixed_model import MixedPosterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
+from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
 from .saved_files import replaced_folder
 
@@ -46,7 +48,12 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
     For a classifier it gives the probabilities of ``classes_``, [N, C]. It keeps q(u), not the
     training data, which only predictions with neighbours need. Of a pipeline it is the last step,
     whose inputs are what the steps before it make; ``predictor.columns``, a variable of strings,
-    names them.
+    names them. Of a :class:`~gpflow_pep.columns.TableEncoder` with an estimator after it there is
+    also ``predictor.predict_table``, which takes the columns of a table: a dictionary of vectors,
+    numbers with NaN where one is missing, dates as days since 1970-01-01, and words, empty where
+    one is missing, spelled as in the training rows::
+
+        predictor.predict_table({"area": [71.5, nan], "region": ["Nord", ""]})
 
     :param folder: The folder to write: one that does not exist, is empty, or was written by an
         earlier call, which is replaced when all is written.
@@ -82,11 +89,27 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         names = [str(name) for name in _columns(estimator)]
         module.columns = tf.Variable(names, trainable=False)
         module.predict_y = predict_y
+        if _is_for_tables(estimator):
+            encoder = estimator[0]
+            specs = column_specs(encoder)
+            module.predict_table = tf.function(
+                lambda columns: predict(encode_columns(encoder, columns)), input_signature=[specs]
+            )
+            module.predict_table.get_concrete_function(specs)
         if "://" in str(folder):  # of TensorFlow's own file systems, such as of a cloud
             tf.saved_model.save(module, str(folder), signatures=predict_y)
             return
         with replaced_folder(folder, WRITTEN) as new:
             tf.saved_model.save(module, str(new), signatures=predict_y)
+
+
+def _is_for_tables(estimator: Any) -> bool:
+    """Whether it is a TableEncoder, and then an estimator."""
+    return (
+        isinstance(estimator, Pipeline)
+        and len(estimator.steps) == 2
+        and type(estimator[0]) is TableEncoder
+    )
 
 
 def _columns(estimator: Any) -> list[str]:

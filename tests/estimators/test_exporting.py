@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_saved_model
+from gpflow_pep.estimators.exporting_columns import encode_columns
 
 SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -45,6 +46,33 @@ def test_regression(tmp_path: Path) -> None:
         assert_allclose(np.sqrt(variance[:, 0]), std[rows], rtol=1e-10)
     served = predictor.signatures["serving_default"](X=X)
     assert_allclose(served["mean"][:, 0], expected, rtol=1e-10)
+
+
+def test_columns_of_a_table(tmp_path: Path) -> None:
+    days = pd.date_range("2020-01-01", periods=18, freq="61D")
+    table = TABLE.assign(day=days)
+    table.loc[[0, 1], "a"] = [np.nan, -999.0]
+    table.loc[2, "c"], table.loc[3, "c"] = "rare", None
+    formats = {
+        "a": Format("number", sentinels=(-999.0,)),
+        "c": Format("text"),
+        "day": Format("date"),
+    }
+    encoder = TableEncoder(formats)
+    model = make_pipeline(encoder, PEPRegressor(**SMALL)).fit(table, Y)
+    export_saved_model(tmp_path, model)
+    columns = {
+        "a": table["a"].to_numpy(),
+        "c": tf.constant(table["c"].fillna("").to_list()),
+        "day": (days - pd.Timestamp(0)) / pd.Timedelta(days=1),
+    }
+    assert_allclose(encode_columns(encoder, {k: tf.constant(v) for k, v in columns.items()}),
+                    encoder.transform(table), rtol=1e-12)  # fmt: skip
+    predictor = tf.saved_model.load(str(tmp_path))
+    mean, variance = predictor.predict_table({k: tf.constant(v) for k, v in columns.items()})
+    expected, std = model.predict(table, return_std=True)
+    assert_allclose(mean[:, 0], expected, rtol=1e-10)
+    assert_allclose(np.sqrt(variance[:, 0]), std, rtol=1e-10)
 
 
 def test_replaces_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

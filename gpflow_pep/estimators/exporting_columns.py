@@ -1,0 +1,59 @@
+"""The columns of a table made numbers by TensorFlow, as a TableEncoder does it."""
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+
+from ..columns import TableEncoder
+from ..columns.encodings import CYCLES, Encoding
+
+
+def column_specs(encoder: TableEncoder) -> dict[str, tf.TensorSpec]:
+    """Describe what :func:`encode_columns` takes: a vector for each column, words or floats."""
+    dtypes = {"text": tf.string}
+    return {
+        name: tf.TensorSpec(
+            [None], dtypes.get(form.kind, gpflow.default_float()), name=f"column_{d}"
+        )
+        for d, (name, form) in enumerate(encoder.formats.items())
+    }
+
+
+def encode_columns(encoder: TableEncoder, columns: dict[str, tf.Tensor]) -> tf.Tensor:
+    """
+    Turn columns into numbers, [N, number of names]: what ``encoder.transform`` gives for a table.
+
+    :param encoder: A fitted one.
+    :param columns: Each [N]: words, the empty one where there is none; numbers, and dates as days
+        since 1970-01-01, NaN where there is none.
+    """
+    encoded = []
+    for name, form in encoder.formats.items():
+        learnt, values = encoder.encodings_[name], columns[name]
+        if form.kind == "text":
+            encoded += _encode_words(values, learnt)
+        else:
+            for sentinel in form.sentinels:
+                values = tf.where(values == sentinel, tf.constant(np.nan, values.dtype), values)
+            encoded += _encode_numbers(values, learnt)
+    return tf.stack([tf.cast(part, gpflow.default_float()) for part in encoded], axis=1)
+
+
+def _encode_words(words: tf.Tensor, learnt: Encoding) -> list[tf.Tensor]:
+    words = tf.strings.strip(words)
+    missing = tf.equal(words, "")
+    parts = [tf.equal(words, category) for category in learnt.categories]
+    if learnt.others:
+        known = tf.reduce_any(tf.stack([missing, *parts]), axis=0)
+        parts.append(~known)
+    return [*parts, *[missing] * learnt.missing]
+
+
+def _encode_numbers(values: tf.Tensor, learnt: Encoding) -> list[tf.Tensor]:
+    missing = tf.math.is_nan(values)
+    values = tf.where(missing, tf.constant(learnt.median, values.dtype), values)
+    parts = [values]
+    for cycle in learnt.cycles:
+        angle = 2.0 * np.pi * values / CYCLES[cycle]
+        parts += [tf.sin(angle), tf.cos(angle)]
+    return [*parts, *[missing] * learnt.missing]
