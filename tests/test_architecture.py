@@ -41,10 +41,10 @@ BUDGET = {
     "models": 2792,
     "selection": 860,
     "training": 3122,
-    "estimators": 2652,
+    "estimators": 2738,
     "metrics": 303,
     "plotting": 1372,
-    "compare": 4682,
+    "compare": 4720,
     "monitor": 163,
     "files": 145,
 }

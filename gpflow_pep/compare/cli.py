@@ -350,9 +350,10 @@ def predict(
     MODEL is its folder, as pep_results/model, or pep_results/scorer, which starts in less than a
     second because it needs no TensorFlow. DATA is a table with the columns that the model was
     trained on, in any order; others are ignored. Each row of --out has the number of its row in
-    DATA, from 0, and of a number the mean, the standard deviation and the central 90% interval; of
-    a class the most probable one and the probability of each. The last column, unusual, says which
-    cells of the row are like none that the model was trained on.
+    DATA, from 0, and of a number the mean, the standard deviation, the median and the central 90%
+    interval; of a class the most probable one and the probability of each. The last column,
+    unusual, says which cells of the row are like none that the model was trained on, and whether
+    the row is far from all of those.
     """
     from .tables import read_table
 

@@ -15,6 +15,9 @@ from .scores import Metric, difference_over_rows, scores
 FRACTIONS = (0.25, 0.5)
 #: The fewest rows to train on, and the most of which inputs are permuted.
 FEWEST_ROWS, MOST_ROWS = 10, 1000
+#: Where differences of so many nats, or of this fraction of another score, are within noise, the
+#: learning curve tells nothing.
+LARGE_NOISE, LARGE_SHARE = 0.2, 0.2
 #: How often each input is permuted.
 _REPEATS = 5
 
@@ -78,7 +81,11 @@ def would_more_rows_help(metric: Metric, learning: Sequence[LearningPoint]) -> s
         return ""
     start = f"Trained on {half.num_rows} rows instead of {whole.num_rows}, its {metric.heading} is"
     if not gain.clear:
-        noise = format(gain.limit * gain.error, metric.form)
+        error = gain.limit * gain.error
+        noise = format(error, metric.form)
+        score = scores(whole.table)[metric.name]
+        if error > (LARGE_NOISE if metric.name == "nlpd" else LARGE_SHARE * abs(score)):
+            return f"{start} the same within {noise}: too noisy to tell whether more rows help."
         return f"{start} the same within {noise}: more rows like these would hardly help."
     size = format(abs(gain.mean), metric.form)
     if gain.mean < 0.0:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from gpflow.base import AnyNDArray
 from scipy.stats import binomtest
 from sklearn.metrics import mean_absolute_error, precision_recall_fscore_support, r2_score
 
@@ -34,7 +35,8 @@ def headline(comparison: Comparison) -> str:
     if comparison.best is None:
         return ""
     table = comparison.held_out[comparison.best]
-    words = _of_classes(table) if comparison.data.kind == "classes" else _of_numbers(table)
+    classes = comparison.data.kind == "classes"
+    words = _of_classes(table) if classes else _of_numbers(comparison)
     return f"On rows that were held out, {comparison.best} {words} {usable_for(comparison)}"
 
 
@@ -50,20 +52,46 @@ def usable_for(comparison: Comparison) -> str:
             return "Use its classes and its probabilities."
         names = ", ".join(repr(name) for name, *_ in missed)
         return f"Use its probabilities, to rank rows; do not rely on it to name {names}."
+    true, predicted, average = _levels(comparison)
+    if _explained(true, predicted) <= 0.0:
+        return f"Its {average}s are no better than a constant: look at the rows it predicts worst."
     coverage = coverage_of(comparison)
-    if coverage is None or not coverage.wrong:
-        return "Use its means and its intervals."
-    kind = "narrow" if coverage.share < 0.9 else "wide"
-    return f"Use its means; its intervals are too {kind}."
+    if coverage is not None and coverage.wrong:
+        kind = "narrow" if coverage.share < 0.9 else "wide"
+        return f"Use its {average}s; its intervals are too {kind}."
+    return f"Use its {average}s and its intervals."
 
 
-def _of_numbers(table: pd.DataFrame) -> str:
-    share = r2_score(table["true"], table["mean"]) if len(table) > 1 else np.nan
+def _levels(comparison: Comparison) -> tuple[AnyNDArray, AnyNDArray, str]:
+    """Give targets and their predictions, [N] each, on the scale of the model; and what those are.
+
+    A mean of what spreads over decades is that of its largest values. There the logarithms of the
+    targets are compared with those of the medians.
+    """
+    table = comparison.held_out[str(comparison.best)]
+    if comparison.settings.likelihood == "log_normal":
+        return np.log(table["true"].to_numpy()), np.log(table["median"].to_numpy()), "median"
+    return table["true"].to_numpy(), table["mean"].to_numpy(), "mean"
+
+
+def _explained(true: AnyNDArray, predicted: AnyNDArray) -> float:
+    """Compute the fraction of the variance of targets that predictions explain."""
+    return float(r2_score(true, predicted)) if len(true) > 1 else np.nan
+
+
+def _of_numbers(comparison: Comparison) -> str:
+    true, predicted, average = _levels(comparison)
+    share = _explained(true, predicted)
     explained = f"explains {share:.0%}" if share > 0.0 else "explains nothing"
-    error = mean_absolute_error(table["true"], table["mean"])
+    error = mean_absolute_error(true, predicted)
+    share_inside = inside(comparison.held_out[str(comparison.best)]).mean()
+    target, words = "the target", f"its mean absolute error is {error:.3g}"
+    if average == "median":
+        target = "the target's logarithm"
+        words = f"its medians are off by a factor of {np.exp(error):.3g} on average"
     return (
-        f"{explained} of the variance of the target; its mean absolute error is {error:.3g}, and"
-        f" its 90% intervals hold {inside(table).mean():.0%} of the targets."
+        f"{explained} of the variance of {target}; {words}, and its 90% intervals hold"
+        f" {share_inside:.0%} of the targets."
     )
 
 

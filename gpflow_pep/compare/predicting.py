@@ -10,8 +10,8 @@ from ..refusals import refusal
 
 #: Of a row of which the training rows tell nearly nothing.
 FAR_AWAY = "far from all training rows"
-#: The ends of the central 90% interval.
-INTERVAL = {"lower_90": 0.05, "upper_90": 0.95}
+#: The median, and the ends of the central 90% interval.
+QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
 
 
 def predictions(model: Any, inputs: Any, classes: bool) -> dict[str, npt.NDArray[Any]]:
@@ -21,8 +21,8 @@ def predictions(model: Any, inputs: Any, classes: bool) -> dict[str, npt.NDArray
         columns = {"predicted": names[np.argmax(probability, axis=1)]}
         return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
     mean, sd = model.predict(inputs, return_std=True)
-    ends = model.predict_quantiles(inputs, list(INTERVAL.values()))
-    return {"mean": mean, "sd": sd, **dict(zip(INTERVAL, ends.T, strict=True))}
+    values = model.predict_quantiles(inputs, list(QUANTILES.values()))
+    return {"mean": mean, "sd": sd, **dict(zip(QUANTILES, values.T, strict=True))}
 
 
 def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:

@@ -101,7 +101,9 @@ def test_predictions_of_a_table_in_another_order(from_csv: FromCsv, tmp_path: Pa
     )
     assert result.exit_code == 0, result.output
     predictions = pd.read_csv(tmp_path / "p.csv")
-    assert list(predictions) == ["row", "load", "mean", "sd", "lower_90", "upper_90", "unusual"]
+    assert list(predictions) == [
+        "row", "load", "mean", "sd", "median", "lower_90", "upper_90", "unusual",
+    ]  # fmt: skip
     assert_array_equal(predictions["row"], np.arange(40))
     model = load_estimator(out / "model")
     mean, sd = model.predict(table[list(model.feature_names_in_)], return_std=True)

@@ -139,9 +139,10 @@ def test_an_input_that_does_not_matter_has_no_importance() -> None:
 def points(gain: float, noise: float) -> list[LearningPoint]:
     rng = np.random.default_rng(0)
     half = pd.DataFrame({"log_density": rng.normal(size=100)})
+    columns = dict.fromkeys(("true", "mean", "lower_90", "upper_90"), 0.0)
     whole = half + gain + noise * rng.normal(size=(100, 1))
     return [
-        LearningPoint(number, table.assign(true=0.0, mean=0.0))
+        LearningPoint(number, table.assign(**columns))
         for number, table in ((40, half), (80, whole))
     ]
 
@@ -150,7 +151,8 @@ def test_whether_more_rows_help_is_told_beyond_noise() -> None:
     helped = would_more_rows_help(NLPD, points(0.5, 0.1))
     assert helped.startswith("Trained on 40 rows instead of 80, its NLPD is 0.")
     assert helped.endswith("worse: more rows would probably help.")
-    assert "the same within 0." in would_more_rows_help(NLPD, points(0.0, 1.0))
+    assert "the same within 0." in would_more_rows_help(NLPD, points(0.0, 0.5))
+    assert "too noisy to tell" in would_more_rows_help(NLPD, points(0.0, 9.0))
     assert "which is odd" in would_more_rows_help(NLPD, points(-0.5, 0.1))
     assert would_more_rows_help(NLPD, points(0.5, 0.1)[:1]) == ""
 
@@ -242,6 +244,11 @@ def test_logarithms_are_taken_where_they_predict_better() -> None:
     (sentence, *_) = advice(comparison)
     assert sentence.startswith("The targets are skewed: in a trial a model of their logarithms had")
     assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)
+    table = comparison.held_out["alpha 0.5"]
+    error = np.mean(np.abs(np.log(table["true"] / table["median"])))
+    text = headline(comparison)
+    assert f"its medians are off by a factor of {np.exp(error):.3g} on average" in text
+    assert "of the variance of the target's logarithm" in text and "Use its medians and" in text
 
 
 def test_the_scale_is_chosen_only_for_skewed_positive_numbers() -> None:
