@@ -23,10 +23,13 @@ from sklearn.preprocessing import StandardScaler
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
 from ..estimators.parts import NUMBERS, make_likelihood
+from ..estimators.trainer import TOLERANCE
 from ..likelihoods import LogNormal
-from ..ops.linalg import Factor, factorise_with_jitter
+from ..ops.linalg import identity_like, jitter_needed
 from ..tilted import check_num_latent, check_support
+from ..training import MaximiseRecord
 from ..training.alphas import ALPHAS
+from ..training.ascent import NO_STEP
 from .cleaning import Cleaned
 from .settings import AUTO, INITS, Configuration, Settings, has_gaussian_noise, is_counts
 
@@ -89,20 +92,24 @@ class _SafeGPR(gpflow.models.GPR):
 
     def log_marginal_likelihood(self) -> tf.Tensor:
         X, Y = self.data
-        return tf.reduce_sum(multivariate_normal(Y, self.mean_function(X), self._factor().L))
+        return tf.reduce_sum(multivariate_normal(Y, self.mean_function(X), self._factor()))
 
-    def _factor(self) -> Factor:
+    def _factor(self) -> tf.Tensor:
         X, _ = self.data
-        return factorise_with_jitter(add_likelihood_noise_cov(self.kernel(X), self.likelihood, X))
+        K = add_likelihood_noise_cov(self.kernel(X), self.likelihood, X)
+        return tf.linalg.cholesky(K + jitter_needed(K) * identity_like(K))
 
     @inherit_check_shapes
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         X, Y = self.data
-        W = self._factor().W
-        A = W @ self.kernel(X, Xnew)
-        mean = tf.matmul(A, W @ (Y - self.mean_function(X)), transpose_a=True)
+        L = self._factor()
+        A, residual = (
+            tf.linalg.triangular_solve(L, part)
+            for part in (self.kernel(X, Xnew), Y - self.mean_function(X))
+        )
+        mean = tf.matmul(A, residual, transpose_a=True)
         variance = self.kernel(Xnew, full_cov=False) - tf.reduce_sum(A**2, axis=0)
         return mean + self.mean_function(Xnew), tf.maximum(variance, 0.0)[:, None]
 
@@ -119,6 +126,21 @@ class ExactGP(PEPRegressor):
     ) -> GPModel:
         kernel, likelihood, _ = parts
         return _SafeGPR(data, kernel, likelihood=likelihood)
+
+    def _train_on_all_rows(
+        self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
+    ) -> tuple[MaximiseRecord, GPModel]:
+        """Train, and once more from there where L-BFGS has lost its way: that has no memory."""
+        options = alphas, mixed, grows, seed
+        record, model = super()._train_on_all_rows(model, *options)
+        if record.converged or not record.message.startswith(NO_STEP):
+            return record, model
+        again, model = super()._train_on_all_rows(model, *options)
+        gain = (again.objective - record.objective) / len(model.data[0])
+        if not again.converged and gain < TOLERANCE:
+            message = f"Another run from there gained {gain:.2g} nats a row."
+            again = again._replace(converged=True, message=message)
+        return again._replace(iterations=record.iterations + again.iterations), model
 
     def _mixes(self) -> bool:
         return False
