@@ -28,6 +28,7 @@ ROOMS = {
     " their fixed point",
     "energies": "approximate log marginal likelihoods: scalars to maximise",
     "predictions": "moments of f at new rows, from q(v) and from training rows beside it",
+    "paths": "functions drawn from the posterior, to be evaluated anywhere",
     "models": "parameters and GPflow's interface; models only wire the stages before",
     "selection": "data turned into inducing variables, and rows worth a label",
     "training": "loops, their record and outputs, and rows spread over processes",

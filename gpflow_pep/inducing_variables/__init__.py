@@ -1,11 +1,12 @@
 """Inducing variables that GPflow lacks, with their prior covariances."""
 
-from .blurred import BlurredInducingPoints, sum_of_products
+from .blurred import BlurredInducingPoints, multiplied_out, sum_of_products
 from .noisy import InducingVariablesWrapper, NoisyInducingVariables
 
 __all__ = [
     "BlurredInducingPoints",
     "InducingVariablesWrapper",
     "NoisyInducingVariables",
+    "multiplied_out",
     "sum_of_products",
 ]

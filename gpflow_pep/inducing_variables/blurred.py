@@ -119,6 +119,22 @@ def _refuse_negative(variances: AnyNDArray) -> None:
         raise refusal("covariance", got, expected, "Pass covariances, not their roots.")
 
 
+def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
+    """
+    Multiply a kernel out into a sum of products of kernels that are neither.
+
+    :param kernel: A kernel of one output.
+    """
+    if isinstance(kernel, Sum):
+        return [product for part in kernel.kernels for product in multiplied_out(part)]
+    if isinstance(kernel, Product):
+        products: list[list[Kernel]] = [[]]
+        for part in kernel.kernels:
+            products = [a + b for a in products for b in multiplied_out(part)]
+        return products
+    return [[kernel]]
+
+
 def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
     """
     Multiply a kernel out into a sum of products of squared exponentials and constants.
@@ -126,22 +142,17 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
     :param kernel: A kernel of one output.
     :raises ValueError: If it has another part: there is no closed form for blurred points then.
     """
-    if isinstance(kernel, (SquaredExponential, Constant)):
-        return [[kernel]]
-    if isinstance(kernel, Sum):
-        return [product for part in kernel.kernels for product in sum_of_products(part)]
-    if isinstance(kernel, Product):
-        products: list[list[Closed]] = [[]]
-        for part in kernel.kernels:
-            products = [a + b for a in products for b in sum_of_products(part)]
-        return products
-    raise refusal(
-        "kernel",
-        f"{type(kernel).__name__} with BlurredInducingPoints",
-        "one with a closed form of their covariances, which is known for SquaredExponential and"
-        " Constant, and for Sum and Product of these",
-        "Use one of them, or ordinary inducing points.",
-    )
+    products = multiplied_out(kernel)
+    for part in (part for product in products for part in product):
+        if not isinstance(part, (SquaredExponential, Constant)):
+            raise refusal(
+                "kernel",
+                f"{type(part).__name__} with BlurredInducingPoints",
+                "one with a closed form of their covariances, which is known for SquaredExponential"
+                " and Constant, and for Sum and Product of these",
+                "Use one of them, or ordinary inducing points.",
+            )
+    return products
 
 
 def _gaussian_term(product: Sequence[Closed], num_inputs: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -35,6 +35,7 @@ from ..sites.posterior import (
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..tilted import check_support, predict_mean_and_var
 from .arguments import require_bound
+from .drawn_paths import draw_paths
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, check_replacement
@@ -74,6 +75,7 @@ class PowerEPModel(GPModel, abc.ABC):
     """What is known of rows that the model does not have."""
     _conditional: str
     num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
+    paths = draw_paths
 
     def __init__(
         self,

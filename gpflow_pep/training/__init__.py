@@ -8,6 +8,7 @@ from .full_batch import MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
 from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
+from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mixture_weights
 from .points import PointsScore
 
@@ -20,6 +21,7 @@ __all__ = [
     "FitRecord",
     "MaximiseRecord",
     "MixedModel",
+    "MixedPaths",
     "MixtureRecord",
     "PointsScore",
     "Step",

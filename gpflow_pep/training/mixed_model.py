@@ -24,6 +24,7 @@ from ..tilted import (
     predict_mean_and_var,
     traits,
 )
+from .mixed_paths import draw_mixed_paths
 
 #: Halvings of an interval: enough for all digits of a double.
 _BISECTIONS = 60
@@ -304,6 +305,8 @@ class MixedModel(Mixture):
     :raises ValueError: If the models or the weights do not fit together.
     """
 
+    paths = draw_mixed_paths
+
     def __init__(
         self,
         models: Sequence[GPModel],
@@ -314,8 +317,7 @@ class MixedModel(Mixture):
         super().__init__(
             [model.likelihood for model in models], check_weights(weights, len(models))
         )
-        self.models = models
-        self.record = record
+        self.models, self.record = models, record
 
     def posterior(self) -> "MixedPosterior":
         """Compute the posterior of each component, for fast predictions."""
@@ -350,8 +352,7 @@ class MixedPosterior(Mixture):
     ) -> Sequence[MeanAndVariance]:
         moments = [part.predict_f(Xnew, full_cov, full_output_cov) for part in self.posteriors]
         least = -np.inf if full_cov or full_output_cov else 0.0
-        # GPflow's cache has an inverse, by which a variance that is nearly 0 can be negative.
-        return [(mean, tf.maximum(variance, least)) for mean, variance in moments]
+        return [(mean, tf.maximum(variance, least)) for mean, variance in moments]  # of rounding
 
 
 def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
@@ -370,8 +371,7 @@ def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
 
 def heaviest(model: GPModel | MixedModel) -> GPModel:
     """Give the component of the largest weight."""
-    models, weights = components(model)
-    return models[int(np.argmax(weights))]
+    return max(zip(*components(model), strict=True), key=lambda pair: pair[1])[0]
 
 
 def check_models(models: Sequence[GPModel]) -> list[GPModel]:

@@ -1,0 +1,6 @@
+"""Functions drawn from the posterior: of the prior by random features, updated by draws of u."""
+
+from .factors import FACTORS, SPECTRA, KernelFactor, Waves
+from .functions import Paths
+
+__all__ = ["FACTORS", "SPECTRA", "KernelFactor", "Paths", "Waves"]

@@ -1,0 +1,251 @@
+"""Functions drawn from the posterior of a model, to be evaluated anywhere and differentiated."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import InputData
+from gpflow.inducing_variables import MultioutputInducingVariables
+from gpflow.utilities import deepcopy, set_trainable
+
+from .. import checks
+from ..covariances import Parts, split_outputs
+from ..covariances.evaluate import mean, unconverted
+from ..ops.chunks import map_over_chunks, row_chunks
+from ..predictions.posterior import new_inputs
+from ..sites.posterior import WhitenedGaussian
+from .near_rows import NearRowsOfModel, NearRowsUpdate
+from .prior import Draws, latent_kernels, mix_latents
+from .update import PosteriorDraws, points_and_blur
+
+
+class PathSource(NamedTuple):
+    """What functions of a model follow from."""
+
+    parts: Parts
+
+    q: WhitenedGaussian
+
+    near_rows: NearRowsOfModel | None
+    """The training rows, where predictions know near ones."""
+
+
+class PartsOfPaths(tf.Module):
+    """The parts of a model that its functions need."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.kernel, self.inducing_variable, self.mean_function, _ = parts
+
+    def copy(self) -> "PartsOfPaths":
+        """Copy them; nothing in the copy is trained."""
+        copied = deepcopy(self)
+        set_trainable(copied, False)
+        return copied
+
+    def assign(self, other: "PartsOfPaths") -> None:
+        """
+        Take the values of others.
+
+        :raises ValueError: If they are of other types or shapes.
+        """
+        forms = [
+            [*map(type, parts.submodules), *(variable.shape for variable in parts.variables)]
+            for parts in (self, other)
+        ]
+        if forms[0] != forms[1]:
+            raise checks.refusal(
+                "update",
+                "a model whose kernel, mean function or inducing variables have other types or"
+                " shapes than when the paths were drawn",
+                "those of then, with other values",
+                "Draw new paths: model.paths(...).",
+            )
+        for variable, value in zip(self.variables, other.variables, strict=True):
+            variable.assign(value)
+
+
+class Paths(tf.Module):
+    """
+    Functions drawn from the posterior of a model, see :doc:`/paths`.
+
+    Each is one function wherever and whenever it is evaluated. A call evaluates all of them at the
+    same inputs, :meth:`each` every path at its own, in time linear in the number of inputs and in
+    memory for a chunk of them, the gradient too. Calls can be differentiated in the inputs,
+    compiled by ``tf.function``, and saved by ``tf.saved_model.save``.
+
+    ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does that.
+
+    :param state: Computes what they follow from, for the model as it is.
+    :param num_paths: S.
+    :param num_features: R, the random frequencies of each path, latent function and term of the
+        kernel.
+    :param seed: The same seed gives the same paths.
+    :raises ValueError: If functions of this kernel or these inducing variables are not known, or in
+        a graph.
+    """
+
+    def __init__(
+        self,
+        state: Callable[[], PathSource],
+        num_paths: int,
+        num_features: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not tf.executing_eagerly():
+            remedy = "Draw paths before, and call them in the graph."
+            raise checks.refusal("paths", "a call inside a graph", "an eager one", remedy)
+        self.num_paths = checks.check_positive("num_paths", num_paths)
+        num_features = checks.check_positive("num_features", num_features)
+        self._state, self._seed = state, checks.check_seed(seed)
+        parts, q, near_rows = state()
+        self._parts = PartsOfPaths(parts).copy()
+        self._q = [tf.Variable(part, trainable=False) for part in q]
+        self._draws = self._create(num_features)
+        self._near_rows = None if near_rows is None else self._near(near_rows)
+        sizes = [draws.chunk_size for draws in self._draws]
+        self._chunk_size = min([*sizes, self._near_rows.chunk_size] if self._near_rows else sizes)
+        self._draw()
+
+    def _create(self, num_features: int) -> list[PosteriorDraws]:
+        variables = split_outputs(self._parts.inducing_variable)
+        kernels = latent_kernels(self._parts.kernel) if self._of_latents else [self._parts.kernel]
+        number = max(len(kernels), len(variables))  # 1 where all share both, or L
+        num_inputs = int(points_and_blur(variables[0])[0].shape[1])
+        size, num_latent = self._q[0].shape
+        draws = Draws(self.num_paths, num_latent // number, num_features, num_inputs)
+        return [
+            PosteriorDraws(kernels[k % len(kernels)], variables[k % len(variables)], size, draws)
+            for k in range(number)
+        ]
+
+    def _near(self, rows: NearRowsOfModel) -> NearRowsUpdate:
+        """Make the update by near rows; all outputs share kernel and inducing variables."""
+        kernel = latent_kernels(self._parts.kernel)[0]
+        variables = split_outputs(self._parts.inducing_variable)[0]
+        return NearRowsUpdate(kernel, variables, rows, self.num_paths)
+
+    @property
+    def _of_latents(self) -> bool:
+        """Whether inducing variables are of latent functions, of which the outputs are made."""
+        return isinstance(self._parts.inducing_variable, MultioutputInducingVariables)
+
+    def _draw(self) -> None:
+        random = np.random.default_rng(self._seed)
+        mean, root = self._q
+        start = 0
+        for draws in self._draws:
+            stop = start + draws.coefficients.shape[1]
+            draws.resample(random, WhitenedGaussian(mean[:, start:stop], root[start:stop]))
+            start = stop
+        if self._near_rows:
+            pieces = row_chunks(self._near_rows.X[:, None], self._chunk_size)
+            self._near_rows.resample(random, map_over_chunks(self._values_by_u, pieces))
+
+    def resample(self, seed: int) -> None:
+        """
+        Draw other paths from the same posterior, in place: what was compiled goes on with them.
+
+        :param seed: The same seed gives the same paths.
+        :raises ValueError: If it is no whole number of at least 0.
+        """
+        self._seed = checks.check_seed(seed)
+        self._draw()
+
+    def update(self) -> None:
+        """
+        Draw the paths from the model as it is now, in place, with the same seed.
+
+        Do so after a change of parameters or data. Random numbers stay as they are, so that each
+        path is as near to what it was as the posteriors are.
+
+        :raises ValueError: If there are more or fewer inducing variables than before, or parts of
+            the model are of other types.
+        """
+        parts, q, near_rows = self._state()
+        self._parts.assign(PartsOfPaths(parts))
+        if self._near_rows and near_rows:
+            self._near_rows.assign(near_rows)
+        for variable, value in zip(self._q, q, strict=True):
+            variable.assign(value)
+        self._draw()
+
+    @unconverted("Xnew: [N, D]", "return: [S, N, P]")
+    def __call__(self, Xnew: InputData) -> tf.Tensor:
+        """
+        Evaluate all paths at the same inputs.
+
+        :param Xnew: Where.
+        :raises ValueError: If it is no inputs of the model.
+        """
+        return self._evaluate(self._inputs(Xnew)[:, None])
+
+    @unconverted("return: [S, N, P]")
+    def each(self, Xnew: InputData) -> tf.Tensor:
+        """
+        Evaluate each path at inputs of its own.
+
+        :param Xnew: Where.
+        :raises ValueError: If it is no inputs of the model, or not for each path.
+        """
+        Xnew = tf.convert_to_tensor(Xnew)
+        if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
+            got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
+            remedy = "Pass inputs for each path; for the same inputs of all, call the paths."
+            raise checks.refusal("Xnew", got, f"{expected}, for each path", remedy)
+        Xnew = tf.ensure_shape(Xnew, [self.num_paths, None, None])
+        flat = self._inputs(tf.reshape(Xnew, [-1, Xnew.shape[2]]))
+        batches = tf.reshape(flat, [self.num_paths, -1, flat.shape[1]])
+        return self._evaluate(tf.transpose(batches, [1, 0, 2]))
+
+    def _inputs(self, Xnew: InputData) -> tf.Tensor:
+        return new_inputs(Xnew, self._parts.inducing_variable, self._q[0].dtype)
+
+    def _evaluate(self, X: tf.Tensor) -> tf.Tensor:
+        """[S, N, P] from [N, 1 or S, D], in chunks of rows."""
+        return tf.transpose(map_rows(self._values, X, self._chunk_size), [1, 0, 2])
+
+    def _values(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, S, P] from [N, 1 or S, D]."""
+        values = self._values_by_u(X)
+        if self._near_rows:
+            difference = self._near_rows(tf.transpose(X, [1, 0, 2]))
+            values += tf.transpose(difference, [2, 0, 1])
+        means = mean(self._parts.mean_function, tf.reshape(X, [-1, X.shape[2]]))
+        return values + tf.reshape(means, [tf.shape(X)[0], tf.shape(X)[1], means.shape[1]])
+
+    def _values_by_u(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, S, P], without the mean function and what near rows add."""
+        batches = tf.transpose(X, [1, 0, 2])
+        values = tf.concat([draws(batches) for draws in self._draws], axis=1)
+        if self._of_latents:
+            values = mix_latents(self._parts.kernel, values)
+        return tf.transpose(values, [2, 0, 1])
+
+
+def map_rows(
+    function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, chunk_size: int
+) -> tf.Tensor:
+    """
+    Compute a function of each row in chunks, of which the gradient in X keeps nothing.
+
+    :param function: Of rows [N, ...], with a value [N, ...] that depends on no other row.
+    """
+
+    @tf.custom_gradient
+    def mapped(X: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        def chunk_gradient(rows: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(rows[0])
+                value = function(rows[0])
+            return tape.gradient(value, rows[0], output_gradients=rows[1])
+
+        def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            by_X = map_over_chunks(chunk_gradient, row_chunks((X, upstream), chunk_size))
+            return (by_X, [None] * len(variables)) if variables else by_X
+
+        return map_over_chunks(function, row_chunks(X, chunk_size)), gradient
+
+    return mapped(X)
