@@ -227,6 +227,17 @@ def alphas(ax: Any) -> None:
     )
 
 
+def one_row(ax: Any) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3.0, 3.0, (40, 1))
+    labels = (3.0 * np.sin(1.5 * X) + rng.standard_normal(X.shape) > 0.0).astype(float)
+    kernel = gpflow.kernels.SquaredExponential(variance=9.0)
+    Z = np.linspace(-3.0, 3.0, 10)[:, None]
+    model = pep.PEPClassification((X, labels), kernel, None, Z, alpha=1.0)
+    number = int(np.argmin(model.loo_log_density()))
+    plotting.row(plotting.row_curves(model, number), ax=ax)
+
+
 #: Width and height in inches of each picture.
 PICTURES = {
     few: (5.0, 5.0),
@@ -246,6 +257,7 @@ PICTURES = {
     objective: (6.0, 4.0),
     sites: (6.0, 4.0),
     alphas: (6.0, 4.0),
+    one_row: (6.0, 4.0),
 }
 
 

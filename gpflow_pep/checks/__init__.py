@@ -29,6 +29,7 @@ from .arrays import (
 )
 from .graph import (
     check_alpha,
+    differentiable_if_eager,
     once_differentiable,
     read_powers,
     reason,
@@ -80,6 +81,7 @@ __all__ = [
     "check_same_float",
     "check_seed",
     "check_single_output",
+    "differentiable_if_eager",
     "is_number",
     "message",
     "once_differentiable",

@@ -3,14 +3,15 @@ Checks of what only a running graph knows: values, and which derivatives are ask
 
 Sites at their fixed point are computed without a record for differentiation. The energy is
 stationary in them, so that its first derivative needs none. Every other derivative in a
-hyperparameter does: that of predictions, and all higher ones of the energy. These are refused where
-they are asked for, instead of being wrong.
+hyperparameter does: that of predictions, and all higher ones of the energy. Some are known in eager
+mode (:mod:`gpflow_pep.sites.implicit`); all others are refused where they are asked for, instead of
+being wrong.
 """
 
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,11 @@ from gpflow.base import TensorType
 
 from ..refusals import message, refusal
 
+_UNKNOWN = "none: how sites at their fixed point move with hyperparameters is not differentiated"
+_UNKNOWN_IN_GRAPHS = (
+    "none in a compiled function: how sites at their fixed point move with hyperparameters is"
+    " differentiated in eager mode only (and by tape.jacobian with experimental_use_pfor=False)"
+)
 _OUTSIDE = message(
     "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
 )
@@ -106,21 +112,59 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
         another one may be asked for.
     :raises ValueError: While a derivative in one of the sources is computed.
     """
+    return _with_gradient(values, sources, lambda _: _refuse(quantity, _UNKNOWN))
+
+
+def differentiable_if_eager(
+    values: Any,
+    sources: Sequence[TensorType],
+    quantity: str,
+    gradients: Callable[..., list[tf.Tensor]],
+) -> Any:
+    """
+    Let constants pass that are functions of others, with a gradient that is known in eager mode and
+    refuses in graphs, as :func:`refuse_derivatives` does. Higher derivatives are refused.
+
+    :param sources: Variables.
+    :param gradients: From the gradients in the values, in the order of ``tf.nest.flatten``, to
+        those in the sources, constant; called where one of these is asked for.
+    :raises ValueError: While a derivative is computed that is not known.
+    """
+
+    def gradient(upstream: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if not tf.executing_eagerly():
+            _refuse(quantity, _UNKNOWN_IN_GRAPHS)
+        sources_and_upstream = [*sources, *upstream]
+        return refuse_derivatives(
+            gradients(*upstream), sources_and_upstream, f"the gradient of {quantity}"
+        )
+
+    return _with_gradient(values, sources, gradient)
+
+
+def _refuse(quantity: str, expected: str) -> NoReturn:
+    raise refusal(
+        f"derivative of {quantity}",
+        "one in a hyperparameter",
+        expected,
+        "First derivatives of training_loss and derivatives in Xnew are exact. For others use"
+        " finite differences, or gpflow_pep.models.PEPRegression where the noise is Gaussian.",
+    )
+
+
+def _with_gradient(
+    values: Any,
+    sources: Sequence[TensorType],
+    gradients: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+) -> Any:
+    """Let constants pass with a gradient that is called where a derivative is asked for."""
 
     @tf.custom_gradient
     def constant(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
             is_asked = _is_asked_for(sources, inputs)
             if is_asked:
-                raise refusal(
-                    f"derivative of {quantity}",
-                    "one in a hyperparameter",
-                    "none: how sites at their fixed point move with hyperparameters is not"
-                    " differentiated",
-                    "First derivatives of training_loss and derivatives in Xnew are exact. For"
-                    " others use finite differences, or gpflow_pep.models.PEPRegression where the"
-                    " noise is Gaussian.",
-                )
+                return list(gradients(upstream))
             # A compiled function may have other results: zero arrives for those that nobody asks
             # for. Differentiation forwards makes use of how this depends on upstream.
             total = tf.add_n([tf.reduce_sum(tf.abs(part)) for part in upstream])

@@ -40,7 +40,7 @@ With a scaled conditional (:mod:`gpflow_pep.sites.conditional`) the energy is st
 scales as well, or they are 1: they are held fixed too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,7 +52,8 @@ from ..ops import chunks
 from ..ops.linalg import sum_like
 from ..ops.power import log1p_over_power
 from ..sites.conditional import conditional_scale
-from ..sites.posterior import SiteProblem, cavity, log_root, terms_of_mean
+from ..sites.implicit import Converged
+from ..sites.posterior import Marginals, SiteProblem, Sites, cavity, log_root, terms_of_mean
 from ..sites.record import FixedPoint
 from ..tilted import log_power_expectation
 
@@ -126,6 +127,53 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
     return checks.once_differentiable(value, parts.variables, "log Z")
 
 
+def twice_differentiable(
+    energy: Callable[[], tf.Tensor],
+    sources: Sequence[tf.Variable],
+    product: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+) -> tf.Tensor:
+    """
+    Compute the energy, with its own gradient, whose derivatives are known in eager mode.
+
+    :param energy: Computes it, with the right first derivatives.
+    :param sources: The variables that it depends on.
+    :param product: Multiplies its second derivative by a vector, a part for each source.
+    :raises ValueError: While a derivative is computed that is not known: in graphs a second one,
+        elsewhere a third one.
+    """
+    if not tf.executing_eagerly() or not sources:
+        return energy()
+
+    @tf.custom_gradient
+    def value_of(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            value = energy()
+
+        def second(*vector: tf.Tensor) -> list[tf.Tensor]:
+            constant: list[tf.Tensor] = chunks.without_gradient(lambda: product(vector))
+            return constant
+
+        def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+            first = checks.differentiable_if_eager(
+                gradients_or_zeros(tape, value, sources), sources, "the gradient of log Z", second
+            )
+            return [upstream * part for part in first], [None] * len(variables)
+
+        return value, gradient
+
+    return value_of(*map(tf.convert_to_tensor, sources))
+
+
+def gradients_or_zeros(
+    tape: tf.GradientTape, value: tf.Tensor, sources: Sequence[Any]
+) -> list[tf.Tensor]:
+    """Differentiate in each source; 0 where the value does not depend on it."""
+    zero = tf.UnconnectedGradients.ZERO
+    by_sources = tape.gradient(value, sources, unconnected_gradients=zero)
+    return list(map(tf.convert_to_tensor, by_sources))
+
+
 def projection_gradient_only(
     A: tf.Tensor,
     covariance: tf.Tensor,
@@ -150,30 +198,54 @@ def projection_gradient_only(
     return zero(A)
 
 
-def leave_one_out(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
+def leave_one_out(converged: Converged) -> tf.Tensor:
     r"""
     Compute :math:`\log p(y_n | y_{-n})` of each row, [N], with the row's whole site removed.
 
-    :raises ValueError: If a cavity is improper then, or a derivative in a hyperparameter is asked
-        for.
+    :raises ValueError: If a cavity is improper then, or a derivative is asked for that is not
+        known.
     """
-    alpha = tf.ones([1, 1], problem.W.dtype)
-    without = cavity(fixed_point.marginals, fixed_point.sites, alpha)
+    problem, fixed_point = converged.problem, converged.fixed_point
+    require_removable(fixed_point.marginals, fixed_point.sites)
+
+    def log_density(piece: Any) -> tf.Tensor:
+        (X, (Y, moments, sites)), projection = piece
+        some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
+        return left_out_log_density(some, problem.project(X, projection), moments, sites)
+
+    rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
+    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
+    return converged.rows(value, left_out_log_density, "loo_log_density")
+
+
+def require_removable(moments: Marginals, sites: Sites) -> None:
+    """
+    Refuse rows whose whole site cannot be removed.
+
+    :raises ValueError: If a cavity is improper then.
+    """
+    alpha = tf.ones([1, 1], moments.m.dtype)
+    without = cavity(moments, sites, alpha)
     checks.require_finite(
         tf.where(without.e > 0.0, alpha, alpha / 0.0),
         "leave-one-out cavity variance",
         "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
     )
 
-    def log_density(piece: Any) -> tf.Tensor:
-        (X, (Y, m, s)), _ = piece
-        variance = s + tf.transpose(problem.project(X).D)
-        mean, likelihood = m + problem.parts.mean(X), problem.parts.likelihood
-        return log_power_expectation(likelihood, X, mean, variance, Y, alpha[0])
 
-    rows = problem.rows.Y, without.m, without.s
-    value = tf.stop_gradient(chunks.map_over_chunks(log_density, problem.pieces(rows)))
-    return checks.refuse_derivatives(value, problem.parts.variables, "loo_log_density")
+def left_out_log_density(
+    problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
+) -> tf.Tensor:
+    r"""
+    Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N].
+
+    :param moments: Of h under q.
+    """
+    (X, Y, _), parts = problem.rows, problem.parts
+    alpha = tf.ones([1], moments.m.dtype)
+    without = cavity(moments, sites, alpha[:, None])
+    mean, variance = without.m + parts.mean(X), without.s + tf.transpose(projection.D)
+    return log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
 
 
 def gradient_only(value: tf.Tensor) -> tf.Tensor:

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
-from gpflow.base import Module, TensorData
+from gpflow.base import AnyNDArray, Module, TensorData
 
 from .. import checks
 from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
-from ..sites.record import SiteUpdateInfo
+from ..sites.record import FALLBACKS, SiteUpdateInfo
 
 
 class ConvergenceWarning(UserWarning):
@@ -28,6 +28,13 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
     message = f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
     numbers = {"Residual": info.residual, "sweeps": info.num_sweeps}
     warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=3)
+
+
+def record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
+    """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
+    sweeps, residual, converged, rejected, fallback = numbers
+    name = FALLBACKS[int(fallback)]
+    return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)
 
 
 class FixedParameter(Parameter):
@@ -116,3 +123,9 @@ class SiteParameters(Module):
         same = tf.equal(tf.shape(cached.nu)[0], num_rows)
         parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, empty)]
         return Sites(*(tf.ensure_shape(part, empty.nu.shape) for part in parts))
+
+    def write(self, sites: Sites) -> None:
+        """Replace all of them, perhaps by those of another number of rows."""
+        for parameter, value in zip((self.nu, self.tau), sites, strict=True):
+            parameter.unconstrained_variable.assign(value)
+        self.version.assign_add(1)

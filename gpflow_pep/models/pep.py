@@ -1,5 +1,6 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from .. import checks
 from ..covariances import check_independent
 from ..covariances.evaluate import unconverted
 from ..energies import certificate, point
+from ..energies.curvature import hessian_product
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
+from ..sites.implicit import AdjointInfo, Converged
 from ..sites.memory import Memory
 from ..sites.posterior import (
     Natural,
@@ -26,7 +29,7 @@ from ..sites.posterior import (
     natural_sums,
     no_sites,
 )
-from ..sites.record import FALLBACKS, FixedPoint, Goal, SiteUpdateInfo
+from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved
@@ -34,7 +37,8 @@ from .arguments import check_scaled_powers
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
-from .parameters import Power, SiteParameters, warn_unless_converged
+from .parameters import Power, SiteParameters, record_of_run, warn_unless_converged
+from .row_terms import terms_at_fixed_point
 from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
@@ -97,9 +101,12 @@ class PEP(InternalDataModel, PowerEPModel):
     """
 
     # What the model did and how exactly, neither parameters nor to be trained.
-    _TF_MODULE_IGNORED_PROPERTIES = frozenset(
-        {"_last_run", "training_gap", *InternalDataModel._TF_MODULE_IGNORED_PROPERTIES}
+    _TF_MODULE_IGNORED_PROPERTIES = InternalDataModel._TF_MODULE_IGNORED_PROPERTIES.union(
+        {"_last_run", "last_adjoint", "training_gap"}
     )
+
+    last_adjoint: AdjointInfo | None = None
+    """Of the newest derivative that converged sites entered; None before the first."""
 
     def __init__(
         self,
@@ -151,17 +158,23 @@ class PEP(InternalDataModel, PowerEPModel):
         return self._energy(0.0)
 
     def _energy(self, mean_square: TensorType) -> tf.Tensor:
-        problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
-        value = point.energy(problem, self._infer(problem, mean_square))
+        def energy() -> tf.Tensor:
+            problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
+            return point.energy(problem, self._infer(problem, mean_square))
+
+        product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
+        value = point.twice_differentiable(energy, self._parts.variables, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
+
+    @unconverted()
+    def converged_sites(self) -> Sites:
+        """Bring the sites to their fixed point; unlike ``sites`` they have derivatives."""
+        return self._converge().sites()
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
         """Of the newest run of the inner loop."""
-        sweeps, residual, converged, rejected, fallback = self._last_run.numpy()
-        return SiteUpdateInfo(
-            int(sweeps), float(residual), bool(converged), int(rejected), FALLBACKS[int(fallback)]
-        )
+        return record_of_run(self._last_run.numpy())
 
     def update_sites(
         self,
@@ -195,11 +208,8 @@ class PEP(InternalDataModel, PowerEPModel):
             self.tolerance if tolerance is None else tolerance,
             self.data[0].dtype,
         )
-        limits: dict[str, Any] = {
-            "max_sweeps": sweeps,
-            "goal": Goal(tolerance),
-            "damping": damping or 1.0,
-        }
+        limits: dict[str, Any] = {"goal": Goal(tolerance), "damping": damping or 1.0}
+        limits["max_sweeps"] = sweeps
 
         @tf.autograph.experimental.do_not_convert
         def run() -> None:
@@ -244,6 +254,8 @@ class PEP(InternalDataModel, PowerEPModel):
         """
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
+    row_terms = terms_at_fixed_point
+
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""
@@ -254,8 +266,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
         :raises ValueError: If a row's cavity is improper then, or the result is not finite.
         """
-        problem = self.site_problem()
-        value = point.leave_one_out(problem, self._infer(problem))
+        value = point.leave_one_out(self._converge())
         return checks.require_finite(value, "leave-one-out log density", ADVICE)
 
     @unconverted("return: [N]")
@@ -277,8 +288,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
     def _certify(self, name: str) -> tuple[tf.Tensor, certificate.Certificate]:
         with tf.control_dependencies(self._require_bound(name)):
-            problem = self.site_problem()
-            fixed_point = self._infer(problem)
+            problem, fixed_point, *_ = self._converge()
             # Hundreds of small steps, which take seconds outside a graph.
             proved = tf.function(lambda: certificate.certify(problem, fixed_point), autograph=False)
             return point.energy(problem, fixed_point), proved()
@@ -310,9 +320,8 @@ class PEP(InternalDataModel, PowerEPModel):
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
-        problem = self.site_problem().keep_projections()
-        natural = natural_sums(problem, self._infer(problem).sites)
-        natural = checks.refuse_derivatives(natural, problem.parts.variables, "q(v)")
+        problem, fixed_point, *_ = converged = self._converge()
+        natural = converged.natural(natural_sums(problem, fixed_point.sites))
         return add_memory(natural, problem.memory)
 
     def site_problem(self) -> SiteProblem:
@@ -341,9 +350,12 @@ class PEP(InternalDataModel, PowerEPModel):
 
     def write_sites(self, sites: Sites) -> None:
         """Replace all cached sites, perhaps by those of another number of rows."""
-        for parameter, value in zip((self.sites.nu, self.sites.tau), sites, strict=True):
-            parameter.unconstrained_variable.assign(value)
-        self.sites.version.assign_add(1)
+        self.sites.write(sites)
+
+    def _converge(self) -> Converged:
+        problem = self.site_problem().keep_projections()
+        report = partial(self.__dict__.__setitem__, "last_adjoint")  # TensorFlow would save it
+        return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _infer(self, problem: SiteProblem, mean_square: TensorType = 0.0) -> FixedPoint:
         goal = Goal(self.tolerance, mean_square)
@@ -353,10 +365,8 @@ class PEP(InternalDataModel, PowerEPModel):
         with tf.control_dependencies(
             require_resolved(self.likelihood, ell, *fixed_point.marginals)
         ):
-            sites, extra = tf.nest.map_structure(
-                tf.identity, (fixed_point.sites, fixed_point.extra)
-            )
-        return fixed_point._replace(sites=sites, extra=extra)
+            sites, moments, extra = tf.nest.map_structure(tf.identity, fixed_point[:3])
+        return FixedPoint(sites, moments, extra, fixed_point.info)
 
     def _run(self, problem: SiteProblem, restart: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""

@@ -27,6 +27,7 @@ from .arguments import gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .grouped_rows import Blocks, NearRows, check_num_neighbours
 from .memory import attach_memory
+from .row_terms import terms_in_closed_form
 from .rows import Cut, SingleRows
 
 
@@ -183,8 +184,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         """
         self._require_all_rows("upper_bound")
         parts = self._parts_of_output()
-        terms = partial(collapsed.sums_with_slack, parts)
-        W = self._parts.whiten().W
+        terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
         pieces = chunks.row_chunks(self.rows.read(), chunk_size)
         options: dict[str, Any] = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
@@ -324,6 +324,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         mean, covariances = super().compute_qu()
         return mean, covariances[0]
 
+    row_terms = terms_in_closed_form
+
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""
@@ -346,12 +348,9 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         """
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        q = posterior_factor(self._sums(W).natural)
-        arguments = W, q, CONDITIONALS[self.conditional].row_precision
-        pieces = self.rows.pieces(self.rows.plan().chunk_size)
-        value = chunks.map_over_chunks(
-            lambda rows: left_out.errors(parts, rows, *arguments), pieces
-        )
+        q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self.conditional]
+        terms = partial(left_out.errors, parts, W=W, q=q, precision=precision.row_precision)
+        value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
         error, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         return self.data[1] - error, variance
 

@@ -42,6 +42,7 @@ from ..tilted.gaussian import joint_log_power_expectation
 from .arguments import check_q, check_scaled_powers, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power
+from .row_terms import terms_of_tied_sites
 
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
@@ -102,6 +103,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
         {"_num_data", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
     )
+
+    row_terms = terms_of_tied_sites
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
     """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""

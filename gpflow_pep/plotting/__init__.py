@@ -10,6 +10,7 @@ from .regression import (
     regression_1d,
     residuals,
 )
+from .rows import RowCurves, row, row_curves
 from .traces import alpha_sweep, objective_trace, site_trace
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "PALETTE",
     "TRAIN",
     "Inducing",
+    "RowCurves",
     "alpha_sweep",
     "available",
     "confusion_matrix",
@@ -37,6 +39,8 @@ __all__ = [
     "relevance",
     "reliability",
     "residuals",
+    "row",
+    "row_curves",
     "site_trace",
     "tidy",
 ]

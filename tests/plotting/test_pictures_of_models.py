@@ -241,3 +241,38 @@ def test_refused(message: str, draw: Any) -> None:
         draw()
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.close("all")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_one_row(ax: Any, alpha: float) -> None:
+    """Densities integrate to 1, the tilted one has the mean and variance of q."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (12, 1))
+    labels = np.digitize(np.sin(2.0 * X), [-0.4, 0.4])
+    model = pep.PEPClassification((X, labels), SE(), None, X[:5].copy(), alpha=alpha)
+    curves = plotting.row_curves(model, 3, latent=1)
+    step = curves.f[1] - curves.f[0]
+    for density in (curves.cavity, curves.tilted, curves.posterior):
+        assert_allclose(np.sum(density) * step, 1.0, rtol=1e-4)
+    for power in (1, 2):
+        tilted, posterior = (
+            np.sum(curves.f**power * part) for part in (curves.tilted, curves.posterior)
+        )
+        assert_allclose(tilted, posterior, rtol=1e-3)
+    if alpha:
+        products = (np.sum(curves.cavity * part) for part in (curves.likelihood, curves.site))
+        assert_allclose(*products, rtol=1e-8)
+        product = curves.cavity * curves.likelihood
+        assert_allclose(curves.tilted, product / (np.sum(product) * step))
+    plotting.row(curves, ax=ax)
+    assert named(ax) == ["cavity", "likelihood, scaled", "site, scaled", "tilted", "q"]
+    assert f"row 3: y = {labels[3, 0]}, alpha {alpha:g}" in texts(ax)
+
+
+def test_no_such_row() -> None:
+    X = np.linspace(0.0, 1.0, 5)[:, None]
+    model = pep.PEPRegression((X, X), SE(), X[:2].copy())
+    with pytest.raises(ValueError, match="number: got 5, expected a whole number from 0 to 4"):
+        plotting.row_curves(model, 5)
+    with pytest.raises(ValueError, match="latent: got 1"):
+        plotting.row_curves(model, 0, latent=1)
