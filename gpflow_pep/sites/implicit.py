@@ -56,7 +56,7 @@ from .sweep import match_moments, row_prior
 
 #: The relative residual at which GMRES stops.
 _TOLERANCE = 1e-9
-_MAX_PRODUCTS = 500
+_MAX_PRODUCTS = 1000
 #: Rows that see less of u than this part of the most are measured as if they saw so much.
 _LEAST_VARIANCE = 1e-10
 #: Matrices of size M x N that differentiation of a sweep in the parameters keeps.
