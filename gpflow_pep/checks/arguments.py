@@ -18,11 +18,14 @@ from .numbers import check_choice
 CONDITIONALS = ("prior", "scaled")
 
 
-def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
+def check_data(
+    data: RegressionData, *, missing_targets: bool = False
+) -> tuple[tf.Tensor, tf.Tensor]:
     """
     Check training data and convert them to tensors; variables stay variables.
 
     :param data: A pair of X [N, D] and Y [N, P], finite, of GPflow's default float.
+    :param missing_targets: Whether Y may have NaN where nothing was observed.
     """
     X, Y = as_pair(data)
     for name, value, axes in (("X", X, "[N, D]"), ("Y", Y, "[N, P]")):
@@ -48,8 +51,19 @@ def check_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
         got = f"X of shape {_shape(X)} and Y of shape {_shape(Y)}"
         expected = "at least one row and one column in each"
         raise refusal("data", got, expected, "Check how the data were read.")
-    for name, value in (("X", X), ("Y", Y)):
-        check_finite(name, value)
+    check_finite("X", X)
+    if missing_targets:
+        check_finite("Y", tf.where(tf.math.is_nan(Y), tf.zeros_like(Y), Y))
+    else:
+        check_finite("Y", Y)
+    return X, Y
+
+
+def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
+    """Check training data whose Y may have NaN where nothing was observed, but not everywhere."""
+    X, Y = check_data(data, missing_targets=True)
+    if tf.executing_eagerly() and np.isnan(Y).all():
+        raise refusal("Y", "NaN alone", "some targets that were observed", "Check how Y was read.")
     return X, Y
 
 
@@ -125,8 +139,8 @@ def check_single_output(kernel: Any) -> None:
             f"the multi-output kernel {type(kernel).__name__}",
             "a kernel of one output",
             "Regression here shares one kernel among all columns of Y: pass that kernel itself"
-            " (PEPRegression also takes it in SharedIndependent), or use one model for each"
-            " output.",
+            " (PEPRegression also takes it in SharedIndependent), use LinearCoregionalization for"
+            " outputs that are mixtures, or one model for each output.",
         )
 
 

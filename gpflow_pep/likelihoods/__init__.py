@@ -3,6 +3,7 @@
 from .log_normal import LogNormal
 from .negative_binomial import NegativeBinomial
 from .noisy_label import NoisyLabelBernoulli
+from .per_output import PerOutput
 from .residual_variance import ResidualVariance
 from .tobit import Tobit
 from .uniform_robust_max import UniformRobustMax
@@ -12,6 +13,7 @@ __all__ = [
     "LogNormal",
     "NegativeBinomial",
     "NoisyLabelBernoulli",
+    "PerOutput",
     "ResidualVariance",
     "Tobit",
     "UniformRobustMax",

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Gaussian
 
 from .. import checks
+from ..covariances import check_independent
 from ..tilted import traits
 
 
@@ -97,6 +98,18 @@ def gaussian_likelihood(likelihood: Gaussian | None, noise_variance: TensorData 
             "Use gpflow_pep.models.PEP.",
         )
     return likelihood
+
+
+def check_latent_functions(model: Any, number: int) -> None:
+    """Refuse latent functions of a model that are not independent, or not so many."""
+    check_independent(model.kernel, model.inducing_variable, number)
+
+
+def check_no_choice_of_sites(sites: Any) -> None:
+    """Refuse a choice of sites where the outputs of a row share no latent functions."""
+    if sites is not None:
+        expected = "it with gpflow.kernels.LinearCoregionalization alone"
+        raise checks.refusal("sites", repr(sites), expected, "Leave it out.")
 
 
 def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:

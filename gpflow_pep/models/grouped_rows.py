@@ -17,7 +17,7 @@ from ..ops import chunks
 from ..ops.chunks import Chunks
 from ..predictions.context_rows import BlockRows
 from .parameters import Power
-from .rows import Cut, Data
+from .rows import Cut, Data, Rows
 
 #: Matrices with as many numbers for each row as :meth:`NearRows.plan` counts that automatic
 #: differentiation keeps.
@@ -252,3 +252,24 @@ def check_num_neighbours(num_neighbours: Any, num_rows: int) -> int:
             "10 is a good start.",
         )
     return int(num_neighbours)
+
+
+def choose_cut(rows: Rows, kernel: Kernel, blocks: Any, neighbours: int) -> Cut:
+    """
+    Cut rows as regression is asked to, or leave them as they are cut.
+
+    :param rows: Rows that are each a factor of their own.
+    :param kernel: The kernel, of one output.
+    :param blocks: Labels of blocks, or None.
+    :param neighbours: How many near rows each row knows.
+    :raises ValueError: If they do not suit the rows, or are both there.
+    """
+    num_rows = int(tf.shape(rows.data[0])[0])
+    neighbours = check_num_neighbours(neighbours, num_rows)
+    if blocks is not None and neighbours:
+        expected = "one of them: a row's conditional knows its block, or the rows near it"
+        raise checks.refusal("blocks and neighbours", "both", expected, "Leave one out.")
+    if blocks is not None:
+        labels = checks.check_blocks(blocks, rows.data[0].shape[0])
+        return Blocks(labels, rows.plan().chunk_size)
+    return NearRows(rows.data[0], kernel, neighbours) if neighbours else rows.cut

@@ -1,5 +1,6 @@
 """Sparse Gaussian processes with any likelihood by Power EP."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,6 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
-from ..covariances import check_independent
 from ..covariances.evaluate import unconverted
 from ..energies import certificate, point
 from ..energies.curvature import hessian_product
@@ -32,8 +32,8 @@ from ..sites.posterior import (
 from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
-from ..tilted import check_num_latent, check_support, require_resolved
-from .arguments import check_scaled_powers
+from ..tilted import check_num_latent, check_support
+from . import arguments, parameters
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
@@ -68,7 +68,8 @@ class PEP(InternalDataModel, PowerEPModel):
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s.
     :param kernel: A kernel of one output, shared by all latent functions, or
-        ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``.
+        ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
+        ``LinearCoregionalization``, with which NaN in Y is what was not observed.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
     :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
         for the kernel; shared or separate independent ones where the kernel is of several outputs.
@@ -76,11 +77,12 @@ class PEP(InternalDataModel, PowerEPModel):
         non-trainable parameter.
     :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; by default what the likelihood needs.
+    :param sites: With ``LinearCoregionalization``, ``"rows"`` or ``"entries"`` of Y are factors.
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
         ``"scaled"`` (:mod:`gpflow_pep.sites.conditional`), for a tighter bound than SVGP's at
         :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
         likelihood, and powers are refused.
-    :param neighbours: 0: those of :class:`~gpflow_pep.models.PEPRegression` need Gaussian noise.
+    :param neighbours: 0: those of :class:`PEPRegression` need Gaussian noise.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
@@ -105,6 +107,10 @@ class PEP(InternalDataModel, PowerEPModel):
         {"_last_run", "last_adjoint", "training_gap"}
     )
 
+    _loop: Callable[..., FixedPoint] = staticmethod(infer)
+    _check_support: Callable[..., None] = staticmethod(check_support)
+    _check_latent, _resolved = arguments.check_latent_functions, parameters.require_resolved_rows
+    row_terms = terms_at_fixed_point
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative that converged sites entered; None before the first."""
 
@@ -118,6 +124,7 @@ class PEP(InternalDataModel, PowerEPModel):
         alpha: TensorData = 0.5,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
+        sites: str | None = None,
         conditional: str = "prior",
         neighbours: int = 0,
         memory: Memory | None = None,
@@ -127,13 +134,14 @@ class PEP(InternalDataModel, PowerEPModel):
         fresh_sites: bool = False,
     ) -> None:
         checks.check_no_neighbours(neighbours)
-        X, Y = checks.check_data(data)
-        check_support(likelihood, Y)
+        arguments.check_no_choice_of_sites(sites)
+        X, Y = self._check_data(data)
+        self._check_support(likelihood, Y)
         num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
-        check_independent(kernel, self.inducing_variable, num_latent_gps)
+        self._check_latent(num_latent_gps)
         self._conditional = checks.check_conditional(conditional)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
@@ -208,8 +216,7 @@ class PEP(InternalDataModel, PowerEPModel):
             self.tolerance if tolerance is None else tolerance,
             self.data[0].dtype,
         )
-        limits: dict[str, Any] = {"goal": Goal(tolerance), "damping": damping or 1.0}
-        limits["max_sweeps"] = sweeps
+        limits: Any = {"goal": Goal(tolerance), "damping": damping or 1.0, "max_sweeps": sweeps}
 
         @tf.autograph.experimental.do_not_convert
         def run() -> None:
@@ -218,7 +225,7 @@ class PEP(InternalDataModel, PowerEPModel):
                 self._run(problem, fresh, infer_sequentially, **limits)
             else:
                 limits["max_sweeps"] += max_sweeps is not None  # the look
-                self._run(problem, fresh, infer, fall_back=max_sweeps is None, **limits)
+                self._run(problem, fresh, self._loop, fall_back=max_sweeps is None, **limits)
 
         if sequential:  # row after row is too slow outside a graph
             checks.check_not_sharded(
@@ -253,8 +260,6 @@ class PEP(InternalDataModel, PowerEPModel):
         :raises ValueError: If an argument is outside its range.
         """
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
-
-    row_terms = terms_at_fixed_point
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
@@ -342,7 +347,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
     def _check_powers(self, alpha: Power) -> tf.Tensor:
         powers = super()._check_powers(alpha)
-        return check_scaled_powers(powers) if self.conditional == "scaled" else powers
+        return arguments.check_scaled_powers(powers) if self.conditional == "scaled" else powers
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""
@@ -357,18 +362,14 @@ class PEP(InternalDataModel, PowerEPModel):
         report = partial(self.__dict__.__setitem__, "last_adjoint")  # TensorFlow would save it
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
-    def _infer(self, problem: SiteProblem, mean_square: TensorType = 0.0) -> FixedPoint:
-        goal = Goal(self.tolerance, mean_square)
-        options = {"max_sweeps": self.max_sweeps, "goal": goal}
-        fixed_point = self._run(problem, self.fresh_sites, infer, **options)
-        ell = fixed_point.extra.tilted.ell
-        with tf.control_dependencies(
-            require_resolved(self.likelihood, ell, *fixed_point.marginals)
-        ):
+    def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
+        options = {"max_sweeps": self.max_sweeps, "goal": Goal(self.tolerance, mean_square)}
+        fixed_point = self._run(problem, self.fresh_sites, self._loop, **options)
+        with tf.control_dependencies(self._resolved(fixed_point)):
             sites, moments, extra = tf.nest.map_structure(tf.identity, fixed_point[:3])
         return FixedPoint(sites, moments, extra, fixed_point.info)
 
-    def _run(self, problem: SiteProblem, restart: bool, loop: Any, **options: Any) -> FixedPoint:
+    def _run(self, problem: Any, restart: bool, loop: Any, **options: Any) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
 
         def run() -> FixedPoint:
@@ -389,7 +390,7 @@ class PEP(InternalDataModel, PowerEPModel):
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
-        check_support(self.likelihood, Y)
+        self._check_support(self.likelihood, Y)
         # All that may be refused comes first, so that a refusal leaves the model as it was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
         stays, sites = index[:, None] >= 0, (self.sites.nu.numpy(), self.sites.tau.numpy())

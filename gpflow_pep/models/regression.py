@@ -25,7 +25,7 @@ from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
 from .arguments import gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
-from .grouped_rows import Blocks, NearRows, check_num_neighbours
+from .grouped_rows import NearRows, check_num_neighbours, choose_cut
 from .memory import attach_memory
 from .row_terms import terms_in_closed_form
 from .rows import Cut, SingleRows
@@ -59,7 +59,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
     and gradient are computed over chunks of rows, in memory O(M² + M chunk).
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
-        too, to be replaced later by ``assign``.
+        too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
+        output is then trained on the rows that have it.
     :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
         all columns of Y, which is the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables that GPflow's
@@ -89,6 +90,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
 
+    _shares_covariance = True
+
     def __init__(
         self,
         data: RegressionData,
@@ -106,7 +109,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
-        X, Y = checks.check_data(data)
+        X, Y = self._check_data(data)
         if not isinstance(kernel, SharedIndependent):
             checks.check_single_output(kernel)
         super().__init__(
@@ -126,19 +129,10 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         """The neighbours of rows, by the name that checkpoints know."""
         self._cut.bound(CONDITIONALS[conditional])  # refuses a pair of which none is known
         self._powers()
-        self.memory = attach_memory(memory, self, shared=True)
+        self.memory = attach_memory(memory, self, shared=self._shares_covariance)
 
     def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
-        neighbours = check_num_neighbours(neighbours, int(tf.shape(self.data[0])[0]))
-        if blocks is not None and neighbours:
-            expected = "one of them: a row's conditional knows its block, or the rows near it"
-            raise checks.refusal("blocks and neighbours", "both", expected, "Leave one out.")
-        if blocks is not None:
-            labels = checks.check_blocks(blocks, self.num_data)
-            return Blocks(labels, self.rows.plan().chunk_size)
-        if neighbours:
-            return NearRows(self.data[0], self._parts_of_output().kernel, neighbours)
-        return self._cut
+        return choose_cut(self.rows, self._parts_of_output().kernel, blocks, neighbours)
 
     @property
     def has_blocks(self) -> bool:
@@ -169,8 +163,10 @@ class PEPRegression(InternalDataModel, PowerEPModel):
     @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         """See :meth:`pep_log_marginal_likelihood`."""
-        value = collapsed.log_marginal_likelihood(self._sums(), self.rows.total_number())
-        return checks.require_finite(value, "log marginal likelihood", ADVICE)
+        return checks.require_finite(self._log_z(self._sums()), "log marginal likelihood", ADVICE)
+
+    def _log_z(self, sums: RowSums) -> tf.Tensor:
+        return collapsed.log_marginal_likelihood(sums, self.rows.total_number())
 
     @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
@@ -317,12 +313,12 @@ class PEPRegression(InternalDataModel, PowerEPModel):
 
     @check_shapes(
         "return[0]: [M, P]",
-        "return[1]: [M, M]",
+        "return[1]: [any..., M, M]  # for each output where targets are missing",
     )
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute mean and covariance of q(u); the outputs share the covariance."""
         mean, covariances = super().compute_qu()
-        return mean, covariances[0]
+        return mean, covariances[0] if self._shares_covariance else covariances
 
     row_terms = terms_in_closed_form
 
@@ -365,7 +361,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         parts, W = self._parts_of_output(), self._parts.whiten().W
         sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
         total = left_out.total(self.rows.sum, parts, W, sums.natural, precision)
-        log_z = collapsed.log_marginal_likelihood(sums, self.rows.total_number())
+        log_z = self._log_z(sums)
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
 

@@ -188,7 +188,7 @@ def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
     new one is the first old one, and so on; those that are left over are new.
     """
     rows = pd.DataFrame(np.concatenate([old, new]))
-    labels = rows.groupby(list(rows.columns), sort=False).ngroup()
+    labels = rows.groupby(list(rows.columns), sort=False, dropna=False).ngroup()
     is_new = np.arange(len(rows)) >= len(old)
     # The k-th occurrence of a row, in the old ones and in the new ones, is one and the same.
     occurrence = labels.groupby([labels, is_new]).cumcount()

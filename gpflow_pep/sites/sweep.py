@@ -37,7 +37,7 @@ from .posterior import (
 from .record import FixedPoint, Goal, SweepEvaluation
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
-_LARGEST_CAVITY = 10.0
+LARGEST_CAVITY = 10.0
 #: Powers below which several classes were seen to have several fixed points.
 _SEVERAL_BELOW = 0.5
 #: A power, below which smaller ones are the same problem.
@@ -102,7 +102,7 @@ def match_moments(
     power = alpha[:, None]
     left = cavity(q, sites, power)
     d = tf.transpose(projection.D)
-    proper = (left.e > 0.0) & (left.s + d <= _LARGEST_CAVITY * prior.variance)
+    proper = (left.e > 0.0) & (left.s + d <= LARGEST_CAVITY * prior.variance)
     v = conditional_scale(d, sites.tau, power) if problem.scaled else None
     residual = d if v is None else v * d
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
@@ -113,14 +113,26 @@ def match_moments(
     moments = tilted.tilted_derivatives(likelihood, X, m + prior.mean, s + residual, Y, alpha)
     if v is not None:
         moments = moments._replace(ell=moments.ell + scale_terms(v))
+    target, limited = matching_sites(moments, m, s, power)
+    proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
+    proper &= tf.math.is_finite(moments.ell)[:, None]
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
+
+
+def matching_sites(
+    moments: TiltedDerivatives, m: tf.Tensor, s: tf.Tensor, power: tf.Tensor
+) -> tuple[Sites, Sites]:
+    """
+    Compute the sites that match tilted moments, and those of non-negative precision that do.
+
+    :param m: Means of the cavities; ``s`` are their variances.
+    """
     _, delta1, delta2 = moments
     tau = -delta2 / (1.0 + power * delta2 * s)
     target, limited = (
         Sites(tau * m + delta1 * (1.0 + power * tau * s), tau) for tau in (tau, tf.nn.relu(tau))
     )
-    proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
-    proper &= tf.math.is_finite(moments.ell)[:, None]
-    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
+    return target, limited
 
 
 def sweep(
@@ -249,15 +261,13 @@ def infer(
     warm_up = None
     # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
     if fall_back and (coupled or special.starts_at_high_powers):
-        warm_up = _from_nothing(problem, initial)
+        warm_up = starts_from_no_sites(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
     def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> SweepEvaluation:
-        rows = problem.rows
-        alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
-        easier = problem._replace(rows=rows._replace(alpha=alpha))
+        easier = with_power_shift(problem, power_shift)
         return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
 
     fixed_point = run_to_fixed_point(
@@ -269,7 +279,7 @@ def infer(
         fall_back=fall_back,
         coupled=coupled,
         warm_up=warm_up,
-        has_smaller_powers=_has_smaller_powers(problem),
+        has_smaller_powers=has_smaller_powers(problem),
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),
@@ -283,6 +293,13 @@ def infer(
     return fixed_point._replace(sites=Sites(first + tau * m, tau))
 
 
+def with_power_shift(problem: SiteProblem, power_shift: tf.Tensor) -> SiteProblem:
+    """Make the easier problem that a phase of the run asks for."""
+    rows = problem.rows
+    alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
+    return problem._replace(rows=rows._replace(alpha=alpha))
+
+
 def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
     """NaN, as where B is not positive definite."""
     nan = tf.constant(np.nan, problem.W.dtype)
@@ -290,13 +307,13 @@ def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
     return PosteriorFactor(W, W[..., :1], W[:, 0, 0])
 
 
-def _from_nothing(problem: SiteProblem, initial: Sites) -> tf.Tensor:
+def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     """Whether there are no sites yet, and powers at which it is better not to begin."""
     sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
     size, power = problem.reduction.largest(sizes)
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
 
 
-def _has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
+def has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
     (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
     return power > _NEARLY_ZERO

@@ -133,7 +133,7 @@ REGRESSION = [
     ("Y | (7,) | N, P", {"data": (X, Y[:, 0])}),
     ("X | 7, 1, 2 | N, D", {"data": (X[:, None, :], Y)}),
     ("X | NaN | finite", {"data": (with_value(X, np.nan), Y)}),
-    ("Y | NaN | finite", {"data": (X, with_value(Y, np.nan))}),
+    ("Y | NaN | finite", {"data": (X, with_value(Y, np.inf))}),
     ("X | infinity | finite", {"data": (with_value(X, np.inf), Y)}),
     ("Y | infinity | finite", {"data": (X, with_value(Y, -np.inf))}),
     ("X | NaN | finite", {"data": (tf.Variable(with_value(X, np.nan)), tf.Variable(Y))}),
@@ -222,7 +222,7 @@ POINT = [
     ("tolerance | inf | positive", {"tolerance": np.inf}),
     ("tolerance | '1e-6' | positive", {"tolerance": "1e-6"}),
     (
-        "kernel | LinearCoregionalization | independent | SharedIndependent",
+        "W | (3, 3) | 1 rows | LinearCoregionalization",
         _of_classes(LinearCoregionalization(_kernels(C), W=np.eye(C)), SHARED_POINTS),
     ),
     ("kernel | 2 | 3", _of_classes(SeparateIndependent(_kernels(2)), SHARED_POINTS)),

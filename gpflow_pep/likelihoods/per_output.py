@@ -1,0 +1,140 @@
+"""A likelihood for each output."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
+from tensorflow import Tensor
+
+from ..refusals import refusal
+from ..tilted import (
+    Layout,
+    Support,
+    Traits,
+    implementation_for,
+    implementations,
+    layout,
+    predict_mean_and_var,
+    support,
+    traits,
+)
+from ..tilted.entries import OutputGroup, is_of_one_target, output_groups
+
+
+class PerOutput(Likelihood):
+    """
+    A likelihood for each output: column p of Y and of f is given to the p-th one::
+
+        gpflow_pep.likelihoods.PerOutput([gpflow.likelihoods.Gaussian(), Bernoulli(), Poisson()])
+
+    One that is there several times has parameters that its outputs share.
+
+    :param likelihoods: Likelihoods of one latent function and one target.
+    :raises ValueError: If there are none, or one is not of that kind.
+    """
+
+    def __init__(self, likelihoods: Sequence[ScalarLikelihood]) -> None:
+        parts = list(likelihoods) if hasattr(likelihoods, "__iter__") else []
+        remedy = "Pass a list of gpflow.likelihoods.Gaussian() and the like."
+        if not parts:
+            raise refusal("likelihoods", "none", "a list with one for each output", remedy)
+        for part in parts:
+            if not is_of_one_target(part):
+                expected = "likelihoods of one latent function and one target"
+                raise refusal("likelihoods", type(part).__name__, expected, remedy)
+        super().__init__(input_dim=None, latent_dim=len(parts), observation_dim=len(parts))
+        self.likelihoods = parts
+
+    def _by_column(self, function: Callable[..., Any], X: TensorType, *parts: TensorType) -> Any:
+        columns = zip(self.likelihoods, *(tf.unstack(part, axis=-1) for part in parts))
+        values = [function(part, X, *(c[..., None] for c in column)) for part, *column in columns]
+        return tf.nest.map_structure(lambda *each: tf.concat(each, axis=-1), *values)
+
+    def _summed(self, name: str, X: TensorType, *parts: TensorType) -> Tensor:
+        def of_column(likelihood: Likelihood, *arguments: TensorType) -> Tensor:
+            return getattr(likelihood, name)(*arguments)[..., None]
+
+        return tf.reduce_sum(self._by_column(of_column, X, *parts), axis=-1)
+
+    @inherit_check_shapes
+    def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
+        return self._summed("log_prob", X, F, Y)
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
+        return self._by_column(lambda part, *args: part.conditional_mean(*args), X, F)
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
+        return self._by_column(lambda part, *args: part.conditional_variance(*args), X, F)
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        mean, variance = self._by_column(predict_mean_and_var, X, Fmu, Fvar)
+        return mean, variance
+
+    @inherit_check_shapes
+    def _predict_log_density(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> Tensor:
+        return self._summed("predict_log_density", X, Fmu, Fvar, Y)
+
+    @inherit_check_shapes
+    def _variational_expectations(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
+    ) -> Tensor:
+        return self._summed("variational_expectations", X, Fmu, Fvar, Y)
+
+
+@output_groups.register(PerOutput)
+def _groups(likelihood: PerOutput, num_outputs: int) -> list[OutputGroup]:
+    if num_outputs != len(likelihood.likelihoods):
+        expected = f"{num_outputs}, one for each column of Y"
+        raise refusal("likelihoods", len(likelihood.likelihoods), expected, "Give as many.")
+    columns: dict[int, list[int]] = {}
+    for column, part in enumerate(likelihood.likelihoods):
+        columns.setdefault(id(part), []).append(column)
+    return [OutputGroup(likelihood.likelihoods[some[0]], tuple(some)) for some in columns.values()]
+
+
+@implementations.register(PerOutput)
+def _independent(
+    likelihood: PerOutput, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
+    def of_column(part: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor) -> Tensor:
+        return implementation_for(part)(part, X, Fmu, Fvar, Y, alpha)[..., None]
+
+    return tf.reduce_sum(likelihood._by_column(of_column, X, Fmu, Fvar, Y), axis=-1)
+
+
+@support.register(PerOutput)
+def _support_of_columns(likelihood: PerOutput, Y: AnyNDArray) -> Support:
+    parts = likelihood.likelihoods
+    if Y.shape[1] != len(parts):
+        raise refusal("Y", f"{Y.shape[1]} columns", f"{len(parts)}, one for each", "Give as many.")
+    rules = [
+        support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1]) for p, part in enumerate(parts)
+    ]
+    inside = np.concatenate([rule.inside for rule in rules], axis=1)
+    texts = [f"{rule.expected} in column {p}" for p, rule in enumerate(rules)]
+    return Support(inside, ", ".join(texts))
+
+
+@layout.register(PerOutput)
+def _layout(likelihood: PerOutput, num_columns: int) -> Layout:
+    return Layout(len(likelihood.likelihoods), len(likelihood.likelihoods))
+
+
+@traits.register(PerOutput)
+def _traits(likelihood: PerOutput) -> Traits:
+    return Traits(
+        starts_at_high_powers=any(
+            traits(part).starts_at_high_powers for part in likelihood.likelihoods
+        )
+    )

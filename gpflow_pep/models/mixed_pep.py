@@ -1,0 +1,99 @@
+"""Sparse GP models of outputs that are mixtures, with any likelihoods."""
+
+from typing import Any, NoReturn
+
+import tensorflow as tf
+from gpflow.base import RegressionData, TensorType
+from gpflow.kernels import LinearCoregionalization
+from gpflow.likelihoods import Likelihood
+
+from .. import checks
+from ..covariances.mixing import check_mixture, share_inducing_variable
+from ..energies import mixture
+from ..energies.point import KEPT_MATRICES
+from ..sites.mixture import MixtureProblem, mixture_sums
+from ..sites.mixture_sweep import infer_mixture
+from ..sites.posterior import (
+    Natural,
+    SiteRows,
+)
+from ..sites.record import FixedPoint, SiteUpdateInfo
+from ..tilted.entries import check_entries, require_entries_resolved
+from .base import ADVICE
+from .mixture import MixedOutputs, has_mixture, refused, refusing
+from .pep import PEP
+from .variants import variant_of
+
+#: See :class:`~gpflow_pep.models.pep.PEP`.
+SITES = "rows", "entries"
+
+
+@variant_of(PEP, has_mixture)
+class MixedPEP(MixedOutputs, PEP):
+    """:class:`PEP` of outputs that are mixtures: see :mod:`gpflow_pep.sites.mixture`."""
+
+    _loop = staticmethod(infer_mixture)
+    _check_support = staticmethod(check_entries)
+
+    def __init__(
+        self,
+        data: RegressionData,
+        kernel: LinearCoregionalization,
+        likelihood: Likelihood,
+        inducing_variable: Any,
+        *,
+        num_latent_gps: int | None = None,
+        sites: str | None = None,
+        conditional: str = "prior",
+        memory: Any = None,
+        **options: Any,
+    ) -> None:
+        if memory is not None or conditional != "prior":
+            raise refused("memory and conditional", "Leave them out.")
+        chosen = checks.check_choice("sites", SITES[0] if sites is None else sites, list(SITES))
+        self._by_rows = chosen == "rows"
+        check_mixture(kernel, int(self._check_data(data)[1].shape[1]), num_latent_gps)
+        super().__init__(
+            data, kernel, likelihood, share_inducing_variable(inducing_variable), **options
+        )
+
+    def site_problem(self) -> MixtureProblem:  # type: ignore[override]
+        """Hand rows and parameters as they are to the functions of the inner loop."""
+        rows = SiteRows(*self.rows.read(), self._powers())
+        mixing = tf.convert_to_tensor(self.kernel.W)
+        return MixtureProblem(self._latent_problem(rows), mixing, self._by_rows)
+
+    def _resolved(self, fixed_point: FixedPoint) -> list[tf.Operation]:
+        ell, (X, Y) = fixed_point.extra.tilted.ell, map(tf.convert_to_tensor, self.data)
+        return require_entries_resolved(self.likelihood, X, Y, ell, *fixed_point.marginals)
+
+    @tf.autograph.experimental.do_not_convert
+    def natural_of_v(self) -> Natural:
+        """See :meth:`MixedOutputs.natural_of_v`."""
+        problem = self.site_problem().keep_projections()
+        natural = mixture_sums(problem, self._infer(problem).sites)
+        natural = checks.refuse_derivatives(natural, problem.latent.parts.variables, "q(v)")
+        return Natural(*natural)
+
+    def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
+        problem = self.site_problem()
+        return problem, self._infer(problem)
+
+    def update_sites(self, *args: Any, sequential: bool = False, **options: Any) -> SiteUpdateInfo:
+        """See :meth:`PEP.update_sites`; there are no sequential updates."""
+        if sequential:
+            raise refused("update_sites(sequential=True)", "Leave out sequential.")
+        return super().update_sites(*args, **options)
+
+    minibatch_training_loss_closure = refusing(
+        "minibatch_training_loss_closure", "Use ARPEP, or training_loss on all rows."
+    )
+    converged_sites = refusing("converged_sites", "Read model.sites, which are constants.")
+
+    def _certify(self, name: str) -> NoReturn:
+        raise refused(name, "Use elbo, which is a bound at alpha 0 up to quadrature.")
+
+    def _energy(self, mean_square: TensorType) -> tf.Tensor:
+        problem = self.site_problem().keep_projections(KEPT_MATRICES)
+        value = mixture.energy(problem, self._infer(problem, mean_square))
+        return checks.require_finite(value, "log marginal likelihood", ADVICE)

@@ -1,0 +1,151 @@
+"""Sparse GP regression of outputs that are mixtures, in closed form."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import RegressionData, TensorData
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import LinearCoregionalization
+from gpflow.likelihoods import Gaussian
+from gpflow.mean_functions import MeanFunction
+
+from .. import checks
+from ..covariances.evaluate import noise_variance as noise_at
+from ..covariances.mixing import check_mixture, share_inducing_variable
+from ..energies import mixture
+from ..energies.collapsed import RowSums
+from ..energies.entries import log_density_of_entries, observed_residual
+from ..likelihoods import PerOutput
+from ..ops import chunks
+from ..sites.mixture import MixtureProblem, latent_marginals
+from ..sites.mixture_sweep import AtMixedFixedPoint
+from ..sites.posterior import (
+    Marginals,
+    Natural,
+    SiteRows,
+    Sites,
+    posterior_factor,
+)
+from ..sites.record import FixedPoint, SiteUpdateInfo
+from ..tilted import TiltedDerivatives, traits
+from ..tilted.entries import check_entries
+from .mixture import MixedOutputs, has_mixture, refused, refusing
+from .regression import PEPRegression
+from .rows import SingleRows
+from .variants import variant_of
+
+
+@variant_of(PEPRegression, has_mixture)
+class MixedRegression(MixedOutputs, PEPRegression):
+    """:class:`PEPRegression` of outputs that are mixtures: the outputs of a row are one factor."""
+
+    _conditional = "prior"
+    _shares_covariance = False
+
+    def __init__(
+        self,
+        data: RegressionData,
+        kernel: LinearCoregionalization,
+        inducing_variable: Any,
+        *,
+        alpha: TensorData = 0.5,
+        mean_function: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        noise_variance: TensorData | None = None,
+        likelihood: Gaussian | PerOutput | None = None,
+        chunk_size: int | None = None,
+        blocks: Any = None,
+        conditional: str = "prior",
+        neighbours: int = 0,
+        memory: Any = None,
+    ) -> None:
+        asked_for = {
+            "blocks": blocks is not None,
+            "conditional": conditional != "prior",
+            "neighbours": neighbours != 0,
+            "memory": memory is not None,
+        }
+        for name in filter(asked_for.__getitem__, asked_for):
+            raise refused(name, "Leave it out: the outputs of a row are its block.")
+        X, Y = self._check_data(data)
+        number = int(Y.shape[1])
+        check_mixture(kernel, number, num_latent_gps)
+        noisy = _gaussian_outputs(likelihood, noise_variance, number)
+        check_entries(noisy, Y)
+        variables: InducingVariables = share_inducing_variable(inducing_variable)
+        super(PEPRegression, self).__init__(
+            kernel, noisy, variables, mean_function, number, alpha, X
+        )
+        self._check_latent(number)
+        self._set_rows((X, Y), SingleRows(), chunk_size)
+        self._powers()
+
+    def _noise(self, X: tf.Tensor) -> tf.Tensor:
+        """[N, P or 1], noise variances."""
+        parts = getattr(self.likelihood, "likelihoods", [self.likelihood])
+        return tf.concat([noise_at(part, X) for part in parts], axis=1)
+
+    def _sums(self, W: tf.Tensor | None = None) -> RowSums:
+        parts = self._latent_parts
+
+        def bound(rows: Any, W: tf.Tensor, mixing: tf.Tensor) -> RowSums:
+            return mixture.sum_mixed_rows(parts, rows, W, mixing, self._noise)
+
+        W = parts.whiten().W if W is None else W
+        return self.rows.sum(bound, (W, tf.convert_to_tensor(self.kernel.W)), parts)
+
+    def _log_z(self, sums: RowSums) -> tf.Tensor:
+        return log_density_of_entries(sums)
+
+    @tf.autograph.experimental.do_not_convert
+    def natural_of_v(self) -> Natural:
+        """See :meth:`MixedOutputs.natural_of_v`."""
+        return self._sums().natural
+
+    def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
+        rows = SiteRows(*self.rows.read(), self._powers())
+        mixing = tf.convert_to_tensor(self.kernel.W)
+        problem = MixtureProblem(self._latent_problem(rows), mixing, by_rows=True)
+        q = posterior_factor(self.natural_of_v())
+
+        def of_rows(piece: Any) -> Any:
+            (X, Y), projection = piece
+            h = latent_marginals(problem.latent.project(X, projection).A, q)
+            observed, r = observed_residual(problem.latent.parts, X, Y)
+            tau = tf.where(observed, 1.0 / (self._noise(X) + tf.zeros_like(r)), tf.zeros_like(r))
+            return h, Sites(tau * r, tau)
+
+        h, sites = chunks.map_over_chunks(of_rows, problem.latent.pieces(rows.Y))
+        zeros, nil = tf.zeros_like(sites.nu), tf.zeros([], sites.nu.dtype)
+        extra = AtMixedFixedPoint(q, TiltedDerivatives(zeros, zeros, zeros), h, nil)
+        info = SiteUpdateInfo(nil, nil, tf.constant(True), nil, "")
+        return problem, FixedPoint(sites, Marginals(zeros, zeros), extra, info)
+
+    upper_bound = refusing("upper_bound", "Use elbo for the lower bound.")
+    loo_moments = refusing("loo_moments", "Use loo_log_density_of_entries.")
+    evidence_and_left_out = refusing("evidence_and_left_out", "Train by the evidence.")
+
+
+def _gaussian_outputs(
+    likelihood: Any, noise_variance: TensorData | None, num_outputs: int
+) -> Gaussian | PerOutput:
+    """Make Gaussian noise of each output, unless a likelihood says how it is."""
+    if likelihood is None:
+        noise = 1.0 if noise_variance is None else noise_variance
+        variances = np.broadcast_to(np.asarray(noise, np.float64), [num_outputs])
+        for variance in variances:
+            checks.check_noise_variance(variance)
+        return PerOutput([Gaussian(float(variance)) for variance in variances])
+    if noise_variance is not None:
+        remedy = "Set the variance where the likelihood is created."
+        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
+    parts = getattr(likelihood, "likelihoods", [likelihood])
+    if not all(traits(part).is_gaussian for part in parts):
+        raise checks.refusal(
+            "likelihood",
+            type(likelihood).__name__,
+            "Gaussian noise: regression is in closed form for it alone",
+            "Use gpflow_pep.models.PEP.",
+        )
+    return likelihood

@@ -1,0 +1,227 @@
+"""Models of outputs that are linear mixtures of latent functions, as PEP and PEPRegression choose
+them."""
+
+from typing import Any, NoReturn
+
+import tensorflow as tf
+from check_shapes import inherit_check_shapes
+from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
+from gpflow.kernels import LinearCoregionalization
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
+
+from .. import checks
+from ..covariances import Parts, check_independent
+from ..covariances.evaluate import skip_autograph, unconverted
+from ..covariances.mixing import is_mixture, latent_parts
+from ..energies import mixture
+from ..ops import chunks
+from ..predictions.mixture import (
+    MixtureContext,
+    MixturePosterior,
+    condition_on_outputs,
+    latent_at,
+    mixed_covariance,
+    mixture_at,
+)
+from ..predictions.posterior import new_inputs
+from ..sites.mixture import MixtureProblem, mixed_marginals
+from ..sites.posterior import (
+    Natural,
+    SiteProblem,
+    SiteRows,
+    posterior_factor,
+)
+from ..sites.record import FixedPoint, SiteUpdateInfo
+from ..tilted import predict_mean_and_var
+from ..tilted.entries import check_entries, entry_log_power_expectation
+from .base import ADVICE, PowerEPModel, finite
+from .parameters import warn_unless_converged
+from .rows import Data
+
+
+def has_mixture(data: Any = None, kernel: Any = None, *_: Any, **__: Any) -> bool:
+    """Whether a model is of a mixture of latent functions."""
+    return is_mixture(kernel)
+
+
+def refused(name: str, remedy: str) -> ValueError:
+    """Make the error for what is not known where outputs are mixtures."""
+    got = "a model whose outputs are mixtures"
+    return checks.refusal(name, got, "independent latent functions", remedy)
+
+
+def refusing(name: str, remedy: str) -> Any:
+    """Make the method that refuses what is not known where outputs are mixtures."""
+
+    def method(self: Any, *_: Any, **__: Any) -> NoReturn:
+        raise refused(name, remedy)
+
+    method.__name__, method.__doc__ = name, f"Refuse it. {remedy}"
+    return method
+
+
+class MixedOutputs(PowerEPModel):
+    """What models of mixtures have in common: one Gaussian over the inducing variables of all."""
+
+    kernel: LinearCoregionalization
+    data: Data
+    chunk_size: int | None
+    reduction: chunks.Reduction
+
+    @property
+    def _latent_parts(self) -> Parts:
+        return latent_parts(self._parts)
+
+    def natural_of_v(self) -> Natural:
+        """Compute what the data add to the natural parameters of the prior of all v, S = Q M."""
+        raise NotImplementedError
+
+    def _check_data(self, data: Any) -> Data:
+        return checks.check_incomplete_data(data)
+
+    def _check_latent(self, _: int) -> None:
+        number = len(self.kernel.latent_kernels)
+        check_independent(self._latent_parts.kernel, self.inducing_variable, number)
+
+    def _check_outputs(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
+        """Check rows beside those of the model, whose outputs may all be missing."""
+        X, Y = map(tf.convert_to_tensor, checks.check_data(data, missing_targets=True))
+        if Y.shape[1] != self.num_latent_gps:
+            expected = f"{self.num_latent_gps}, one for each output, with NaN where it is not known"
+            raise checks.refusal("Y", f"{Y.shape[1]} column(s)", expected, "Give as many.")
+        check_entries(self.likelihood, Y)
+        return X, Y
+
+    def _context(self) -> MixtureContext:
+        q = posterior_factor(self.natural_of_v())
+        mixing, W = tf.convert_to_tensor(self.kernel.W), self._latent_parts.whiten().W
+        root, c = (checks.require_finite(part, "q(u)", ADVICE) for part in (q.W, q.c))
+        return MixtureContext(W, root, c, mixing)
+
+    @skip_autograph
+    def predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        given: TensorData | None = None,
+        blocks: Any = None,
+        neighbours: int | None = None,
+    ) -> MeanAndVariance:
+        """
+        Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
+
+        :param given: Outputs of the same rows that are known, [N, P], NaN where they are not:
+            the prediction is conditioned on them too, by EP in each row, which is exact for
+            Gaussian noise.
+        :raises ValueError: If outputs that are known are outside the likelihood's support, or
+            covariances between rows are asked for beside them.
+        """
+        if blocks is not None or neighbours:
+            raise refused("blocks and neighbours", "Leave them out.")
+        parts, context = self._latent_parts, self._context()
+        Xnew = new_inputs(Xnew, self.inducing_variable, context.W.dtype)
+        if given is None:
+            mean, covariance = mixture_at(parts, context, Xnew, full_cov, full_output_cov)
+            return finite((mean + parts.mean(Xnew), covariance))
+        if full_cov:
+            remedy = "Ask for one of them."
+            raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
+        X, Y = self._check_outputs((Xnew, given))
+        g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
+        g, end = condition_on_outputs(self.likelihood, context, g, mean, X, Y)
+        info = SiteUpdateInfo(*end.info)
+        warn_unless_converged(
+            info, 1e-8, "The prediction given outputs of the same row is inexact."
+        )
+        moments = mixed_marginals(context.mixing, g)
+        covariance = mixed_covariance(context.mixing, g) if full_output_cov else moments.s
+        return finite((moments.m + mean, covariance))
+
+    def predict_y(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        given: TensorData | None = None,
+    ) -> MeanAndVariance:
+        """See :meth:`gpflow.models.GPModel.predict_y`, and :meth:`predict_f` for ``given``."""
+        if full_cov or full_output_cov:
+            return super().predict_y(Xnew, full_cov, full_output_cov)  # which refuses it
+        moments = self.predict_f(Xnew, given=given)
+        return finite(predict_mean_and_var(self.likelihood, Xnew, *moments))
+
+    @inherit_check_shapes
+    def predict_log_density(
+        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tf.Tensor:
+        """
+        See :meth:`gpflow.models.GPModel.predict_log_density`: the sum over the outputs of a row
+        that were observed, each with its own density; NaN in Y is left out.
+        """
+        if full_cov or full_output_cov:
+            return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
+        X, Y = self._check_outputs(data)
+        power_1 = tf.ones([1], X.dtype)
+        moments = self.predict_f(X)
+        density = entry_log_power_expectation(self.likelihood, X, *moments, Y, power_1)
+        return tf.reduce_sum(density, axis=1)
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+        **_: Any,
+    ) -> BasePosterior:
+        """Create the GPflow posterior, for fast predictions."""
+        compute = tf.autograph.experimental.do_not_convert(self._context)
+        return MixturePosterior(compute, self._parts, precompute_cache)
+
+    @unconverted("return[0]: [M, Q]", "return[1]: [Q, M, M]")
+    def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Compute mean and covariance of q(u) of each latent function.
+
+        Latent functions are correlated: ``q_mu`` [Q M, 1] and ``q_sqrt`` [1, Q M, Q M] are of all
+        whitened inducing variables, one latent function after the other.
+        """
+        L, q = self._latent_parts.whiten().L, posterior_factor(self.natural_of_v())
+        number, size = int(L.shape[0]), tf.shape(L)[1]
+        w = tf.reshape(q.w, [number, size, 1])
+        columns = [q.W[0, :, k * size : (k + 1) * size] for k in range(number)]
+        roots = tf.matmul(L, tf.linalg.matrix_transpose(tf.stack(columns)))
+        mean = tf.transpose(tf.matmul(L, w)[..., 0])
+        return mean, tf.matmul(roots, roots, transpose_b=True)
+
+    surrogate = refusing("surrogate", "Use posterior() for predictions.")
+    remember = refusing("remember", "Train on all rows, or use one model for each output.")
+    paths = refusing("paths", "Use predict_f_samples.")
+    row_terms = refusing("row_terms", "Use loo_log_density_of_entries.")
+
+    @unconverted("return: [N]")
+    def loo_log_density(self) -> tf.Tensor:
+        r"""Sum over the outputs of each row their densities given the other rows."""
+        density = self.loo_log_density_of_entries(whole_rows=True)
+        return tf.reduce_sum(tf.where(tf.math.is_nan(density), 0.0, density), axis=1)
+
+    @unconverted("return: [N, P]")
+    def loo_log_density_of_entries(self, *, whole_rows: bool = True) -> tf.Tensor:
+        r"""
+        Compute the log density of each entry of Y given others, approximately; NaN where there is
+        none.
+
+        :param whole_rows: Whether what is left out is the whole row, as where a new row is
+            predicted, or the entry alone, which is easier to predict where outputs of a row say
+            something of each other.
+        :raises ValueError: If what is left is improper, or the result is not finite.
+        """
+        return mixture.leave_out(*self._problem_and_fixed_point(), whole_rows)
+
+    def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
+        """Compute what leave-one-out densities are made of."""
+        raise NotImplementedError
+
+    def _latent_problem(self, rows: SiteRows) -> SiteProblem:
+        parts = self._latent_parts
+        return SiteProblem(parts, rows, parts.whiten().W, self.chunk_size, self.reduction)

@@ -1,0 +1,522 @@
+"""Outputs that are mixtures: any likelihoods, missing targets, any power."""
+
+from copy import deepcopy
+from functools import cache, partial
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow.likelihoods import Bernoulli, Gaussian, Poisson, StudentT
+from helpers import Array, assert_close, gradients
+from reference import outputs as reference
+
+import gpflow_pep as pep
+from gpflow_pep.likelihoods import PerOutput
+
+N, P, Q, M = 16, 4, 2, 4
+LENGTHSCALES, NOISE = (0.7, 1.4), np.array([0.02, 0.05, 0.1, 0.3])
+rng = np.random.default_rng(1)
+X = rng.uniform(-2.0, 2.0, (N, 1))
+W = np.array([[1.0, 0.3], [0.8, -0.7], [0.5, 0.4], [-0.4, 0.9]])
+MEANS = np.array([0.1, -0.2, 0.3, 0.0])
+Z = [np.linspace(-1.8, 1.8, M)[:, None], np.linspace(-1.5, 1.9, M)[:, None]]
+XNEW = rng.uniform(-2.0, 2.0, (5, 1))
+F = np.hstack([np.sin(2.0 * X), np.cos(X)]) @ W.T + MEANS
+THERE = rng.uniform(size=(N, P)) > 0.25
+THERE[3] = False
+
+
+def _missing(values: Array) -> Array:
+    return np.where(THERE, values, np.nan)
+
+
+GAUSSIAN = _missing(F + np.sqrt(NOISE) * rng.standard_normal(F.shape))
+COLUMNS = [
+    F[:, 0] + 0.2 * rng.standard_normal(N),
+    rng.uniform(size=N) < 1.0 / (1.0 + np.exp(-2.0 * F[:, 1])),
+    rng.poisson(np.exp(F[:, 2])),
+    F[:, 3] + 0.2 * rng.standard_t(3, N),
+]
+MIXED = _missing(np.stack(COLUMNS, axis=1).astype(np.float64))
+LOG_PROBS = {
+    "Gaussian": [reference.gaussian(noise) for noise in NOISE],
+    "four": [
+        reference.gaussian(0.05),
+        reference.bernoulli,
+        reference.poisson,
+        reference.student_t(0.3),
+    ],
+}
+Y = {"Gaussian": GAUSSIAN, "four": MIXED}
+TIGHT = {"tolerance": 1e-10}
+
+
+def likelihood(kind: str) -> PerOutput:
+    if kind == "Gaussian":
+        return PerOutput([Gaussian(noise) for noise in NOISE])
+    return PerOutput([Gaussian(0.05), Bernoulli(), Poisson(), StudentT(0.3, df=3.0)])
+
+
+def kernel(mixing: Array = W) -> gpflow.kernels.LinearCoregionalization:
+    parts = [gpflow.kernels.SquaredExponential(lengthscales=scale) for scale in LENGTHSCALES]
+    return gpflow.kernels.LinearCoregionalization(parts, mixing.copy())
+
+
+def points(of_each: Any = Z) -> Any:
+    variables = [gpflow.inducing_variables.InducingPoints(part.copy()) for part in of_each]
+    return gpflow.inducing_variables.SeparateIndependentInducingVariables(variables)
+
+
+def problem(kind: str, targets: Any = None, of_each: Any = Z) -> reference.Problem:
+    def squared_exponential(scale: float, X1: Array, X2: Array) -> Array:
+        return np.exp(-0.5 * (X1 - X2.T) ** 2 / scale**2)
+
+    kernels = [partial(squared_exponential, scale) for scale in LENGTHSCALES]
+    targets = Y[kind] if targets is None else targets
+    jitter = gpflow.default_jitter()
+    return reference.Problem(X, targets, of_each, kernels, W, MEANS, LOG_PROBS[kind], jitter)
+
+
+def means() -> gpflow.functions.Constant:
+    return gpflow.functions.Constant(MEANS.copy())
+
+
+def model(kind: str, targets: Any = None, of_each: Any = Z, **options: Any) -> pep.models.PEP:
+    data = X, Y[kind] if targets is None else targets
+    arguments = {"mean_function": means(), **TIGHT, **options}
+    return pep.models.PEP(data, kernel(), likelihood(kind), points(of_each), **arguments)
+
+
+def regression(targets: Any = None, of_each: Any = Z, **options: Any) -> Any:
+    data = X, GAUSSIAN if targets is None else targets
+    arguments = {"mean_function": means(), "noise_variance": NOISE, **options}
+    return pep.models.PEPRegression(data, kernel(), points(of_each), **arguments)
+
+
+@cache
+def converged(kind: str, sites: str, alpha: float) -> Any:
+    """A model at its fixed point; not to be changed."""
+    fixed = model(kind, sites=sites, alpha=alpha)
+    fixed.pep_log_marginal_likelihood()
+    return fixed
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.5, 1.0])
+class TestGaussianNoise:
+    def test_closed_form(self, alpha: float) -> None:
+        expected = reference.closed_form(problem("Gaussian"), NOISE, alpha)
+        assert_close(regression(alpha=alpha).pep_log_marginal_likelihood(), expected, rtol=1e-9)
+
+    def test_row_sites_are_the_closed_form(self, alpha: float) -> None:
+        rows, closed = converged("Gaussian", "rows", alpha), regression(alpha=alpha)
+        log_z = closed.pep_log_marginal_likelihood()
+        assert_close(rows.pep_log_marginal_likelihood(), log_z, rtol=1e-10)
+        for options in ({}, {"full_output_cov": True}, {"full_cov": True}):
+            for one, other in zip(
+                rows.predict_f(XNEW, **options), closed.predict_f(XNEW, **options)
+            ):
+                assert_close(one, other, rtol=1e-9)
+        for whole_rows in (True, False):
+            one, other = (
+                each.loo_log_density_of_entries(whole_rows=whole_rows).numpy()
+                for each in (rows, closed)
+            )
+            assert np.array_equal(np.isfinite(one), THERE)
+            assert_close(one[THERE], other[THERE], rtol=1e-8)
+
+    def test_points_at_all_data(self, alpha: float) -> None:
+        """Exact multi-output regression, up to the jitter."""
+        everywhere = [X, X]
+        with gpflow.config.as_context():
+            gpflow.config.set_default_jitter(1e-10)
+            expected = reference.exact(problem("Gaussian", of_each=everywhere), NOISE)
+            for each in (
+                regression(of_each=everywhere, alpha=alpha),
+                model("Gaussian", of_each=everywhere, alpha=alpha, sites="entries"),
+                model("Gaussian", of_each=everywhere, alpha=alpha),
+            ):
+                assert_close(each.pep_log_marginal_likelihood(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["Gaussian", "four"])
+@pytest.mark.parametrize("sites", ["entries", "rows"])
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_energy_written_out(kind: str, sites: str, alpha: float) -> None:
+    """And it is stationary in the sites."""
+    fixed, parts = converged(kind, sites, alpha), problem(kind)
+    function = reference.entry_energy if sites == "entries" else reference.row_energy
+    nu, tau = (part.numpy() for part in fixed.read_sites())
+    assert np.array_equal(nu != 0.0, THERE)
+    value = function(parts, nu, tau, alpha)
+    assert_close(fixed.pep_log_marginal_likelihood(), value, rtol=1e-8)
+    for seed in range(2):
+        random = np.random.default_rng(seed)
+        step = [1e-4 * THERE * random.standard_normal(nu.shape) for _ in range(2)]
+        both = [
+            function(parts, nu + sign * step[0], tau + sign * step[1], alpha) for sign in (1, -1)
+        ]
+        assert abs(both[0] - both[1]) / 2e-4 < 1e-5
+
+
+@pytest.mark.parametrize("sites", ["entries", "rows"])
+def test_alpha_0_is_the_best_bound_over_a_full_q(sites: str) -> None:
+    fixed, parts = converged("four", sites, 0.0), problem("four")
+    mean, root = fixed.q_mu.numpy()[:, 0], fixed.q_sqrt.numpy()[0]
+    value = reference.bound(parts, mean, root)
+    assert_close(fixed.elbo(), value, rtol=1e-9)
+    random = np.random.default_rng(0)
+    for size, most in ((1e-5, 1e-5), (1e-2, None)):
+        noise = random.standard_normal(mean.shape), np.tril(random.standard_normal(root.shape))
+        step = size * noise[0], size * noise[1] * np.abs(root)
+        both = [
+            reference.bound(parts, mean + sign * step[0], root + sign * step[1]) for sign in (1, -1)
+        ]
+        if most:
+            assert abs(both[0] - both[1]) / (2.0 * size) < most  # it is stationary,
+        else:
+            assert max(both) < value  # a maximum, as three of the likelihoods are log-concave
+
+
+@pytest.mark.slow
+def test_entries_and_rows_agree_as_alpha_vanishes() -> None:
+    values = [
+        float(model("four", sites=sites, alpha=1e-7).pep_log_marginal_likelihood())
+        for sites in ("entries", "rows")
+    ]
+    assert_close(values[0], converged("four", "rows", 0.0).elbo(), rtol=1e-6)
+    assert_close(values[0], values[1], rtol=1e-6)
+
+
+def check_gradients(trained: Any, rtol: float) -> None:
+    """Of all parameters, along random directions and against central differences."""
+    loss, variables = tf.function(trained.training_loss), trained.trainable_variables
+    actual, random = gradients(loss, variables), np.random.default_rng(0)
+    before = [variable.numpy() for variable in variables]
+    for _ in range(3):
+        directions = [random.standard_normal(value.shape) for value in before]
+        values = []
+        for step in (-2e-3, -1e-3, 1e-3, 2e-3):
+            for variable, value, direction in zip(variables, before, directions):
+                variable.assign(value + step * direction)
+            values.append(float(loss()))
+        expected = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / 12e-3
+        slope = sum(np.sum(part * direction) for part, direction in zip(actual, directions))
+        assert_close(slope, expected, rtol=rtol, scale=1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize(("sites", "chunk_size"), [("entries", None), ("rows", None), ("rows", 5)])
+def test_gradients(sites: str, alpha: float, chunk_size: int | None) -> None:
+    """Of kernels, inducing points, mixing, offsets and likelihoods."""
+    check_gradients(model("four", sites=sites, alpha=alpha, chunk_size=chunk_size), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sites", ["entries", "rows"])
+def test_gradients_of_gaussian_noise(sites: str) -> None:
+    check_gradients(model("Gaussian", sites=sites, alpha=0.6), rtol=1e-7)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 5])
+def test_gradients_of_regression(chunk_size: int | None) -> None:
+    trained = regression(alpha=0.4, chunk_size=chunk_size)
+    assert len(trained.trainable_variables) == 4 + 2 + 1 + 1 + P
+    check_gradients(trained, rtol=1e-8)
+
+
+class TestPredictions:
+    @pytest.mark.parametrize("full_cov", [False, True])
+    @pytest.mark.parametrize("full_output_cov", [False, True])
+    def test_moments(self, full_cov: bool, full_output_cov: bool) -> None:
+        fixed, parts = converged("four", "rows", 0.5), problem("four")
+        a = parts.directions(XNEW)
+        root = fixed.q_sqrt.numpy()[0]
+        between = np.einsum("nps,st,mrt->npmr", a, root @ root.T, a)
+        for q, part in enumerate(parts.kernels):
+            A = parts.projected(XNEW)[0][q]
+            left = part(XNEW, XNEW) - A.T @ A
+            between += np.einsum("p,nm,r->npmr", W[:, q], left, W[:, q])
+        expected = {
+            (True, True): between,
+            (True, False): np.einsum("npmp->pnm", between),
+            (False, True): np.einsum("npnr->npr", between),
+            (False, False): np.einsum("npnp->np", between),
+        }[full_cov, full_output_cov]
+        for predict in (fixed.predict_f, fixed.posterior().predict_f):
+            mean, covariance = predict(XNEW, full_cov, full_output_cov)
+            assert_close(mean, a @ fixed.q_mu.numpy()[:, 0] + MEANS, rtol=1e-8)
+            assert_close(covariance, expected, rtol=1e-8)
+        batches = np.stack([XNEW, XNEW + 0.1])
+        mean, covariance = fixed.posterior().predict_f(batches, full_cov, full_output_cov)
+        assert_close(covariance[0], expected, rtol=1e-8)
+
+    def test_of_each_output(self) -> None:
+        fixed = converged("four", "rows", 0.5)
+        moments = fixed.predict_f(XNEW)
+        for p, part in enumerate(likelihood("four").likelihoods):
+            column = [moment[:, p : p + 1] for moment in moments]
+            expected = part.predict_mean_and_var(XNEW, *column)
+            for one, other in zip(fixed.predict_y(XNEW), expected):
+                assert_close(one[:, p], other[:, 0], rtol=1e-8)
+        density = fixed.predict_log_density((X, MIXED)).numpy()
+        mean, variance = (moment.numpy() for moment in fixed.predict_f(X))
+        ell = reference.of_each(problem("four"), mean - MEANS, variance, 1.0)
+        assert_close(density, ell.sum(axis=1), rtol=1e-7)
+
+    def test_given_outputs_of_the_same_row(self) -> None:
+        fixed = regression(alpha=0.5)
+        known = np.full((5, P), np.nan)
+        known[:3, 0], known[1:4, 2] = 0.7, -0.4
+        mean, covariance = (part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True))
+        expected_mean, expected_variance = mean.copy(), np.einsum("npp->np", covariance).copy()
+        for n in range(5):
+            there = np.isfinite(known[n])
+            K = covariance[n][there][:, there] + np.diag(NOISE[there])
+            gain = np.linalg.solve(K, covariance[n][there]).T
+            expected_mean[n] += gain @ (known[n] - mean[n])[there]
+            expected_variance[n] -= np.sum(gain * covariance[n][:, there], axis=1)
+        actual = fixed.predict_f(XNEW, given=known)
+        assert_close(actual[0], expected_mean, rtol=1e-8)
+        assert_close(actual[1], expected_variance, rtol=1e-8)
+        variance = fixed.predict_y(XNEW, given=known)[1]
+        assert_close(variance, expected_variance + NOISE, rtol=1e-8)
+
+    def test_given_labels_and_counts(self) -> None:
+        """A row with one known output: its posterior by integration."""
+        fixed, known = converged("four", "rows", 0.5), np.full((5, P), np.nan)
+        known[:, 2] = [0.0, 1.0, 2.0, 3.0, 9.0]
+        mean, covariance = (part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True))
+        actual = fixed.predict_f(XNEW, given=known)
+        x = np.linspace(-12.0, 12.0, 6001)
+        for n in range(5):
+            f = mean[n, 2] + np.sqrt(covariance[n, 2, 2]) * x
+            weights = np.exp(-0.5 * x**2 + reference.poisson(f, known[n, 2]))
+            weights /= weights.sum()
+            shift = weights @ f - mean[n, 2]
+            gain = covariance[n, :, 2] / covariance[n, 2, 2]
+            assert_close(actual[0][n], mean[n] + gain * shift, rtol=1e-6)
+            spread = weights @ (f - weights @ f) ** 2 - covariance[n, 2, 2]
+            expected = np.diagonal(covariance[n]) + gain**2 * spread
+            assert_close(actual[1][n], expected, rtol=1e-6)
+
+    def test_q_of_u(self) -> None:
+        fixed, parts = converged("four", "rows", 0.5), problem("four")
+        mean, covariance = fixed.compute_qu()
+        root = fixed.q_sqrt.numpy()[0]
+        whole = root @ root.T
+        for q, (Z_q, part) in enumerate(zip(Z, parts.kernels)):
+            L = np.linalg.cholesky(part(Z_q, Z_q) + parts.jitter * np.eye(M))
+            block = slice(q * M, (q + 1) * M)
+            assert_close(mean[:, q], L @ fixed.q_mu.numpy()[block, 0], rtol=1e-8)
+            assert_close(covariance[q], L @ whole[block, block] @ L.T, rtol=1e-8)
+
+
+@pytest.mark.parametrize("whole_rows", [True, False])
+def test_left_out_is_trained_without(whole_rows: bool) -> None:
+    """At power 1 Gaussian noise is exact: what is left out can be taken out of the model."""
+    density = regression(alpha=1.0).loo_log_density_of_entries(whole_rows=whole_rows).numpy()
+    for n, p in [(0, int(np.flatnonzero(THERE[0])[0])), (7, int(np.flatnonzero(THERE[7])[-1]))]:
+        others = GAUSSIAN.copy()
+        if whole_rows:
+            others[n] = np.nan
+            mean, variance = regression(others, alpha=1.0).predict_y(X[n : n + 1])
+        else:
+            others[n, p] = np.nan
+            rest = others.copy()
+            rest[n] = np.nan
+            known = {"given": others[n : n + 1]}
+            mean, variance = regression(rest, alpha=1.0).predict_y(X[n : n + 1], **known)
+        expected = gpflow.logdensities.gaussian(GAUSSIAN[n, p], mean[0, p], variance[0, p])
+        assert_close(density[n, p], expected, rtol=1e-8)
+
+
+def test_left_out_entries_of_any_likelihood() -> None:
+    """Close to what a model without the entry predicts."""
+    for sites in ("entries", "rows"):
+        fixed = converged("four", sites, 0.5)
+        density = fixed.loo_log_density_of_entries(whole_rows=False).numpy()
+        n = np.argwhere(THERE)[5, 0]
+        others = MIXED.copy()
+        others[n] = np.nan
+        without = model("four", others, sites=sites)
+        whole = fixed.loo_log_density_of_entries(whole_rows=True).numpy()
+        expected = without.predict_log_density((X[n : n + 1], MIXED[n : n + 1]))
+        assert_close(np.nansum(whole[n]), expected[0], rtol=0.1)
+        assert_close(fixed.loo_log_density()[n], np.nansum(whole[n]), rtol=1e-10)
+        assert np.array_equal(np.isfinite(density), THERE)
+
+
+class TestAsOtherModels:
+    def test_chunks_copies_and_graphs(self) -> None:
+        expected = converged("Gaussian", "rows", 0.5).pep_log_marginal_likelihood()
+        pieces = model("Gaussian", chunk_size=5)
+        assert_close(pieces.pep_log_marginal_likelihood(), expected, rtol=1e-8)
+        assert_close(deepcopy(pieces).pep_log_marginal_likelihood(), expected, rtol=1e-8)
+        compiled = tf.function(pieces.pep_log_marginal_likelihood)
+        assert_close(compiled(), expected, rtol=1e-8)
+
+    def test_shared_points(self) -> None:
+        both = [Z[0], Z[0]]
+        expected = model("four", of_each=both).pep_log_marginal_likelihood()
+        for shared in (
+            Z[0],
+            gpflow.inducing_variables.SharedIndependentInducingVariables(
+                gpflow.inducing_variables.InducingPoints(Z[0])
+            ),
+        ):
+            one = pep.models.PEP(
+                (X, MIXED), kernel(), likelihood("four"), shared, mean_function=means(), **TIGHT
+            )
+            assert_close(one.pep_log_marginal_likelihood(), expected, rtol=1e-9)
+
+    def test_one_likelihood_for_all(self) -> None:
+        parts = (X, GAUSSIAN), kernel()
+        one = pep.models.PEP(*parts, Gaussian(0.05), points(), num_latent_gps=Q)
+        other = pep.models.PEP(*parts, PerOutput([Gaussian(0.05) for _ in range(P)]), points())
+        closed = pep.models.PEPRegression(*parts, points(), likelihood=Gaussian(0.05))
+        assert np.isnan(closed.predict_y(XNEW, given=np.full((5, P), np.nan))[0]).sum() == 0
+        for each in (one, other):
+            log_z = closed.pep_log_marginal_likelihood()
+            assert_close(each.pep_log_marginal_likelihood(), log_z, rtol=1e-9)
+
+    def test_one_latent_function_is_svgp(self) -> None:
+        """Whose q has then nothing that its blocks lack."""
+        kernels = [gpflow.kernels.SquaredExponential()]
+        shared = gpflow.inducing_variables.SharedIndependentInducingVariables(
+            gpflow.inducing_variables.InducingPoints(Z[0])
+        )
+        parts = gpflow.kernels.LinearCoregionalization(kernels, W[:, :1]), Bernoulli(), shared
+        targets = (F > 0.0).astype(np.float64)
+        fixed = pep.models.PEP((X, targets), *parts, alpha=0.0, **TIGHT)
+        q = {"q_mu": fixed.q_mu.numpy(), "q_sqrt": fixed.q_sqrt.numpy()}
+        svgp = gpflow.models.SVGP(*parts, num_latent_gps=1, **q)
+        assert_close(fixed.elbo(), svgp.elbo((X, targets)), rtol=1e-6)  # by 20 nodes there
+        for one, other in zip(fixed.predict_f(XNEW), svgp.predict_f(XNEW)):
+            assert_close(one, other, rtol=1e-8)
+
+    def test_independent_outputs(self) -> None:
+        """W the identity: a model for each output; and ``PerOutput`` without a mixture."""
+        complete = np.stack(COLUMNS, axis=1).astype(np.float64)[:, :Q]
+        both = PerOutput(likelihood("four").likelihoods[:Q])
+        mixture = pep.models.PEP((X, complete), kernel(np.eye(Q)), both, points(), **TIGHT)
+        separate = gpflow.kernels.SeparateIndependent(list(kernel().latent_kernels))
+        plain = pep.models.PEP((X, complete), separate, both, points(), **TIGHT)
+        log_z = plain.pep_log_marginal_likelihood()
+        assert_close(mixture.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
+        for one, other in zip(mixture.predict_y(XNEW), plain.predict_y(XNEW)):
+            assert_close(one, other, rtol=1e-6)
+
+    def test_other_rows(self) -> None:
+        changed = model("four")
+        changed.pep_log_marginal_likelihood()
+        before = changed.read_sites().nu.numpy()
+        changed.update_data((X[2:], MIXED[2:]))
+        assert_close(changed.read_sites().nu, before[2:], rtol=1e-12)
+        anew = pep.models.PEP(
+            (X[2:], MIXED[2:]),
+            kernel(),
+            likelihood("four"),
+            points(),
+            mean_function=means(),
+            **TIGHT,
+        )
+        log_z = anew.pep_log_marginal_likelihood()
+        assert_close(changed.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
+        changed.condition_on((X[:2], MIXED[:2]))
+        expected = converged("four", "rows", 0.5).pep_log_marginal_likelihood()
+        assert_close(changed.pep_log_marginal_likelihood(), expected, rtol=1e-8)
+        closed = regression()
+        closed.data = X[2:], GAUSSIAN[2:]
+        assert np.isfinite(float(closed.pep_log_marginal_likelihood()))
+
+    @pytest.mark.parametrize("sites", ["entries", "rows"])
+    def test_an_output_without_observations(self, sites: str) -> None:
+        targets = np.where(np.arange(P) == 2, np.nan, MIXED)
+        fixed = model("four", targets, sites=sites)
+        assert np.isfinite(float(fixed.pep_log_marginal_likelihood()))
+        three = [0, 1, 3]
+        mixing = gpflow.kernels.LinearCoregionalization(list(kernel().kernels), W[three])
+        others = PerOutput([likelihood("four").likelihoods[p] for p in three])
+        mean = gpflow.functions.Constant(MEANS[three])
+        without = pep.models.PEP(
+            (X, MIXED[:, three]), mixing, others, points(), mean_function=mean, sites=sites, **TIGHT
+        )
+        log_z = without.pep_log_marginal_likelihood()
+        assert_close(fixed.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
+
+    def test_float32(self) -> None:
+        previous = gpflow.default_float()
+        expected = converged("four", "rows", 0.5).pep_log_marginal_likelihood()
+        gpflow.config.set_default_float(np.float32)
+        try:
+            single = pep.models.PEP(
+                (X.astype(np.float32), MIXED.astype(np.float32)),
+                kernel(),
+                likelihood("four"),
+                points(),
+                mean_function=means(),
+            )
+            assert_close(single.pep_log_marginal_likelihood(), expected, rtol=1e-3)
+            assert single.last_inference.converged
+        finally:
+            gpflow.config.set_default_float(previous)
+
+    @pytest.mark.slow
+    def test_training(self) -> None:
+        for trained in (model("four", tolerance=None), regression()):
+            before = float(trained.pep_log_marginal_likelihood())
+            pep.training.maximise(trained, max_iterations=10, progress=False)
+            assert float(trained.pep_log_marginal_likelihood()) > before + 1.0
+
+
+def _targets(column: int, value: float) -> Array:
+    return np.where((np.arange(P) == column) & THERE, value, MIXED)
+
+
+REFUSALS = {
+    "W: got shape": lambda: pep.models.PEP((X, MIXED[:, :3]), kernel(), Gaussian(), points()),
+    "likelihoods: got 4, expected 3": lambda: pep.models.PEP(
+        (X, MIXED[:, :3]), kernel(W[:3]), likelihood("four"), points()
+    ),
+    "num_latent_gps: got 3, expected 2": partial(model, "four", num_latent_gps=3),
+    "Y: got NaN alone": partial(regression, GAUSSIAN * np.nan),
+    "Y: got 0.5 at row": partial(model, "four", _targets(1, 0.5)),
+    "Y: got -1 at row": partial(model, "four", _targets(2, -1.0)),
+    "likelihood: got MultiClass, expected one of a single": lambda: pep.models.PEP(
+        (X, MIXED), kernel(), gpflow.likelihoods.MultiClass(3), points()
+    ),
+    "likelihoods: got none": lambda: PerOutput([]),
+    "likelihoods: got Softmax": lambda: PerOutput([gpflow.likelihoods.Softmax(3)]),
+    "sites: got 'columns'": partial(model, "four", sites="columns"),
+    "sites: got 'rows', expected it with": lambda: pep.models.PEP(
+        (X, F[:, :1]), gpflow.kernels.RBF(), Gaussian(), Z[0], sites="rows"
+    ),
+    "likelihood: got PerOutput, expected Gaussian noise": lambda: pep.models.PEPRegression(
+        (X, MIXED), kernel(), points(), likelihood=likelihood("four")
+    ),
+    "neighbours: got a model": partial(regression, neighbours=2),
+    "blocks: got a model": partial(regression, blocks=np.arange(N)),
+    "given: got it with full_cov": lambda: converged("four", "rows", 0.5).predict_f(
+        XNEW, full_cov=True, given=np.zeros((5, P))
+    ),
+    "Y: got 1 column": lambda: regression().predict_f(XNEW, given=np.zeros((5, 1))),
+    "blocks and neighbours: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
+    "remember: got": lambda: converged("four", "rows", 0.5).remember(),
+    "paths: got": lambda: converged("four", "rows", 0.5).paths(3),
+    "row_terms: got": lambda: regression().row_terms(),
+    "converged_sites: got": lambda: converged("four", "rows", 0.5).converged_sites(),
+    "surrogate: got": lambda: regression().surrogate(),
+    "certified_bound: got": lambda: model("four", alpha=0.0).certified_bound(),
+    "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
+        4, seed=0
+    ),
+    "memory and conditional: got": partial(model, "four", conditional="scaled"),
+}
+
+
+@pytest.mark.parametrize("message", REFUSALS)
+def test_refusals(message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        REFUSALS[message]()

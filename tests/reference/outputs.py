@@ -1,0 +1,203 @@
+"""
+Outputs that are mixtures of latent functions, with dense matrices: NumPy alone, for small problems.
+
+A direction [S] of all whitened inducing variables for each observed entry, residual covariances of
+whole rows, and the Power EP energy with the normalisers of rows and entries written out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.special
+import scipy.stats
+
+Array = npt.NDArray[np.float64]
+#: ``log p(y | f)`` of one output.
+LogProb = Callable[[Array, Array], Array]
+Kernel = Callable[[Array, Array], Array]
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def gaussian(variance: float) -> LogProb:
+    return lambda f, y: scipy.stats.norm.logpdf(y, f, np.sqrt(variance))
+
+
+def bernoulli(f: Array, y: Array) -> Array:
+    """GPflow's probit, which is squeezed."""
+    p = 1e-3 + (1.0 - 2e-3) * scipy.special.ndtr(f)
+    return np.where(y == 1.0, np.log(p), np.log1p(-p))
+
+
+def poisson(f: Array, y: Array) -> Array:
+    return y * f - np.exp(f) - scipy.special.gammaln(y + 1.0)
+
+
+def student_t(scale: float, df: float = 3.0) -> LogProb:
+    return lambda f, y: scipy.stats.t.logpdf(y, df, f, scale)
+
+
+class Problem(NamedTuple):
+    """Outputs with all their parts as arrays."""
+
+    X: Array
+    Y: Array  # [N, P], NaN where nothing was observed
+    Z: Sequence[Array]  # of each latent function
+    kernels: Sequence[Kernel]
+    mixing: Array  # [P, Q]
+    means: Array  # [P]
+    likelihoods: Sequence[LogProb]
+    jitter: float
+
+    @property
+    def entries(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        rows, outputs = np.nonzero(np.isfinite(self.Y))
+        return rows, outputs
+
+    def projected(self, X: Array) -> tuple[list[Array], Array]:
+        """A of each latent function, and d [N, Q]."""
+        A, d = [], []
+        for Z, kernel in zip(self.Z, self.kernels, strict=True):
+            L = np.linalg.cholesky(kernel(Z, Z) + self.jitter * np.eye(len(Z)))
+            A.append(np.linalg.solve(L, kernel(Z, X)))
+            d.append(np.diagonal(kernel(X, X)) - np.sum(A[-1] ** 2, axis=0))
+        return A, np.array(d).T
+
+    def directions(self, X: Array) -> Array:
+        """[N, P, S]: f_np is this direction of v and what is left."""
+        A, _ = self.projected(X)
+        rows = [self.mixing[None, :, q, None] * part.T[:, None, :] for q, part in enumerate(A)]
+        return np.concatenate(rows, axis=2)
+
+    def residual(self, X: Array) -> Array:
+        """[N, P, P], the covariance of what is left."""
+        return np.einsum("pq,nq,rq->npr", self.mixing, self.projected(X)[1], self.mixing)
+
+
+class Posterior(NamedTuple):
+    """q(v)."""
+
+    mean: Array
+    covariance: Array
+    half_logdet: float  # of the precision
+
+
+def posterior_of(G: Array, b: Array) -> Posterior:
+    B = np.eye(len(b)) + G
+    covariance = np.linalg.inv(B)
+    return Posterior(covariance @ b, covariance, 0.5 * np.linalg.slogdet(B)[1])
+
+
+def closed_form(problem: Problem, noise: Array, alpha: float) -> float:
+    """Gaussian noise [P], the outputs of a row one block: BYT17's energy of the dense matrices."""
+    n, p = problem.entries
+    a = problem.directions(problem.X)[n, p]
+    same_row = n[:, None] == n[None, :]
+    D = problem.residual(problem.X)[n[:, None], p[:, None], p[None, :]] * same_row
+    K = a @ a.T + alpha * D + np.diag(noise[p])
+    r = problem.Y[n, p] - problem.means[p]
+    scaled = np.linalg.eigvalsh(D / np.sqrt(np.outer(noise[p], noise[p])))
+    logs = scaled if alpha == 0.0 else np.log1p(alpha * scaled) / alpha
+    return float(_log_normal(r, K) - 0.5 * (1.0 - alpha) * np.sum(logs))
+
+
+def exact(problem: Problem, noise: Array) -> float:
+    n, p = problem.entries
+    K = np.diag(noise[p])
+    for q, kernel in enumerate(problem.kernels):
+        w = problem.mixing[p, q]
+        K = K + np.outer(w, w) * kernel(problem.X, problem.X)[np.ix_(n, n)]
+    return float(_log_normal(problem.Y[n, p] - problem.means[p], K))
+
+
+def _log_normal(r: Array, K: Array) -> float:
+    quadratic = r @ np.linalg.solve(K, r)
+    return float(-0.5 * (len(r) * LOG_2PI + np.linalg.slogdet(K)[1] + quadratic))
+
+
+def tilted(log_prob: LogProb, y: Array, mean: Array, variance: Array, alpha: float) -> Array:
+    """log of the mean of p(y | f) ** alpha, over alpha, on a fine grid."""
+    x = np.linspace(-12.0, 12.0, 6001)[:, None]
+    weights = np.exp(-0.5 * x**2)
+    values = log_prob(mean + np.sqrt(variance) * x, y)
+    if alpha == 0.0:
+        return np.sum(weights * values, axis=0) / np.sum(weights)
+    top = values.max(axis=0)
+    total = np.sum(weights * np.exp(alpha * (values - top)), axis=0) / np.sum(weights)
+    return top + np.log(total) / alpha
+
+
+def of_each(problem: Problem, mean: Array, variance: Array, alpha: float) -> Array:
+    """The tilted integral of each observed entry, 0 elsewhere."""
+    ell = np.zeros_like(problem.Y)
+    for p, log_prob in enumerate(problem.likelihoods):
+        n = np.isfinite(problem.Y[:, p])
+        moments = mean[n, p] + problem.means[p], variance[n, p]
+        ell[n, p] = tilted(log_prob, problem.Y[n, p], *moments, alpha)
+    return ell
+
+
+def _divided_log(x: Array, alpha: float) -> Array:
+    return x if alpha == 0.0 else np.log1p(alpha * x) / alpha
+
+
+def entry_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
+    """MATH.md's energy with "row" read as entry."""
+    a, D = problem.directions(problem.X), problem.residual(problem.X)
+    G = np.einsum("nps,np,npt->st", a, tau, a)
+    b = np.einsum("nps,np->s", a, nu)
+    q = posterior_of(G, b)
+    m, s = a @ q.mean, np.einsum("nps,st,npt->np", a, q.covariance, a)
+    e = 1.0 - alpha * tau * s
+    d = np.einsum("npp->np", D)
+    ell = of_each(problem, (m - alpha * nu * s) / e, s / e + d, alpha)
+    quadratic = 0.5 * (alpha * nu**2 * s + tau * m**2 - 2.0 * nu * m) / e
+    terms = ell + quadratic - 0.5 * _divided_log(-tau * s, alpha)
+    return float(np.sum(terms) - q.half_logdet + 0.5 * b @ q.mean)
+
+
+def row_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
+    """Every normaliser of rows and inner sites by itself; alpha > 0."""
+    a, D = problem.directions(problem.X), problem.residual(problem.X)
+    J = np.eye(D.shape[1]) + alpha * tau[:, :, None] * D
+    R = np.linalg.solve(J, tau[:, :, None] * np.eye(D.shape[1]))
+    r = np.linalg.solve(J, nu[:, :, None])[..., 0]
+    q = posterior_of(np.einsum("nps,npr,nrt->st", a, R, a), np.einsum("nps,np->s", a, r))
+    total = -q.half_logdet + 0.5 * q.mean @ np.einsum("nps,np->s", a, r)
+    ell_mean, ell_variance = np.zeros_like(nu), np.ones_like(nu)
+    for n in range(len(nu)):
+        # The cavity of the whole row in all of v, by brute force.
+        precision = np.linalg.inv(q.covariance)
+        cavity = precision - alpha * a[n].T @ R[n] @ a[n]
+        covariance = np.linalg.inv(cavity)
+        mean = covariance @ (precision @ q.mean - alpha * a[n].T @ r[n])
+        total += (_log_partition(cavity, mean) - _log_partition(precision, q.mean)) / alpha
+        # f of the row under it, and with its inner sites to the power alpha.
+        prior = a[n] @ covariance @ a[n].T + D[n]
+        prior_mean = a[n] @ mean
+        K = np.eye(len(prior)) + alpha * prior * tau[n]
+        joint = np.linalg.solve(K, prior)
+        joint_mean = np.linalg.solve(K, prior_mean + alpha * prior @ nu[n])
+        log_mass = -0.5 * np.linalg.slogdet(K)[1] + 0.5 * alpha * (
+            nu[n] @ (prior_mean + joint_mean) - np.sum(tau[n] * prior_mean * joint_mean)
+        )
+        s, m = np.diagonal(joint), joint_mean
+        e = 1.0 - alpha * tau[n] * s
+        ell_mean[n], ell_variance[n] = (m - alpha * nu[n] * s) / e, s / e
+        inner = 0.5 * (alpha * nu[n] ** 2 * s + tau[n] * m**2 - 2.0 * nu[n] * m) / e
+        total += log_mass / alpha + np.sum(inner - 0.5 * _divided_log(-tau[n] * s, alpha))
+    return float(total + np.sum(of_each(problem, ell_mean, ell_variance, alpha)))
+
+
+def _log_partition(precision: Array, mean: Array) -> float:
+    return float(-0.5 * np.linalg.slogdet(precision)[1] + 0.5 * mean @ precision @ mean)
+
+
+def bound(problem: Problem, mean: Array, root: Array) -> float:
+    """SVGP's bound for one Gaussian over all whitened inducing variables."""
+    a, D = problem.directions(problem.X), problem.residual(problem.X)
+    s = np.sum((a @ root) ** 2, axis=2) + np.einsum("npp->np", D)
+    divergence = 0.5 * (np.sum(root**2) + mean @ mean - len(mean))
+    divergence -= np.sum(np.log(np.abs(np.diagonal(root))))
+    return float(np.sum(of_each(problem, a @ mean, s, 0.0)) - divergence)
