@@ -1,6 +1,6 @@
 """Print whether PEP predicts better if it is trained by log Z plus leave-one-out log densities.
 
-    python -m examples left_out_training --data DIRECTORY   # docs/derivatives_of_sites.rst
+    python -m examples left_out_training --alphas 0.5 --data DIRECTORY
     python -m examples left_out_training generated          # needs no data sets
 
 A random split of the rows, a squared exponential with a lengthscale for each input, all parameters
@@ -117,7 +117,7 @@ def main(given: list[str] | None = None) -> None:
         __doc__,
         names=DATA_SETS,
         data=DIRECTORY,
-        alphas=[0.5],
+        alphas=[0.0, 0.5, 1.0],
         rows=300,
         inducing=15,
         steps=25,
