@@ -39,7 +39,7 @@ BUDGET = {
     "energies": 1768,
     "predictions": 896,
     "paths": 951,
-    "models": 3672,
+    "models": 3680,
     "selection": 860,
     "training": 3217,
     "estimators": 2738,

@@ -107,6 +107,14 @@ class IncompleteRegression(PEPRegression):
         """
         raise _refused("row_terms")
 
+    def paths(self, *_: Any, **__: Any) -> NoReturn:
+        """
+        Refuse them: they are known for complete targets.
+
+        :raises ValueError: Always.
+        """
+        raise _refused("paths")
+
     @inherit_check_shapes
     def predict_log_density(
         self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False

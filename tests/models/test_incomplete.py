@@ -155,6 +155,7 @@ REFUSALS = {
     "Y: got targets that are missing beside": partial(regression, X, Y, neighbours=2),
     "conditional: got 'scaled'": partial(regression, X, Y, conditional="scaled"),
     "row_terms: got missing targets": lambda: regression(X, Y).row_terms(),
+    "paths: got missing targets": lambda: regression(X, Y).paths(3),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
     "Y: got NaN or infinity in .*": _assign_missing,
 }

