@@ -36,7 +36,7 @@ BUDGET = {
     "tilted": 2339,
     "likelihoods": 1072,
     "sites": 2931,
-    "energies": 1768,
+    "energies": 1767,
     "predictions": 896,
     "paths": 951,
     "models": 3680,

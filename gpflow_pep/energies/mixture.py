@@ -195,15 +195,14 @@ def sum_mixed_rows(
     noise: Callable[[tf.Tensor], tf.Tensor],
 ) -> RowSums:
     r"""
-        Sum over rows whose outputs are one factor, for Gaussian noise: the energy in closed form.
+    Sum over rows whose outputs are one factor, for Gaussian noise: the energy in closed form.
 
-        The inner sites are :math:`	au = 1 / \sigma^2,
-    u = 	au r` at once. See
-        :func:`~gpflow_pep.energies.entries.log_density_of_entries` for what is made of the sums.
+    The inner sites are :math:`\tau = 1 / \sigma^2, u = \tau r` at once. See
+    :func:`~gpflow_pep.energies.entries.log_density_of_entries` for what is made of the sums.
 
-        :param parts: Of the latent functions.
-        :param rows: X [N, D], Y [N, P] with NaN where nothing was observed, and powers [N] or [1].
-        :param noise: Noise variances of the outputs at some rows, [N, P] or [N, 1].
+    :param parts: Of the latent functions.
+    :param rows: X [N, D], Y [N, P] with NaN where nothing was observed, and powers [N] or [1].
+    :param noise: Noise variances of the outputs at some rows, [N, P] or [N, 1].
     """
     X, Y, alpha = rows
     A, D = parts.project(W, X)
