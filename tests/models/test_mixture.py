@@ -140,6 +140,7 @@ class TestGaussianNoise:
                 assert_close(each.pep_log_marginal_likelihood(), expected, rtol=1e-6)
 
 
+@pytest.mark.near_copies("0.3-*-four", "1.0-rows-Gaussian")
 @pytest.mark.parametrize("kind", ["Gaussian", "four"])
 @pytest.mark.parametrize("sites", ["entries", "rows"])
 @pytest.mark.parametrize("alpha", [0.3, 1.0])

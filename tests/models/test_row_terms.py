@@ -21,6 +21,7 @@ def assert_adds_up(model: Any, terms: RowTerms) -> None:
     assert_close(tf.reduce_sum(terms.contribution), log_z, rtol=1e-10)
 
 
+@pytest.mark.near_copies
 @pytest.mark.parametrize("name", NAMES)
 def test_terms_of_sites(name: str) -> None:
     model = CASES[name].model(alpha=ALPHAS["alpha per row"])

@@ -19,6 +19,8 @@ from helpers import Array, assert_close, regression_problem
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints, NoisyInducingVariables
 
+pytestmark = pytest.mark.near_copies
+
 NUM_PATHS = 2000
 PROBLEM = regression_problem(3, num_data=15)
 POSITIVE = np.round(np.exp(PROBLEM.Y))
