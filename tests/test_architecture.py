@@ -39,7 +39,7 @@ BUDGET = {
     "energies": 1767,
     "predictions": 896,
     "paths": 951,
-    "models": 3680,
+    "models": 3681,
     "selection": 860,
     "training": 3217,
     "estimators": 2738,

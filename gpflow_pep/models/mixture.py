@@ -1,6 +1,7 @@
 """Models of outputs that are linear mixtures of latent functions, as PEP and PEPRegression choose
 them."""
 
+import abc
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -72,9 +73,9 @@ class MixedOutputs(PowerEPModel):
     def _latent_parts(self) -> Parts:
         return latent_parts(self._parts)
 
+    @abc.abstractmethod
     def natural_of_v(self) -> Natural:
         """Compute what the data add to the natural parameters of the prior of all v, S = Q M."""
-        raise NotImplementedError
 
     def _check_data(self, data: Any) -> Data:
         return checks.check_incomplete_data(data)
@@ -218,9 +219,9 @@ class MixedOutputs(PowerEPModel):
         """
         return mixture.leave_out(*self._problem_and_fixed_point(), whole_rows)
 
+    @abc.abstractmethod
     def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
         """Compute what leave-one-out densities are made of."""
-        raise NotImplementedError
 
     def _latent_problem(self, rows: SiteRows) -> SiteProblem:
         parts = self._latent_parts
