@@ -38,6 +38,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     yield made
 
 
+@pytest.mark.near_copies("estimator1*")
 @pytest.mark.parametrize(
     "estimator, y", [(PEPRegressor(**SMALL), F), (PEPClassifier(**SMALL), BINARY)]
 )

@@ -164,6 +164,7 @@ def _regression(blurred: Any, alpha: float, chunk_size: int | None = None) -> An
     return PROBLEM.model(pep.models.PEPRegression, blurred, alpha=alpha, chunk_size=chunk_size)
 
 
+@pytest.mark.near_copies("full")
 @every_covariance
 def test_models_of_both_packages_agree(covariance: Array) -> None:
     blurred = BlurredInducingPoints(Z, covariance)

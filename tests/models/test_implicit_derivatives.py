@@ -94,6 +94,7 @@ def assert_record(model: Any) -> None:
     assert 1 <= info.num_products <= 2 * N * model.num_latent_gps and info.residual < 1e-8
 
 
+@pytest.mark.near_copies("probit-0.5")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(
     "name",
@@ -107,6 +108,7 @@ def test_gradient_table(name: str, alpha: float) -> None:
     check(CASES[name].model(alpha=alpha), FUNCTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("Student-t", marks=pytest.mark.slow), "RobustMax"])
 def test_powers_of_rows(name: str) -> None:
     model = CASES[name].model(alpha=ALPHAS["alpha per row"])
@@ -118,6 +120,7 @@ def test_all_that_depends_on_sites() -> None:
     check(CASES["probit"].model(alpha=0.5), OTHERS, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_scaled_conditional() -> None:
     model = CASES["probit"].model(alpha=0.0, conditional="scaled")
     check(model, {name: FUNCTIONS[name] for name in ("predict_f",)})
@@ -196,6 +199,7 @@ def test_adjoint_is_the_solution_of_the_dense_equations(name: str) -> None:
     assert_close(np.stack(adjoint), expected, rtol=1e-6)
 
 
+@pytest.mark.near_copies("0.5-probit")
 @pytest.mark.parametrize(
     "name",
     [
@@ -231,6 +235,7 @@ def gradient_tensors(function: Function, variables: Any) -> list[tf.Tensor]:
     return parts
 
 
+@pytest.mark.slow
 def test_jacobian_by_one_gradient_after_another() -> None:
     model = CASES["probit"].model(alpha=0.5)
     variable = model.kernel.lengthscales.unconstrained_variable

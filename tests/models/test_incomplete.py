@@ -35,6 +35,7 @@ def separate(output: int, **options: Any) -> pep.models.PEPRegression:
     return regression(X[rows], Y[rows, output : output + 1], **options)
 
 
+@pytest.mark.near_copies("0.5")
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_as_separate_models(alpha: float) -> None:
     model = regression(X, Y, alpha=alpha)
@@ -75,6 +76,7 @@ def test_densities_of_what_was_observed() -> None:
     assert_close(actual, np.where(THERE, expected, 0.0).sum(axis=1), rtol=1e-11)
 
 
+@pytest.mark.near_copies("5")
 @pytest.mark.parametrize("chunk_size", [None, 5])
 def test_gradients(chunk_size: int | None) -> None:
     model = regression(X, Y, alpha=0.4, chunk_size=chunk_size)

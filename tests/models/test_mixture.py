@@ -109,6 +109,7 @@ class TestGaussianNoise:
         expected = reference.closed_form(problem("Gaussian"), NOISE, alpha)
         assert_close(regression(alpha=alpha).pep_log_marginal_likelihood(), expected, rtol=1e-9)
 
+    @pytest.mark.near_copies("0.5")
     def test_row_sites_are_the_closed_form(self, alpha: float) -> None:
         rows, closed = converged("Gaussian", "rows", alpha), regression(alpha=alpha)
         log_z = closed.pep_log_marginal_likelihood()
@@ -126,6 +127,7 @@ class TestGaussianNoise:
             assert np.array_equal(np.isfinite(one), THERE)
             assert_close(one[THERE], other[THERE], rtol=1e-8)
 
+    @pytest.mark.near_copies("0.5", "0.0")
     def test_points_at_all_data(self, alpha: float) -> None:
         """Exact multi-output regression, up to the jitter."""
         everywhere = [X, X]
@@ -222,6 +224,7 @@ def test_gradients_of_gaussian_noise(sites: str) -> None:
     check_gradients(model("Gaussian", sites=sites, alpha=0.6), rtol=1e-7)
 
 
+@pytest.mark.near_copies("5")
 @pytest.mark.parametrize("chunk_size", [None, 5])
 def test_gradients_of_regression(chunk_size: int | None) -> None:
     trained = regression(alpha=0.4, chunk_size=chunk_size)
@@ -287,6 +290,7 @@ class TestPredictions:
         variance = fixed.predict_y(XNEW, given=known)[1]
         assert_close(variance, expected_variance + NOISE, rtol=1e-8)
 
+    @pytest.mark.slow
     def test_given_labels_and_counts(self) -> None:
         """A row with one known output: its posterior by integration."""
         fixed, known = converged("four", "rows", 0.5), np.full((5, P), np.nan)
@@ -317,6 +321,7 @@ class TestPredictions:
             assert_close(covariance[q], L @ whole[block, block] @ L.T, rtol=1e-8)
 
 
+@pytest.mark.near_copies("True")
 @pytest.mark.parametrize("whole_rows", [True, False])
 def test_left_out_is_trained_without(whole_rows: bool) -> None:
     """At power 1 Gaussian noise is exact: what is left out can be taken out of the model."""

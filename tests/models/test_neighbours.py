@@ -61,6 +61,7 @@ def test_value_and_q_are_the_reference(name: str, neighbours: int) -> None:
     assert_close(model.q_sqrt[0] @ tf.transpose(model.q_sqrt[0]), cov, rtol=1e-7)
 
 
+@pytest.mark.near_copies("9")
 @pytest.mark.parametrize("chunk_size", [1, 9, 18, None])
 def test_chunks_do_not_matter(chunk_size: int | None) -> None:
     model = regression(regression_problem(num_data=40), 2, chunk_size=chunk_size)

@@ -158,6 +158,7 @@ def test_a_copy_takes_more_rows() -> None:
     assert len(model.sites.nu.numpy()) == 12
 
 
+@pytest.mark.near_copies("PEP", "with*")
 @pytest.mark.parametrize("name", ["PEPRegression", "with neighbours", "PEP"])
 def test_a_copy_takes_other_rows_into_its_variables(name: str) -> None:
     """The copies had room for as many rows as the model had when it was copied."""

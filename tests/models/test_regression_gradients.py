@@ -92,7 +92,7 @@ each_model = pytest.mark.parametrize(
 
 
 @each_model
-@pytest.mark.near_copies("rows", "blocks", "everything")
+@pytest.mark.near_copies("blocks", "everything")
 def test_loss_gradient_is_the_finite_difference(name: str) -> None:
     model, by_chunks = MODELS[name](None), MODELS[name](4)
     loss = tf.function(model.training_loss)

@@ -352,6 +352,7 @@ FEATURES_AND_KERNELS = {
 }
 
 
+@pytest.mark.near_copies("*change points*", "*Multiscale*")
 @pytest.mark.parametrize(
     "make_feature, make_kernel", FEATURES_AND_KERNELS.values(), ids=FEATURES_AND_KERNELS.keys()
 )

@@ -177,6 +177,7 @@ def test_surrogate_has_its_evidence() -> None:
     assert_close(evidence + log_constant, model.pep_log_marginal_likelihood())
 
 
+@pytest.mark.near_copies("scaled")
 @pytest.mark.parametrize("conditional", CONDITIONALS)
 def test_bound_gap(conditional: str) -> None:
     problem = random_problem(2)

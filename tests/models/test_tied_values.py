@@ -238,6 +238,7 @@ def test_natural_of_reference() -> None:
     assert_close(float(one.log_normaliser()), G, rtol=1e-14)
 
 
+@pytest.mark.near_copies("APEP")
 @pytest.mark.parametrize("model_name", MODELS)
 def test_compiled_functions_see_another_num_data(model_name: str) -> None:
     start, rows = random_start("Gaussian"), data_of("Gaussian", ROWS)

@@ -181,6 +181,7 @@ def test_second_derivatives(paths: Paths) -> None:
     assert_close(tape.gradient(total, X), difference, rtol=1e-6)
 
 
+@pytest.mark.near_copies("True")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     source = model()

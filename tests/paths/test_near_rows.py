@@ -44,6 +44,7 @@ def joint_moments(source: pep.PEPRegression, X: Array) -> tuple[Array, Array]:
     return mean[: len(X)] + by_rows @ (PROBLEM.Y - mean[len(X) :]), spread
 
 
+@pytest.mark.near_copies("0.5")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_moments(alpha: float) -> None:
     source = model(alpha=alpha)
@@ -85,6 +86,7 @@ def test_each_in_a_graph_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_close(np.sum(gradient * direction), (ends[1] - ends[0]) / (2.0 * step), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_update_with_other_rows(tmp_path: Any) -> None:
     source = model()
     paths = source.paths(3, 20)

@@ -243,6 +243,7 @@ def test_refused(message: str, draw: Any) -> None:
     pyplot.close("all")
 
 
+@pytest.mark.near_copies("0.6")
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_one_row(ax: Any, alpha: float) -> None:
     """Densities integrate to 1, the tilted one has the mean and variance of q."""

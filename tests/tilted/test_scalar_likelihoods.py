@@ -158,6 +158,7 @@ def test_alpha_0_is_the_expectation_of_gpflow(name: str) -> None:
     assert_close(actual, expected, rtol=1e-7)
 
 
+@pytest.mark.near_copies("Tobit")
 @pytest.mark.parametrize("name", ["negative binomial", "Tobit"])
 def test_alpha_0_is_svgp(name: str) -> None:
     """At our q(u) the bound of SVGP is our log Z."""

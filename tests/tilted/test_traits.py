@@ -68,6 +68,7 @@ def test_others_have_no_classes() -> None:
         num_classes(likelihoods.Beta())
 
 
+@pytest.mark.near_copies("Registered*")
 @pytest.mark.parametrize("kind, is_coupled", [(Comparison, False), (RegisteredComparison, True)])
 def test_several_classes_of_a_users_own_take_their_steps_together(
     kind: type[Comparison], is_coupled: bool, monkeypatch: pytest.MonkeyPatch

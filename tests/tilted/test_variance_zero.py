@@ -62,6 +62,7 @@ def test_the_integral_is_the_density(name: str, variance: float) -> None:
         assert_allclose(actual, part[some], 1e-4, atol)
 
 
+@pytest.mark.slow
 def test_rows_far_from_all_inducing_inputs_can_be_certified() -> None:
     """27 lengthscales away the inducing variables leave no variance to integrate over."""
     X = np.linspace(0.0, 10.0, 20)[:, None]

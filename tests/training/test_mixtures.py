@@ -148,6 +148,7 @@ def test_covariances_have_the_spread_of_the_means() -> None:
         mixed.predict_f(Xnew, True, True)
 
 
+@pytest.mark.near_copies("False")
 @pytest.mark.parametrize("full_cov", [False, True])
 def test_samples_have_the_moments(full_cov: bool) -> None:
     mixed = mixed_regression()
@@ -235,6 +236,7 @@ def test_classification_is_mixed_too() -> None:
         mixed.predict_quantiles(X)
 
 
+@pytest.mark.slow
 def test_it_survives_what_models_survive(tmp_path) -> None:
     mixed = mixed_regression()
     Xnew = rows(5, seed=3)[0]

@@ -36,6 +36,7 @@ def no_training(model: GPModel) -> SimpleNamespace:
     return SimpleNamespace(objective=-float(model.training_loss()))
 
 
+@pytest.mark.near_copies("regression")
 @pytest.mark.parametrize("model", [regression, classification])
 def test_points_are_doubled_as_long_as_that_pays(model) -> None:
     model = model()

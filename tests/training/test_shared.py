@@ -184,6 +184,7 @@ def test_one_loss_serves_many_runs() -> None:
         maximise(loss, optimizer=gpflow.optimizers.Scipy())
 
 
+@pytest.mark.near_copies("regression")
 @pytest.mark.parametrize("make", [regression, binary])
 def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> None:
     model, expected = make(FOLDS[0], 0.5), make(FOLDS[1], 0.5)

@@ -147,6 +147,7 @@ def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
     )  # schedules are in single precision
 
 
+@pytest.mark.near_copies("1.0")
 @pytest.mark.parametrize("way", [1.0, _NATURAL])
 @uncompiled()
 def test_q_alone_by_natural_gradients(way: Any) -> None:
