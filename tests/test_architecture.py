@@ -45,7 +45,7 @@ BUDGET = {
     "estimators": 2738,
     "metrics": 303,
     "plotting": 1512,
-    "compare": 4742,
+    "compare": 4789,
     "monitor": 163,
     "files": 145,
 }

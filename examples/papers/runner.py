@@ -92,7 +92,7 @@ def run(
     cells: Sequence[Cell],
     evaluate: Evaluate,
     out: Path,
-    jobs: int = 1,
+    jobs: int | None = None,
     *,
     minutes: float | None = None,
     retry: bool = False,
@@ -104,7 +104,8 @@ def run(
         share what takes long to prepare should be so in the list.
     :param evaluate: What a cell gives; for several jobs it must pickle.
     :param out: Directory of journal and table.
-    :param jobs: Processes; 1 is this one.
+    :param jobs: Processes; 1 is this one. None: as ``joblib.parallel_config`` says, this one alone
+        where it says nothing; ``backend="dask"`` spreads the cells over a cluster.
     :param minutes: After as many no further cell is begun.
     :param retry: Whether cells that raised are run again.
     :return: The table of the cells, in their order.
@@ -279,7 +280,7 @@ def command(
     """
     sizes = {"reduced": False, "full": False}
     paths = {"data": DIRECTORY, "out": {"type": Path, "required": True}, "table": Path}
-    limits = {"jobs": 1, "minutes": float, "only": {"nargs": "+"}, "retry": False}
+    limits = {"jobs": int, "minutes": float, "only": {"nargs": "+"}, "retry": False}
     args = arguments(about, **sizes, **paths, **limits)
     if args.table is None:
         size = "full" if args.full else "reduced" if args.reduced else "quick"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
@@ -103,6 +104,9 @@ def compare(
     trained once more on all rows. Every power starts from the same parameters and inducing points.
     A fit that fails for numerical reasons says so in its result, and the others still run.
 
+    The fits run one after another, or as ``joblib.parallel_config`` says: with
+    ``backend="loky", n_jobs=2`` in two processes, with ``backend="dask"`` on a cluster.
+
     :param X: A table that has the target among its columns; or inputs, [N, D], an array or a table.
     :param y: The name of the target; or targets, [N].
     :param task: "regression" or "classification"; None: as the target looks.
@@ -182,7 +186,8 @@ def _compare(
     num_fits = len(trials.candidates) * len(trials.parts)
     total = num_fits + 1 + len(fractions) + len(waiting) + len(scales)
     # The trivial model takes no time.
-    budget = TimeBudget(60.0 * settings.minutes, total - len(trials.parts), 1 + len(workers))
+    at_once = 1 + len(workers) if workers else joblib.effective_n_jobs(None)
+    budget = TimeBudget(60.0 * settings.minutes, total - len(trials.parts), at_once)
     reports = Reports(callback, total)
 
     def run(trials: Trials, waiting: list[Trial]) -> dict[Trial, list[Outcome]]:

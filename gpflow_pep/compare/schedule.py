@@ -3,13 +3,16 @@
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import joblib
+
+from ..training.threads import one_blas_thread
 from .candidates import TRIVIAL, is_choice
 from .trials import Fit, Outcome, Trial, Trials
-from .workers import Worker, WorkerLost
+from .workers import Worker, WorkerLost, run_recording, warn_again
 
 #: The least time for steps of a fit, where compiling has used up its share.
 LEAST_SECONDS = 0.5
@@ -76,7 +79,13 @@ class Queue:
         self.outcomes: dict[Trial, list[Outcome]] = {}
 
     def finish(self, workers: Sequence[Worker]) -> dict[Trial, list[Outcome]]:
-        """Run all trials, here and by workers; what a callback raises is raised."""
+        """
+        Run all trials, here and by workers, or where the user's ``joblib.parallel_config`` says;
+        what a callback raises is raised.
+        """
+        if not workers and joblib.effective_n_jobs(None) > 1:
+            self._run_by_joblib()
+            return self.outcomes
         if workers:  # they take powers, which share what is compiled, and no baselines if possible
             powers = {name: power for name, (power, _) in self._trials.candidates.items()}
             self._waiting.sort(key=lambda t: is_choice(t.models[0], powers[t.models[0]]))
@@ -107,6 +116,21 @@ class Queue:
                 self._waiting.clear()
             raise
 
+    def _run_by_joblib(self) -> None:
+        """Run all trials by joblib's backend; nothing is sent ahead, so that time is shared."""
+        comparison = self._trials.data, self._trials.settings, self._trials.configurations
+
+        def waiting() -> Iterator[Any]:
+            while task := self._next(0):
+                yield joblib.delayed(_run_elsewhere)(comparison, *task)
+
+        parallel = joblib.Parallel(
+            return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
+        for trial, outcomes, caught in parallel(waiting()):
+            warn_again(caught)
+            self._end(trial, outcomes)
+
     def _next(self, place: int) -> tuple[Trial, float] | None:
         with self._lock:
             if not self._waiting:
@@ -132,3 +156,9 @@ class Queue:
                 self._waiting.append(trial)
                 self._budget.fits += len(trial.models)
                 warnings.warn(str(error), stacklevel=1)
+
+
+def _run_elsewhere(comparison: tuple[Any, ...], trial: Trial, seconds: float) -> tuple[Any, ...]:
+    """Run a trial in a process of joblib's."""
+    with one_blas_thread():
+        return trial, *run_recording(Trials(*comparison), trial, seconds)

@@ -24,7 +24,7 @@ from .process import loading_tensorflow
 if TYPE_CHECKING:
     from .cleaning import Cleaned
     from .settings import Configuration, Settings
-    from .trials import Outcome, Trial
+    from .trials import Outcome, Trial, Trials
 
 #: Above so many rows products of matrices keep all cores busy.
 MOST_ROWS = 20_000
@@ -87,8 +87,7 @@ class Worker:
                 "A process that trained beside this one has ended; perhaps it ran out of memory."
                 " This one runs the fits that it had left. With --jobs 1 there is no other process."
             ) from error
-        for message, category in caught:
-            warnings.warn(message, category, stacklevel=1)
+        warn_again(caught)
         result: list[Outcome] = outcomes
         return result
 
@@ -97,6 +96,21 @@ class Worker:
         self._process.terminate()
         self._process.join()
         self._connection.close()
+
+
+def run_recording(
+    trials: "Trials", trial: "Trial", seconds: float
+) -> "tuple[list[Outcome], list[tuple[str, type[Warning]]]]":
+    """Run a trial in another process, and keep what it warns of for the one that asked."""
+    with warnings.catch_warnings(record=True) as caught:
+        outcomes = trials.run(trial, seconds)
+    return outcomes, [(str(warning.message), warning.category) for warning in caught]
+
+
+def warn_again(caught: "Sequence[tuple[str, type[Warning]]]") -> None:
+    """Give the warnings of another process in this one."""
+    for message, category in caught:
+        warnings.warn(message, category, stacklevel=1)
 
 
 @contextmanager
@@ -133,9 +147,7 @@ def _serve(connection: Connection) -> None:
                 if len(message) == 3:
                     trials = Trials(*message)
                     continue
-                with warnings.catch_warnings(record=True) as caught:
-                    outcomes = trials.run(*message)
-                connection.send((outcomes, [(str(w.message), w.category) for w in caught]))
+                connection.send(run_recording(trials, *message))
     except BaseException:  # the parent runs the fit too, and says what is wrong
         os._exit(1)
 

@@ -1,0 +1,61 @@
+"""Fits that run where joblib's backend says, on a cluster for example."""
+
+import warnings
+from contextlib import ExitStack
+from typing import Any
+
+import joblib
+import pytest
+from compare.small_comparison import ALPHAS, OPTIONS, small_comparison, small_table
+from compare.test_workers import assert_same
+
+from gpflow_pep.compare import Progress, compare
+from gpflow_pep.compare.trials import Trials
+
+
+def compare_by_joblib(callback: Any = None) -> None:
+    result = compare(small_table(), "load", alphas=ALPHAS, folds=2, callback=callback, **OPTIONS)
+    assert_same(result, small_comparison())
+
+
+def test_a_backend_runs_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[Progress] = []
+    asked = []
+    run = Trials.run
+    monkeypatch.setattr(Trials, "run", lambda *args: asked.append(args[1]) or run(*args))
+    expected = small_comparison()
+    asked.clear()
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        compare_by_joblib(reports.append)
+    num_parts = len({fit.part for fit in expected.fits})
+    num_trials = len(expected.candidates) * num_parts + len(expected.details.learning) - 1
+    assert len(asked) == num_trials
+    ended = [progress.number for progress in reports if progress.fit is not None]
+    assert ended == list(range(1, len(ended) + 1)) and len(ended) == reports[0].total
+
+
+def test_warnings_of_a_backend_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warns_as_well(*args: Any) -> Any:
+        warnings.warn("as seen there", UserWarning, stacklevel=1)
+        return run(*args)
+
+    run = Trials.run
+    monkeypatch.setattr(Trials, "run", warns_as_well)
+    with joblib.parallel_config(backend="threading", n_jobs=2), pytest.warns(match="as seen there"):
+        compare_by_joblib()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["loky", "dask"])
+def test_processes_of_a_backend_run_the_fits(backend: str) -> None:
+    """With dask on a local cluster of two processes, as on any other."""
+    with ExitStack() as stack:
+        if backend == "dask":
+            distributed = pytest.importorskip("distributed")
+            options = {"threads_per_worker": 1, "dashboard_address": None}
+            cluster = stack.enter_context(distributed.LocalCluster(n_workers=2, **options))
+            stack.enter_context(distributed.Client(cluster))
+        jobs = {"n_jobs": 2} if backend == "loky" else {}
+        stack.enter_context(joblib.parallel_config(backend=backend, **jobs))
+        assert joblib.effective_n_jobs(None) == 2
+        compare_by_joblib()
