@@ -5,8 +5,8 @@
 
 Q latent functions and P outputs, as QxP; every target is observed, because SVGP takes no others.
 There are N = 2000 rows of two inputs, and M = 50 inducing inputs that all latent functions share.
-Gaussian noise, and labels with the probit. SVGP is whitened, with all rows in its batch and with the same
-``LinearCoregionalization``; its q has a block for each latent function.
+Gaussian noise, and labels with the probit. SVGP is whitened, with all rows in its batch and with
+the same ``LinearCoregionalization``; its q has a block for each latent function.
 
 ``ms`` is value and gradient of the loss in all hyperparameters and inducing inputs (and SVGP's q),
 in processor time: the median over a path of L-BFGS, where sites follow each step to their new fixed
