@@ -1,26 +1,31 @@
 """
-Choosing inducing variables: rows of the data, or clusters of them. And which row to label next.
+Choosing inducing variables: rows of the data, or clusters of them. Also which row to label next,
+and where to start mixtures of outputs.
 
-Every function but the last two takes the data and the number M of inducing variables, gives the
+Every function but those named here takes the data and the number M of inducing variables, gives the
 same for the same seed, and returns what a model takes for its ``inducing_variable``. M is between 1
 and the number of rows that differ: none is chosen twice. Rows come in the order of their choice, so
 that the first of many are those that fewer would have been (not for :func:`kmeans`). :func:`saspa`
 makes a whole model with clusters as its basis points. :func:`predictive_entropy` and
 :func:`information_gain` take a model and rows without targets, and say how much their targets would
-be worth.
+be worth. :func:`coregionalization` and :func:`intrinsic_coregionalization` make kernels of outputs
+that are mixtures.
 """
 
 from .acquisition import information_gain, predictive_entropy
 from .clusters import kmeans, saspa
 from .informative import ivm
+from .mixing import coregionalization, intrinsic_coregionalization
 from .rows import random_subset
 from .variance import greedy_variance
 from .variational import greedy_variational
 
 __all__ = [
+    "coregionalization",
     "greedy_variance",
     "greedy_variational",
     "information_gain",
+    "intrinsic_coregionalization",
     "ivm",
     "kmeans",
     "predictive_entropy",

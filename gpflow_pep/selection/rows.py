@@ -40,12 +40,12 @@ def as_inputs(X: TensorData) -> AnyNDArray:
     return checks.as_matrix("X", X, dtype=default_float())
 
 
-def as_data(data: Any) -> tuple[AnyNDArray, AnyNDArray]:
-    """Convert inputs and targets to such matrices, with as many rows."""
+def as_data(data: Any, *, missing_targets: bool = False) -> tuple[AnyNDArray, AnyNDArray]:
+    """Convert inputs and targets to such matrices, with as many rows; Y may lack some targets."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
         float_type = default_float()
         data = tuple(checks.as_numbers(name, part, float_type) for name, part in zip("XY", data))
-    X, Y = checks.check_data(data)
+    X, Y = checks.check_data(data, missing_targets=missing_targets)
     return X.numpy(), Y.numpy()
 
 

@@ -29,6 +29,7 @@ columns for a row. Bui, Yan & Turner (2017) have sites for rows of one output; t
 other in theory, with "row" read as entry, or as the block of a row's outputs.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..ops import chunks
-from ..ops.linalg import on_columns
+from ..ops.linalg import mirrored, on_columns
 from ..ops.power import log1p_over_power
 from .posterior import Marginals, Natural, PosteriorFactor, SiteProblem, SiteRows, Sites
 
@@ -135,7 +136,7 @@ def row_sites(mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Te
         return RowSites(C, of_g, C, of_g)
     F = inverse_of_sum((alpha[:, None] * d)[:, :, None] * C)
     first = tf.linalg.matvec(F, of_g, transpose_a=True)
-    return RowSites(C, of_g, symmetric(tf.matmul(C, F)), first, F, symmetric(F * d[:, None, :]))
+    return RowSites(C, of_g, tf.matmul(C, F), first, F, F * d[:, None, :])
 
 
 def symmetric(matrices: tf.Tensor) -> tf.Tensor:
@@ -156,20 +157,6 @@ def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "variances: [N, Q]",
-    "C: [N, Q, Q]",
-    "return: [N, Q]",
-)
-def relative_eigenvalues(variances: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
-    r"""Compute the eigenvalues of :math:`\Delta C`, a constant; NaN where they are not finite."""
-    root = tf.sqrt(variances)
-    M = tf.stop_gradient(root[:, :, None] * symmetric(C) * root[:, None, :])
-    finite = tf.reduce_all(tf.math.is_finite(M), axis=[1, 2])
-    values = tf.linalg.eigvalsh(tf.where(finite[:, None, None], M, tf.zeros_like(M)))
-    return tf.where(finite[:, None], values, tf.constant(np.nan, M.dtype))
-
-
-@check_shapes(
     "rows.C: [N, Q, Q]",
     "d: [N, Q]",
     "alpha: [broadcast N]",
@@ -177,11 +164,22 @@ def relative_eigenvalues(variances: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
 )
 def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, a constant; not
-    finite where an eigenvalue is not positive.
+    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, a constant; NaN
+    where the matrix is not positive definite in the metric of :math:`\Delta_n`.
+
+    Of :math:`I + \alpha X` with :math:`X = \Delta^{1/2} C \Delta^{1/2}` the pivots are
+    :math:`1 + \alpha x`, where x is what elimination leaves on the diagonal of X:
+    :math:`X_{ij} - \alpha X_{ik} X_{kj} / (1 + \alpha X_{kk})` after row k. So no digit is lost as
+    :math:`\alpha \to 0`, and there are no eigenvalues to iterate for.
     """
-    values = relative_eigenvalues(d, rows.C)
-    return tf.reduce_sum(log1p_over_power(values, alpha[:, None]), axis=1)
+    root, pivots = tf.sqrt(d), []
+    X = root[:, :, None] * rows.C * root[:, None, :]
+    for _ in range(int(X.shape[1])):
+        pivots.append(X[:, 0, 0])
+        scaled = (alpha / (1.0 + alpha * pivots[-1]))[:, None] * X[:, 0, 1:]
+        X = X[:, 1:, 1:] - scaled[:, :, None] * X[:, :1, 1:]
+    logs = log1p_over_power(tf.stack(pivots, axis=1), alpha[:, None])
+    return tf.stop_gradient(tf.reduce_sum(logs, axis=1))
 
 
 def log_determinant_change(rows: RowSites, d: tf.Tensor) -> tf.Tensor:
@@ -196,23 +194,39 @@ def log_determinant_change(rows: RowSites, d: tf.Tensor) -> tf.Tensor:
 
 @check_shapes(
     "A: [Q, M, N]",
-    "T: [N, Q, Q]",
+    "T: [N, Q, Q]  # symmetric",
     "first: [N, Q]",
     "return.G: [1, S, S]",
     "return.b: [1, S, 1]",
 )
 def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
     """Sum what rows add to the natural parameters of the prior of all v, S = Q M."""
-    number = int(A.shape[0])
-    weights = tf.transpose(T, [1, 2, 0])  # [Q, Q, N]
-    blocks: list[list[Any]] = [[None] * number for _ in range(number)]
-    for q in range(number):
-        for r in range(q, number):
-            blocks[q][r] = tf.matmul(A[q] * weights[q, r], A[r], transpose_b=True)
-            blocks[r][q] = tf.transpose(blocks[q][r])
-    G = tf.concat([tf.concat(row, axis=1) for row in blocks], axis=0)
-    b = tf.matmul(A, tf.transpose(first)[..., None])
-    return Natural(G[None], tf.reshape(b, [1, -1, 1]))
+    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+
+    @tf.custom_gradient
+    def sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> tuple[Natural, Callable[..., Any]]:
+        weights, first = tf.transpose(T, [1, 2, 0]), tf.transpose(first)[:, :, None]  # [Q, Q, N]
+        upper = []
+        for q, part in enumerate(tf.unstack(A)):
+            others = tf.reshape(A[q:] * weights[q, q:, None], [(number - q) * size, -1])
+            upper.append(tf.pad(tf.matmul(part, others, transpose_b=True), [[0, 0], [q * size, 0]]))
+        G = mirrored(tf.linalg.band_part(tf.concat(upper, axis=0), 0, -1))
+        b = tf.reshape(tf.matmul(A, first), [-1, 1])
+
+        def gradient(by_G: tf.Tensor, by_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            both, w = by_G[0] + tf.transpose(by_G[0]), by_latent(by_b, A)
+            by_A, by_T = [w * tf.transpose(first, [0, 2, 1])], []
+            for r, part in enumerate(tf.unstack(A)):
+                columns = both[:, r * size : (r + 1) * size]
+                of_r = tf.reshape(tf.matmul(columns, part), tf.shape(A))
+                by_A.append(of_r * weights[:, r, None])
+                by_T.append(0.5 * tf.reduce_sum(A * of_r, axis=1))
+            by_T = tf.transpose(tf.stack(by_T), [2, 0, 1])
+            return tf.add_n(by_A), by_T, tf.transpose(on_columns(A, w))
+
+        return Natural(G[None], b[None]), gradient
+
+    return sums(A, T, first)
 
 
 @check_shapes(
@@ -318,7 +332,7 @@ def proper_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.Tens
     rounding = 100.0 * np.finfo(h.mean.dtype.as_numpy_dtype).eps
     size = tf.linalg.trace(h.covariance) + tf.constant(1e-30, h.mean.dtype)
     root = tf.linalg.cholesky(h.covariance + (rounding * size)[:, None, None] * eye)
-    of_site = symmetric(tf.matmul(tf.matmul(root, rows.T, transpose_a=True), root))
+    of_site = tf.matmul(tf.matmul(root, rows.T, transpose_a=True), root)
     left = tf.linalg.cholesky(eye - alpha[:, None, None] * of_site)
     return tf.reduce_all(tf.math.is_finite(left), axis=[1, 2])
 
