@@ -21,10 +21,6 @@ from gpflow.base import TensorType
 from ..refusals import message, refusal
 
 _UNKNOWN = "none: how sites at their fixed point move with hyperparameters is not differentiated"
-_UNKNOWN_IN_GRAPHS = (
-    "none in a compiled function: how sites at their fixed point move with hyperparameters is"
-    " differentiated in eager mode only (and by tape.jacobian with experimental_use_pfor=False)"
-)
 _OUTSIDE = message(
     "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
 )
@@ -115,15 +111,15 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
     return _with_gradient(values, sources, lambda _: _refuse(quantity, _UNKNOWN))
 
 
-def differentiable_if_eager(
+def differentiable(
     values: Any,
     sources: Sequence[TensorType],
     quantity: str,
     gradients: Callable[..., list[tf.Tensor]],
 ) -> Any:
     """
-    Let constants pass that are functions of others, with a gradient that is known in eager mode and
-    refuses in graphs, as :func:`refuse_derivatives` does. Higher derivatives are refused.
+    Let constants pass that are functions of others, with their gradient. Higher derivatives are
+    refused, as :func:`refuse_derivatives` does, and NaN where it is not known which are asked for.
 
     :param sources: Variables.
     :param gradients: From the gradients in the values, in the order of ``tf.nest.flatten``, to
@@ -132,8 +128,6 @@ def differentiable_if_eager(
     """
 
     def gradient(upstream: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        if not tf.executing_eagerly():
-            _refuse(quantity, _UNKNOWN_IN_GRAPHS)
         sources_and_upstream = [*sources, *upstream]
         return refuse_derivatives(
             gradients(*upstream), sources_and_upstream, f"the gradient of {quantity}"
