@@ -30,7 +30,7 @@ from .arrays import (
 )
 from .graph import (
     check_alpha,
-    differentiable_if_eager,
+    differentiable,
     once_differentiable,
     read_powers,
     reason,
@@ -83,7 +83,7 @@ __all__ = [
     "check_same_float",
     "check_seed",
     "check_single_output",
-    "differentiable_if_eager",
+    "differentiable",
     "is_number",
     "message",
     "once_differentiable",

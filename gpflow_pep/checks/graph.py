@@ -3,9 +3,9 @@ Checks of what only a running graph knows: values, and which derivatives are ask
 
 Sites at their fixed point are computed without a record for differentiation. The energy is
 stationary in them, so that its first derivative needs none. Every other derivative in a
-hyperparameter does: that of predictions, and all higher ones of the energy. Some are known in eager
-mode (:mod:`gpflow_pep.sites.implicit`); all others are refused where they are asked for, instead of
-being wrong.
+hyperparameter does: that of predictions, and all higher ones of the energy. Some are known
+(:mod:`gpflow_pep.sites.implicit`); all others are refused where they are asked for, instead of being
+wrong.
 """
 
 import re
@@ -21,9 +21,9 @@ from gpflow.base import TensorType
 from ..refusals import message, refusal
 
 _UNKNOWN = "none: how sites at their fixed point move with hyperparameters is not differentiated"
-_UNKNOWN_IN_GRAPHS = (
-    "none in a compiled function: how sites at their fixed point move with hyperparameters is"
-    " differentiated in eager mode only (and by tape.jacobian with experimental_use_pfor=False)"
+_UNKNOWN_ELSEWHERE = (
+    "one in eager mode or in the graph that computes it (tape.jacobian needs"
+    " experimental_use_pfor=False)"
 )
 _OUTSIDE = message(
     "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
@@ -115,15 +115,15 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
     return _with_gradient(values, sources, lambda _: _refuse(quantity, _UNKNOWN))
 
 
-def differentiable_if_eager(
+def differentiable(
     values: Any,
     sources: Sequence[TensorType],
     quantity: str,
     gradients: Callable[..., list[tf.Tensor]],
 ) -> Any:
     """
-    Let constants pass that are functions of others, with a gradient that is known in eager mode and
-    refuses in graphs, as :func:`refuse_derivatives` does. Higher derivatives are refused.
+    Let constants pass that are functions of others, with their gradient. Higher derivatives are
+    refused, as :func:`refuse_derivatives` does, and NaN where it is not known which are asked for.
 
     :param sources: Variables.
     :param gradients: From the gradients in the values, in the order of ``tf.nest.flatten``, to
@@ -131,9 +131,11 @@ def differentiable_if_eager(
     :raises ValueError: While a derivative is computed that is not known.
     """
 
+    where = _default_graph()
+
     def gradient(upstream: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        if not tf.executing_eagerly():
-            _refuse(quantity, _UNKNOWN_IN_GRAPHS)
+        if _default_graph() is not where:
+            _refuse(quantity, _UNKNOWN_ELSEWHERE)
         sources_and_upstream = [*sources, *upstream]
         return refuse_derivatives(
             gradients(*upstream), sources_and_upstream, f"the gradient of {quantity}"
@@ -214,6 +216,11 @@ def _is_asked_for(sources: Sequence[TensorType], inputs: Sequence[tf.Tensor]) ->
         return True if _same_graph(inputs) else None
     # The gradient of a function is kept, for others who ask for more.
     return False if _same_graph(inputs) or tf.executing_eagerly() else None
+
+
+def _default_graph() -> tf.Graph | None:
+    """Find the graph that is being made; None in eager mode."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def _same_graph(tensors: Sequence[tf.Tensor]) -> bool:

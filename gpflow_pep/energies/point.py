@@ -155,7 +155,7 @@ def twice_differentiable(
             return constant
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            first = checks.differentiable_if_eager(
+            first = checks.differentiable(
                 gradients_or_zeros(tape, value, sources), sources, "the gradient of log Z", second
             )
             return [upstream * part for part in first], [None] * len(variables)

@@ -61,7 +61,7 @@ class PEPRegressor(RegressorMixin, PEPEstimator):
         noise, without minibatches and neighbours; otherwise 0.5. Several: of them the one whose
         trained model has the highest leave-one-out log density
         (:func:`~gpflow_pep.training.alphas.select_alpha`).
-    :param objective: "evidence" or, with Gaussian noise and without neighbours, "evidence+loo", see
+    :param objective: "evidence" or, without neighbours, "evidence+loo", see
         :func:`~gpflow_pep.training.full_batch.maximise`. The second one predicts better on many
         tables, and far worse on some that are small and noisy: :doc:`/study`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y, which the

@@ -88,6 +88,8 @@ class MixedPEP(MixedOutputs, PEP):
     minibatch_training_loss_closure = refusing(
         "minibatch_training_loss_closure", "Use ARPEP, or training_loss on all rows."
     )
+    evidence_and_left_out = refusing("evidence_and_left_out", "Train by the evidence.")
+    converged_rows = refusing("converged_rows", "Use loo_log_density_of_entries.")
     converged_sites = refusing("converged_sites", "Read model.sites, which are constants.")
 
     def _certify(self, name: str) -> NoReturn:

@@ -33,7 +33,7 @@ from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support
-from . import arguments, parameters
+from . import arguments, at_fixed_point, parameters
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
@@ -111,8 +111,12 @@ class PEP(InternalDataModel, PowerEPModel):
     _check_support: Callable[..., None] = staticmethod(check_support)
     _check_latent, _resolved = arguments.check_latent_functions, parameters.require_resolved_rows
     row_terms = terms_at_fixed_point
+    converged_sites = at_fixed_point.converged_sites
+    converged_rows = at_fixed_point.converged_rows
+    loo_log_density = at_fixed_point.loo_log_density
+    evidence_and_left_out = at_fixed_point.evidence_and_left_out
     last_adjoint: AdjointInfo | None = None
-    """Of the newest derivative that converged sites entered; None before the first."""
+    """Of the newest derivative in eager mode that converged sites entered; None before it."""
 
     def __init__(
         self,
@@ -173,11 +177,6 @@ class PEP(InternalDataModel, PowerEPModel):
         product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
         value = point.twice_differentiable(energy, self._parts.variables, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
-
-    @unconverted()
-    def converged_sites(self) -> Sites:
-        """Bring the sites to their fixed point; unlike ``sites`` they have derivatives."""
-        return self._converge().sites()
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
@@ -262,19 +261,6 @@ class PEP(InternalDataModel, PowerEPModel):
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
     @unconverted("return: [N]")
-    def loo_log_density(self) -> tf.Tensor:
-        r"""
-        Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
-
-        The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
-        what is left.
-
-        :raises ValueError: If a row's cavity is improper then, or the result is not finite.
-        """
-        value = point.leave_one_out(self._converge())
-        return checks.require_finite(value, "leave-one-out log density", ADVICE)
-
-    @unconverted("return: [N]")
     def certified_rows(self) -> tf.Tensor:
         """
         Check for which rows log Z is proved a bound, see :mod:`gpflow_pep.energies.certificate`.
@@ -357,8 +343,8 @@ class PEP(InternalDataModel, PowerEPModel):
         """Replace all cached sites, perhaps by those of another number of rows."""
         self.sites.write(sites)
 
-    def _converge(self) -> Converged:
-        problem = self.site_problem().keep_projections()
+    def _converge(self, copies: int = 1) -> Converged:
+        problem = self.site_problem().keep_projections(copies)
         report = partial(self.__dict__.__setitem__, "last_adjoint")  # TensorFlow would save it
         return Converged(problem, self._infer(problem), self.site_problem, report)
 

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
 
 from .. import checks
 from ..covariances import Projection
@@ -73,12 +72,31 @@ class AdjointInfo(NamedTuple):
     quantity: str
     """What was differentiated."""
 
-    num_products: int
-    """How many products with the derivative of a sweep; each has the price of a sweep without its
+    num_products: tf.Tensor
+    """[], int: products with the derivative of a sweep, each of the price of a sweep without its
     integrals."""
 
-    residual: float
-    """What is left of the equations, relative to their right-hand side."""
+    residual: tf.Tensor
+    """[], what is left of the equations, relative to their right-hand side."""
+
+
+class ConvergedRows(NamedTuple):
+    """What rows have at the fixed point, differentiable in all parameters."""
+
+    m: tf.Tensor
+    """[N, L], means of h under q, without the mean function."""
+
+    s: tf.Tensor
+    """[N, L], variances of h under q."""
+
+    nu: tf.Tensor
+    r"""[N, L], :math:`\nu` of the sites."""
+
+    tau: tf.Tensor
+    r"""[N, L], :math:`\tau` of the sites."""
+
+    d: tf.Tensor
+    """[N, L], residual variances of f given u: those of f are s + d."""
 
 
 class Converged(NamedTuple):
@@ -92,13 +110,11 @@ class Converged(NamedTuple):
     """Makes the problem anew, under a tape."""
 
     report: Callable[[AdjointInfo], None]
-    """Takes the record of each derivative."""
+    """Takes the record of each derivative in eager mode."""
 
     def natural(self, values: Natural) -> Natural:
         """
         Let the sums of all sites pass, with their derivatives in the parameters.
-
-        They are known in eager mode; in graphs they are refused.
 
         :raises ValueError: While a derivative is computed, see :meth:`gradients`.
         """
@@ -119,19 +135,31 @@ class Converged(NamedTuple):
 
     def rows(self, values: tf.Tensor, function: RowFunction, quantity: str) -> tf.Tensor:
         """
-        Let a number [N] of each row pass, with its derivatives in the parameters; see
+        Let numbers of each row pass, [N] or [N, K], with their derivatives in the parameters; see
         :meth:`natural`.
 
         :param function: What the values are of.
         """
 
         def gradients(by: tf.Tensor) -> list[tf.Tensor]:
-            by = by[:, None]
+            by = _columns(by)
             J = _of_rows(self.problem, self.fixed_point, function)
             direct = _through_rows(self.problem, self.fixed_point, J, by)
             return self.gradients(quantity, direct, terms=((function, by),))
 
         return self._known(values, quantity, gradients)
+
+    def numbers_of_rows(self) -> ConvergedRows:
+        """Take marginals, sites and residual variances; see :meth:`natural`."""
+        problem, (sites, moments, *_) = self.problem, self.fixed_point
+
+        def numbers(piece: Any) -> tf.Tensor:
+            (X, (moments, sites)), projection = piece
+            return _numbers(problem, problem.project(X, projection), moments, sites)
+
+        values = chunks.map_over_chunks(numbers, problem.pieces((moments, sites)))
+        values = self.rows(tf.stop_gradient(values), _numbers, "converged_rows")
+        return ConvergedRows(*tf.split(values, len(ConvergedRows._fields), axis=1))
 
     def _known(self, values: Any, quantity: str, gradients: Callable[..., Any]) -> Any:
         def constant_gradients(*by: tf.Tensor) -> list[tf.Tensor]:
@@ -139,7 +167,7 @@ class Converged(NamedTuple):
             return gradient
 
         variables = self.problem.parts.variables
-        return checks.differentiable_if_eager(values, variables, quantity, constant_gradients)
+        return checks.differentiable(values, variables, quantity, constant_gradients)
 
     def gradients(
         self,
@@ -158,30 +186,31 @@ class Converged(NamedTuple):
         :raises ValueError: If the sites have not converged, the equations were not solved, or rows
             are spread over processes.
         """
-        self._require_fixed_point(quantity)
+        with tf.control_dependencies(self._require_fixed_point(quantity)):
+            by_sites = Sites(*map(tf.identity, by_sites))
         adjoint, info = solve_adjoint(self.problem, self.fixed_point, by_sites, quantity)
-        self.report(info)
+        if tf.executing_eagerly():
+            self.report(info)
         terms = (*terms, (target_sites, tf.concat(adjoint, axis=1)))
         variables, sites = self.problem.parts.variables, self.fixed_point.sites
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
-    def _require_fixed_point(self, quantity: str) -> None:
+    def _require_fixed_point(self, quantity: str) -> list[tf.Operation]:
         checks.check_not_sharded(
             self.problem.reduction.count,
             f"a derivative of {quantity}",
             "Take it of a model that has all rows.",
         )
         info = self.fixed_point.info
-        if not bool(info.converged):
-            fallback = FALLBACKS[int(info.fallback)]
-            ended = f" in the fallback {fallback!r}" if fallback else ""
-            raise checks.refusal(
-                f"derivative of {quantity}",
-                f"sites that did not converge: the run ended{ended} with the residual"
-                f" {float(info.residual):.2g}",
-                "sites at their fixed point, which alone has this derivative",
-                "Raise max_sweeps, lower alpha, or take a finite difference.",
-            )
+        text = checks.message(
+            f"derivative of {quantity}",
+            "sites that did not converge",
+            "sites at their fixed point, which alone has this derivative",
+            "Raise max_sweeps, lower alpha, or take a finite difference. The run ended in the"
+            " fallback and with the residual:",
+        )
+        fallback = tf.gather([name or "none" for name in FALLBACKS], info.fallback)
+        return checks.require(info.converged, text, fallback, info.residual)
 
 
 def target_sites(
@@ -190,6 +219,12 @@ def target_sites(
     """Compute T of all rows of a problem, [N, 2 L]: first nu, then tau."""
     prior = row_prior(problem, sites)
     return tf.concat(match_moments(problem, projection, moments, prior, sites).sites, axis=1)
+
+
+def _numbers(_: SiteProblem, projection: Projection, moments: Marginals, sites: Sites) -> tf.Tensor:
+    """Stack the numbers of :class:`ConvergedRows`, [N, 5 L]."""
+    d = tf.transpose(projection.D) + tf.zeros_like(moments.m)
+    return tf.concat([*moments, *sites, d], axis=1)
 
 
 def solve_adjoint(
@@ -206,33 +241,34 @@ def solve_adjoint(
     s = tf.maximum(s, _LEAST_VARIANCE * tf.reduce_max(s))
     J = _of_rows(problem, fixed_point, target_sites)
 
-    def scaled(by: Sites) -> AnyNDArray:
+    def scaled(by: Sites) -> tf.Tensor:
         first, second = by.nu / tf.sqrt(s), (by.tau + m * by.nu) / s
-        return np.ravel(np.asarray(tf.stack([first, second]), np.float64))
+        return tf.reshape(tf.cast(tf.stack([first, second]), tf.float64), [-1])
 
-    def unscaled(x: AnyNDArray) -> Sites:
-        first, second = tf.unstack(tf.reshape(tf.constant(x, dtype), [2, *s.shape]))
+    def unscaled(x: tf.Tensor) -> Sites:
+        first, second = tf.unstack(tf.reshape(tf.cast(x, dtype), [2, *tf.unstack(tf.shape(s))]))
         nu = tf.sqrt(s) * first
         return Sites(nu, s * second - m * nu)
 
-    def times(x: AnyNDArray) -> AnyNDArray:
+    def times(x: tf.Tensor) -> tf.Tensor:
         weights = tf.concat(unscaled(x), axis=1)
         return x - scaled(_through_rows(problem, fixed_point, J, weights))
 
     tolerance = max(_TOLERANCE, 100.0 * float(np.finfo(dtype.as_numpy_dtype).eps))
     solution = gmres(times, scaled(by_sites), tolerance=tolerance, max_products=_MAX_PRODUCTS)
+    text = checks.message(
+        f"derivative of {quantity}",
+        "equations that are not solved",
+        f"a relative residual below {1e3 * tolerance:.2g}",
+        "The fixed point is (nearly) not unique in a direction that this quantity depends on."
+        " Take another alpha, or a finite difference. Residual and products:",
+    )
     # In exact arithmetic as many products as unknowns are enough.
-    if not solution.residual <= 1e3 * tolerance:
-        raise checks.refusal(
-            f"derivative of {quantity}",
-            f"equations with the relative residual {solution.residual:.2g} after"
-            f" {solution.num_products} products",
-            f"one below {tolerance:.2g}",
-            "The fixed point is (nearly) not unique in a direction that this quantity depends on."
-            " Take another alpha, or a finite difference.",
-        )
-    info = AdjointInfo(quantity, solution.num_products, solution.residual)
-    return unscaled(solution.x), info
+    solved = solution.residual <= 1e3 * tolerance
+    products = solution.num_products
+    with tf.control_dependencies(checks.require(solved, text, solution.residual, products)):
+        x = tf.identity(solution.x)
+    return unscaled(x), AdjointInfo(quantity, products, solution.residual)
 
 
 def _of_rows(problem: SiteProblem, fixed_point: FixedPoint, function: RowFunction) -> tf.Tensor:

@@ -10,6 +10,7 @@ from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mixture_weights
+from .objectives import hybrid_evidence, training_loss
 from .points import PointsScore
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Step",
     "best_evaluation",
     "fit",
+    "hybrid_evidence",
     "maximise",
     "mix_alphas",
     "mix_models",
@@ -35,4 +37,5 @@ __all__ = [
     "sharded",
     "sharded_training_loss",
     "shuffled_batches",
+    "training_loss",
 ]

@@ -23,6 +23,7 @@ from .ascent import FAILURES
 from .full_batch import maximise
 from .left_out import held_out_densities, left_out_densities
 from .model_state import assign, assigned_at_exit, state_of
+from .objectives import Objective
 from .whole_loss import WholeLoss
 
 #: What is tried unless others are asked for.
@@ -155,7 +156,7 @@ def train_at_each(
     alphas: Sequence[float],
     model: GPModel,
     refit: bool | Train,
-    objective: str,
+    objective: Objective,
     use: Callable[[float], None],
 ) -> dict[float, str]:
     """
@@ -186,7 +187,7 @@ def train_at_each(
     return failures
 
 
-def _trainer(model: GPModel, refit: bool | Train, objective: str) -> Train:
+def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train:
     if callable(refit):
         return refit
     if refit not in (True, False):

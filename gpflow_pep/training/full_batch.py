@@ -23,6 +23,7 @@ from ..ops.linalg import warnings_of_graphs_dropped
 from . import checks
 from .ascent import FAILURES, Ascent, Limits, Point, Run, evaluate
 from .model_state import assign, assigned_at_exit
+from .objectives import Objective
 from .outputs import bar
 from .points import PointsScore, add_points
 from .threads import one_blas_thread
@@ -73,7 +74,7 @@ class MaximiseRecord(NamedTuple):
 def maximise(
     model: GPModel | WholeLoss,
     *,
-    objective: str = "evidence",
+    objective: Objective = "evidence",
     num_inducing: str | None = None,
     tolerance: float = 1e-6,
     window: int = 1,
@@ -103,11 +104,13 @@ def maximise(
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the
         :class:`~gpflow_pep.training.whole_loss.WholeLoss` of one, which further runs do not compile
         again.
-    :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEPRegression`` without
-        blocks and neighbours: log Z plus the sum over rows of the leave-one-out log density. At
-        powers above 0 log Z alone can make the noise too small, which left-out rows punish; and
-        their density alone does not keep inducing inputs from fitting single rows. It takes a
-        second pass over the rows. Not for a ``WholeLoss``, which has one.
+    :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEP`` and ``PEPRegression``
+        without blocks and neighbours: log Z plus the sum over rows of the leave-one-out log
+        density. At powers above 0 log Z alone can make the noise too small, which left-out rows
+        punish; and their density alone, ``"loo"``, does not keep inducing inputs from fitting
+        single rows. Or a function of the model that computes a number to maximise, in TensorFlow.
+        See :func:`~gpflow_pep.training.objectives.training_loss`, and
+        :doc:`/derivatives_of_sites`. Not for a ``WholeLoss``, which has one.
     :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
         trained again, as long as that pays by the rule of
         :mod:`gpflow_pep.training.points`; its ``inducing_variable`` is another one then. Start with

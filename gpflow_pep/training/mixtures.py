@@ -35,6 +35,7 @@ from .ascent import FAILURES
 from .left_out import check_one_power
 from .mixed_model import MixedModel, MixtureRecord, check_models, check_weights
 from .model_state import assigned_at_exit, copy_of, state_of
+from .objectives import Objective
 
 #: c of the prior on weights, relative to the data.
 PRIOR_WEIGHT = 0.25
@@ -134,7 +135,7 @@ def mix_alphas(
     weights: str | AnyNDArray = "loo",
     validation: RegressionData | None = None,
     refit: bool | Train = True,
-    objective: str = "evidence",
+    objective: Objective = "evidence",
     prior_weight: float = PRIOR_WEIGHT,
 ) -> MixedModel:
     r"""

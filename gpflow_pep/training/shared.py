@@ -14,6 +14,7 @@ from ..models.rows import SingleRows
 from ..ops import chunks
 from .full_batch import MaximiseRecord, maximise
 from .model_state import assign, copy_of, state_of
+from .objectives import Objective
 from .whole_loss import WholeLoss
 
 #: How many losses are kept: those that were used last.
@@ -43,7 +44,7 @@ class SharedLosses:
         model: GPModel,
         *,
         cache_key: Hashable = (),
-        objective: str = "evidence",
+        objective: Objective = "evidence",
         **options: Any,
     ) -> MaximiseRecord:
         """
@@ -86,7 +87,9 @@ def thread_cache() -> SharedLosses:
     return losses
 
 
-def _loss_of_any_rows(model: GPModel, data: tuple[tf.Tensor, ...], objective: str) -> WholeLoss:
+def _loss_of_any_rows(
+    model: GPModel, data: tuple[tf.Tensor, ...], objective: Objective
+) -> WholeLoss:
     """Make the loss of a copy that stands for models with any number of rows."""
     template = copy_of(model)
     rows = [tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False) for part in data]

@@ -1,22 +1,17 @@
 """The loss of a model on all its rows as SciPy's optimisers take it, compiled once."""
 
-from collections.abc import Callable
-
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
-from ..checks import check_choice, refusal
 from ..covariances.evaluate import is_plain
-from ..models import PEP, PEPRegression
+from ..models import PEP
 from ..ops.graphs import OneUseGraphs
 from . import checks
 from .model_state import state_of
-
-#: What a model can be trained by: log Z, or log Z and the leave-one-out log density of all rows.
-OBJECTIVES = "evidence", "evidence+loo"
+from .objectives import Objective, training_loss
 
 
 class WholeLoss:
@@ -26,7 +21,7 @@ class WholeLoss:
     The first evaluation compiles it.
 
     :param optimizer: GPflow's, which keeps the compiled loss; None: it is let go of with this.
-    :param objective: See :func:`~gpflow_pep.training.full_batch.maximise`.
+    :param objective: See :func:`~gpflow_pep.training.objectives.training_loss`.
     :raises ValueError: If the model does not hold its data, has nothing to train, or does not have
         the objective.
     """
@@ -35,11 +30,11 @@ class WholeLoss:
         self,
         model: GPModel,
         optimizer: gpflow.optimizers.Scipy | None = None,
-        objective: str = "evidence",
+        objective: Objective = "evidence",
     ) -> None:
         self.model, self.objective = model, objective
         self.variables = checks.check_holds_data(model)
-        loss = _training_loss(model, objective)
+        loss = training_loss(model, objective)
         self.state = state_of(model)
         graphs = OneUseGraphs()
         closure = loss if optimizer else graphs.tracked(loss)
@@ -77,21 +72,3 @@ class WholeLoss:
             return -float(self(self.parameters())[0])
         finally:
             self.model.training_gap.assign(tolerance)
-
-
-def _training_loss(model: GPModel, objective: str) -> Callable[[], tf.Tensor]:
-    check_choice("objective", objective, OBJECTIVES, "Leave it out if in doubt.")
-    if objective == "evidence":
-        loss: Callable[[], tf.Tensor] = model.training_loss
-        return loss
-    if not isinstance(model, PEPRegression) or model.has_blocks or model.neighbours:
-        got = f"{objective!r} with {type(model).__name__}"
-        expected = "PEPRegression without blocks and neighbours"
-        raise refusal("objective", got, expected, "Train by the evidence.")
-
-    @tf.autograph.experimental.do_not_convert
-    def evidence_and_left_out() -> tf.Tensor:
-        log_z, left_out = model.evidence_and_left_out()
-        return -(log_z + left_out + model.log_prior_density())
-
-    return evidence_and_left_out

@@ -100,10 +100,19 @@ def test_where_powers_are_mixed() -> None:
     assert PEPClassifier()._powers(None) == ((0.5,), False)
     assert PEPClassifier(alpha="mix")._powers(None) == (ALL, True)
     assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
-    with pytest.raises(ValueError, match=r"'evidence\+loo' with PEP, expected PEPRegression"):
-        PEPRegressor(likelihood="student_t", objective="evidence+loo").fit(X, Y)
+    with pytest.raises(ValueError, match=r"'evidence\+loo' with PEPRegression, expected PEP, or"):
+        PEPRegressor(neighbours=2, objective="evidence+loo").fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha: got 'mixed', .*'mix' or 'auto'"):
         PEPRegressor("rbf", alpha="mixed").fit(X, Y)
+
+
+@pytest.mark.slow
+def test_other_objectives_with_other_likelihoods() -> None:
+    options: dict[str, Any] = {"num_inducing": 4, "max_iterations": 3, "random_state": 0}
+    fitted = PEPRegressor(likelihood="student_t", objective="evidence+loo", **options).fit(X, Y)
+    assert fitted.record_ is not None
+    both = float(tf.add_n(fitted.model_.evidence_and_left_out()))
+    np.testing.assert_allclose(fitted.record_.objective, both, rtol=1e-6)
 
 
 def test_classes_are_mixed() -> None:

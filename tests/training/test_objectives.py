@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from cases.pep import CASES, TIGHT, N
 from helpers import (
     assert_all_close,
     assert_close,
@@ -15,9 +16,11 @@ from helpers import (
     gradients,
     regression_problem,
 )
+from reference import sites as pep_reference
 
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import maximise, mix_alphas
+from gpflow_pep.training import hybrid_evidence, maximise, mix_alphas, training_loss
+from gpflow_pep.training.objectives import Objective
 from gpflow_pep.training.shared import SharedLosses
 from gpflow_pep.training.whole_loss import WholeLoss
 
@@ -74,6 +77,12 @@ def test_chunks_and_several_outputs_change_nothing() -> None:
     )
 
 
+def test_left_out_alone() -> None:
+    model = regression()
+    expected = -tf.reduce_sum(model.loo_log_density())
+    assert_close(training_loss(model, "loo")(), expected, rtol=1e-12)
+
+
 def test_maximise_takes_it() -> None:
     model, other = regression(), regression()
     start = summed(model)
@@ -125,14 +134,140 @@ def test_rows_that_are_no_factors_are_refused(options, words) -> None:
         model.evidence_and_left_out()
 
 
+def evidence(model: PEP) -> tf.Tensor:
+    return model.pep_log_marginal_likelihood()
+
+
+def left_out(model: PEP) -> tf.Tensor:
+    return tf.reduce_sum(model.loo_log_density())
+
+
+def expected_density(model: PEP) -> tf.Tensor:
+    """A criterion of marginals, sites and residual variances; of no use but as a test."""
+    rows = model.converged_rows()
+    X, Y = map(tf.convert_to_tensor, model.data)
+    moments = rows.m + model.mean_function(X), rows.s + rows.d
+    weighted = tf.reduce_sum(rows.nu * rows.m - 0.5 * rows.tau * rows.s)
+    return weighted + tf.reduce_sum(model.likelihood.variational_expectations(X, *moments, Y))
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "evidence": "evidence",
+    "loo": "loo",
+    "evidence+loo": "evidence+loo",
+    "hybrid": hybrid_evidence(0.7),
+    "of rows": expected_density,
+}
+
+
+@functools.cache
+def compiled_losses(name: str) -> tuple[PEP, dict[str, WholeLoss]]:
+    """One model serves all powers."""
+    model = CASES[name].model(alpha=0.5, tolerance=TIGHT)
+    losses = {key: WholeLoss(model, objective=objective) for key, objective in OBJECTIVES.items()}
+    return model, losses
+
+
+@pytest.mark.near_copies("probit-0.5-evidence+loo", "probit-0.5-of rows")
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "name", ["probit", *(pytest.param(n, marks=pytest.mark.slow) for n in ("Poisson", "Student-t"))]
+)
+def test_gradients_of_compiled_objectives_of_sites(name: str, alpha: float, objective: str) -> None:
+    """Against differences along a random direction, by five points."""
+    model, losses = compiled_losses(name)
+    model.alpha.assign(alpha)
+    loss = losses[objective]
+    x = loss.parameters()
+    direction = np.random.default_rng(0).standard_normal(x.shape)
+    _, gradient = loss(x)
+    pairs = ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0))
+    slope = sum(weight * loss(x + 1e-3 * k * direction)[0] for k, weight in pairs) / 12e-3
+    loss(x)
+    assert_close(gradient @ direction, slope, rtol=1e-7, scale=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_values_of_objectives_of_sites(alpha: float) -> None:
+    model = CASES["probit"].model(alpha=alpha)
+    log_z, density = model.evidence_and_left_out()
+    assert_close(log_z, evidence(model), rtol=1e-10)
+    assert_close(density, left_out(model), rtol=1e-10)
+    losses = {"evidence": log_z, "loo": density, "evidence+loo": log_z + density}
+    for objective, value in losses.items():
+        assert_close(training_loss(model, objective)(), -value, rtol=1e-10)
+    assert_close(hybrid_evidence(alpha)(model), log_z, rtol=1e-10)
+    rows, sites = model.converged_rows(), model.converged_sites()
+    X = model.data[0]
+    mean, variance = model.predict_f(X)
+    assert_close(rows.m + model.mean_function(X), mean, rtol=1e-9)
+    assert_close(rows.s + rows.d, variance, rtol=1e-9)
+    assert_close(tf.stack([rows.nu, rows.tau]), tf.stack(sites), rtol=1e-9)
+
+
+def test_hybrid_evidence_is_that_of_the_reference() -> None:
+    case = CASES["Poisson"]
+    model = case.model(alpha=0.3)
+    problem = case.reference_problem(np.full(N, 0.3))
+    sites = pep_reference.fixed_point(problem)
+    expected = pep_reference.log_z(problem._replace(alpha=np.ones(N)), sites)
+    assert_close(hybrid_evidence(1.0)(model), expected, rtol=1e-8)
+
+
+@pytest.mark.near_copies("evidence+loo")
+@pytest.mark.parametrize("objective", ["evidence+loo", "loo", "hybrid"])
+def test_maximise_raises_objectives_of_sites(objective: str) -> None:
+    """Those of the optimum of log Z."""
+    model = CASES["probit"].model(alpha=0.5)
+    maximise(model, max_iterations=10, progress=False)
+    start = -training_loss(model, OBJECTIVES[objective])()
+    options = {"objective": OBJECTIVES[objective], "max_iterations": 10, "progress": False}
+    record = maximise(model, **options)
+    assert record.objective > start + 0.1 and record.failures == 0
+    assert_close(record.objective, -training_loss(model, OBJECTIVES[objective])(), rtol=1e-6)
+
+
+def test_a_function_of_any_model() -> None:
+    """Held-out rows, and a model of GPflow's."""
+    problem = regression_problem()
+    rows = problem.X[:5] + 0.1, problem.Y[:5]
+    model = gpflow.models.SGPR(problem.data, problem.kernel(), problem.Z)
+
+    def held_out(model: gpflow.models.GPModel) -> tf.Tensor:
+        return tf.reduce_sum(model.predict_log_density(rows))
+
+    start = held_out(model)
+    record = maximise(model, objective=held_out, max_iterations=5, progress=False)
+    assert_close(record.objective, held_out(model), rtol=1e-10)
+    assert record.objective > start
+
+
+def test_objectives_need_sites_that_converge() -> None:
+    model = CASES["Student-t"].model(alpha=0.5, max_sweeps=1)
+    with pytest.raises(ValueError, match=r"derivative of loo_log_density: got sites that did not"):
+        maximise(model, objective="loo", progress=False)
+    problem = regression_problem()
+    kernel = gpflow.kernels.LinearCoregionalization([problem.kernel()], W=np.ones([1, 1]))
+    mixture = PEP(problem.data, kernel, gpflow.likelihoods.StudentT(), problem.Z)
+    for objective, words in (
+        ("loo", "evidence_and_left_out: got a model whose outputs are mixtures"),
+        (hybrid_evidence(0.5), "hybrid_evidence: got MixedPEP, expected PEP of independent"),
+        (lambda model: model.alpha * np.ones(2), "got a function with a result of shape"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            training_loss(mixture, objective)()
+    with pytest.raises(ValueError, match=r"alpha: got 1\.5, expected a number in"):
+        hybrid_evidence(1.5)
+
+
 def test_other_models_and_names_are_refused() -> None:
     problem = regression_problem()
-    likelihood = gpflow.likelihoods.StudentT()
-    model = PEP(problem.data, problem.kernel(), likelihood, problem.Z)
-    with pytest.raises(ValueError, match=r"objective: got 'evidence\+loo' with PEP"):
+    model = gpflow.models.SGPR(problem.data, problem.kernel(), problem.Z)
+    with pytest.raises(ValueError, match=r"objective: got 'evidence\+loo' with SGPR"):
         maximise(model, objective="evidence+loo", progress=False)
-    with pytest.raises(ValueError, match="objective: got 'loo', expected 'evidence' or"):
-        maximise(regression(), objective="loo", progress=False)
+    with pytest.raises(ValueError, match="objective: got 'mixed', expected 'evidence' or 'loo' or"):
+        maximise(regression(), objective="mixed", progress=False)
     loss = WholeLoss(regression())
     with pytest.raises(ValueError, match="with a WholeLoss of 'evidence'"):
         maximise(loss, objective="evidence+loo", progress=False)
