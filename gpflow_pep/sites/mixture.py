@@ -320,13 +320,25 @@ def mixture_sums(problem: MixtureProblem, sites: Sites) -> Natural:
     return Natural(*map(tf.stop_gradient, sums))
 
 
-def proper_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.Tensor:
+def proper_rows(h: LatentMarginals, rows: RowSites, tau: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues of
     :math:`I - \alpha T S` are positive. Entries are looked at by themselves.
+
+    Where no precision :math:`\tau` is negative, what the others leave is at least the prior's
+    precision, and nothing need be looked at.
     """
-    if rows.F is None:
+
+    def all_rows() -> tf.Tensor:
         return tf.ones_like(h.mean[:, 0], tf.bool)
+
+    if rows.F is None:
+        return all_rows()
+    some_negative = ~tf.reduce_all(tau >= 0.0)  # true of NaN
+    return tf.cond(some_negative, lambda: _removable_rows(h, rows, alpha), all_rows)
+
+
+def _removable_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.Tensor:
     eye = tf.eye(int(h.mean.shape[1]), dtype=h.mean.dtype)
     # What rounding leaves of S is made positive first.
     rounding = 100.0 * np.finfo(h.mean.dtype.as_numpy_dtype).eps

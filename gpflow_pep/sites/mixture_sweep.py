@@ -155,7 +155,7 @@ def _match_moments(
     h = latent_marginals(projection.A, q)
     moments = mixed_marginals(problem.mixing, with_residual(h, rows, alpha))
     matched = match_entries(latent.parts.likelihood, problem.rows, moments, beside, prior, sites)
-    proper = matched.proper & proper_rows(h, rows, alpha)
+    proper = matched.proper & proper_rows(h, rows, sites.tau, alpha)
     left, tilted = matched.left, matched.tilted
     slope = sites.nu - sites.tau * moments.m
     terms = tilted.ell + 0.5 * power * left.s * tf.square(slope)
