@@ -37,6 +37,7 @@ from ..tilted import predict_mean_and_var
 from ..tilted.entries import check_entries, entry_log_power_expectation
 from .base import ADVICE, PowerEPModel, finite
 from .parameters import warn_unless_converged
+from .row_terms import terms_of_mixed_outputs
 from .rows import Data
 
 
@@ -197,8 +198,7 @@ class MixedOutputs(PowerEPModel):
 
     surrogate = refusing("surrogate", "Use posterior() for predictions.")
     remember = refusing("remember", "Train on all rows, or use one model for each output.")
-    paths = refusing("paths", "Use predict_f_samples.")
-    row_terms = refusing("row_terms", "Use loo_log_density_of_entries.")
+    row_terms = terms_of_mixed_outputs
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
