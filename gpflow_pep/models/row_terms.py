@@ -54,7 +54,8 @@ def terms_in_closed_form(model: Any) -> RowTerms:
     parts, scaled, alpha = model._parts_of_output(), model.conditional == "scaled", model._powers()
     if scaled:
         alpha = _scaled_power(alpha)
-    rows, W = SiteRows(*model.rows.read(), alpha), model._parts.whiten().W
+    (X, Y), W = model.rows.read(), model._parts.whiten().W
+    rows = SiteRows(X, Y, alpha)
     problem = SiteProblem(parts, rows, W, model.chunk_size, model.reduction, scaled)
     problem = problem.keep_projections()
     sites = _gaussian_sites(problem, model.conditional)
