@@ -69,6 +69,7 @@ class IncompleteRegression(PEPRegression):
     The outputs share kernel, noise and inducing variables as there, and are independent otherwise.
     """
 
+    takes_missing_targets = True
     _shares_covariance = False
 
     def __init__(

@@ -3,7 +3,8 @@
 from typing import Any, NoReturn
 
 import tensorflow as tf
-from gpflow.mean_functions import Zero
+from gpflow.base import TensorType
+from gpflow.mean_functions import MeanFunction
 
 from .. import checks
 from ..covariances.evaluate import unconverted
@@ -16,6 +17,13 @@ from ..energies.row_terms import RowTerms, observed_terms, terms_of_rows
 from ..ops import chunks
 from ..sites.posterior import SiteProblem, SiteRows, Sites
 from .base import ADVICE
+
+
+class NoMean(MeanFunction):
+    """0, of inputs of any float. GPflow's ``Zero`` creates a variable, which graphs refuse."""
+
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        return tf.zeros_like(X[:, :1])
 
 
 @unconverted()
@@ -101,10 +109,12 @@ def terms_of_observed_targets(model: Any) -> RowTerms:
     (X, Y), alpha, parts = model.rows.read(), model._powers(), model._parts_of_output()
     observed, r = observed_residual(parts, X, Y)
     # Gaussian noise does not know the level: targets without their mean have a mean of 0.
-    centred, W = parts._replace(mean_function=Zero()), model._parts.whiten().W
+    centred, W = parts._replace(mean_function=NoMean()), model._parts.whiten().W
     problem = SiteProblem(centred, SiteRows(X, r, alpha), W, model.chunk_size, model.reduction)
     problem = problem.keep_projections()
-    sites = (tf.where(observed, part, 0.0) for part in _gaussian_sites(problem, "prior"))
+    sites = (
+        tf.where(observed, part, tf.zeros_like(part)) for part in _gaussian_sites(problem, "prior")
+    )
     each = zip(*(tf.split(part, r.shape[1], axis=1) for part in (r, *sites)), strict=True)
     outputs = [
         terms_of_rows(problem._replace(rows=problem.rows._replace(Y=Y)), Sites(nu, tau))
