@@ -71,8 +71,14 @@ def is_mixture(kernel: Any) -> bool:
 
 
 def latent_parts(parts: Parts) -> Parts:
-    """Take the parts of a mixture as those of its latent functions; the mean stays that of f."""
-    return parts._replace(kernel=SeparateIndependent(list(parts.kernel.latent_kernels)))
+    """
+    Take the parts of a mixture as those of its latent functions; the mean stays that of f.
+
+    W is still among their variables: what is refused in these is refused in W too.
+    """
+    kernel = SeparateIndependent(list(parts.kernel.latent_kernels))
+    kernel.mixing = parts.kernel.W
+    return parts._replace(kernel=kernel)
 
 
 def share_inducing_variable(inducing_variable: Any) -> InducingVariables:

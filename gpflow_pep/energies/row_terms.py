@@ -24,10 +24,22 @@ derivative would be a sum over rows, whose integral is
         = \sum_n \tau_n A_nᵀ g(G) A_n, \qquad g(\lambda) = \log(1 + \lambda) / \lambda .
 
 So every row has a share that does not depend on the order of the rows, and the shares add up.
+
+With the entries of Y as factors, "row" reads as entry above. Where the outputs of a row are one
+factor, the same two terms of q(v) are
+
+.. math::
+
+    -\tfrac12 |w|^2 = -\tfrac12 \sum_n \bar h_n^T (\lambda_n - T_n \bar h_n), \qquad
+    \log|I + G| = \sum_n \mathrm{tr}\big(T_n A_n^T g(G) A_n\big)
+
+with the letters of :mod:`gpflow_pep.sites.mixture`, and what else the row adds is in the sums of
+:mod:`gpflow_pep.sites.mixture_sweep`.
 """
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray
@@ -54,6 +66,20 @@ class RowTerms(NamedTuple):
     What Power EP knows of each row: [N, L], of each of L latent functions, or [N].
 
     Means and variances are of :math:`h_n`: see :mod:`gpflow_pep.energies.row_terms`.
+
+    Of outputs that are mixtures of latent functions, and where targets are missing, the terms are
+    of the entries of Y: L is then the number of outputs, and ``log_normaliser`` and
+    ``loo_log_density`` are [N, L] too. Where an entry was not observed, its site and its
+    contribution are 0, its marginal is that which the others give it, and what its target would
+    say is NaN (:data:`OF_TARGETS`). Means and variances of entry (n, p) are
+
+    * of :math:`W_p h_n`, the part of :math:`f_p` that the inducing variables determine, where
+      entries are factors;
+    * of :math:`f_{np}` itself, less its mean function, where a row is one factor. What the inducing
+      variables leave open of it is there under the row's own sites to the power :math:`\alpha`: at
+      0 the moments are those of ``predict_f``, at 1 the row's targets count in full. The residual
+      variance is part of ``variance``. In the cavity the power :math:`\alpha` of the entry's site
+      is taken out of both.
     """
 
     nu: tf.Tensor
@@ -69,9 +95,9 @@ class RowTerms(NamedTuple):
     """[N, L]"""
 
     log_normaliser: tf.Tensor
-    r"""[N], :math:`\ell_n`: the log of the tilted distribution's normaliser, divided by
-    :math:`\alpha`; at 0 the mean of the log likelihood. With a scaled conditional it has what the
-    scale costs."""
+    r"""[N], or [N, L] of entries, :math:`\ell_n`: the log of the tilted distribution's normaliser,
+    divided by :math:`\alpha`; at 0 the mean of the log likelihood. With a scaled conditional it has
+    what the scale costs."""
 
     tilted_mean: tf.Tensor
     r"""[N, L], under cavity times likelihood to the power :math:`\alpha`."""
@@ -92,10 +118,11 @@ class RowTerms(NamedTuple):
     """[N, L], the mean function."""
 
     contribution: tf.Tensor
-    """[N], to log Z, which is their sum."""
+    """[N], or [N, L] where each entry is a factor: to log Z, which is the sum of all."""
 
     loo_log_density: tf.Tensor
-    r"""[N], :math:`\log p(y_n | y_{-n})`, with the row's whole site removed."""
+    r"""[N], :math:`\log p(y_n | y_{-n})`, with the row's whole site removed; [N, L] of entries,
+    each without the sites of all outputs of its row that say something of it."""
 
     def frame(self) -> pd.DataFrame:
         """
@@ -114,6 +141,32 @@ class RowTerms(NamedTuple):
         return pd.DataFrame(columns)
 
 
+#: What of an entry that was not observed is NaN.
+OF_TARGETS = (
+    *("cavity_mean", "cavity_variance", "log_normaliser", "tilted_mean", "tilted_variance"),
+    "loo_log_density",
+)
+
+
+def observed_terms(terms: RowTerms, observed: tf.Tensor) -> RowTerms:
+    """Mark what is not known of entries that were not observed; they contribute nothing."""
+    values = terms._asdict()
+    unknown = {
+        name: tf.where(observed, values[name], tf.constant(np.nan, values[name].dtype))
+        for name in OF_TARGETS
+    }
+    part = terms.contribution
+    if part.shape.rank == 2:
+        part = tf.where(observed, part, tf.zeros_like(part))
+    return terms._replace(**unknown, contribution=part)
+
+
+def root_of_share(G: tf.Tensor) -> tf.Tensor:
+    r"""Compute R, [L, M, M], with :math:`R R^T = g(G)`: see this module."""
+    values, vectors = tf.linalg.eigh(G)
+    return vectors * tf.sqrt(log1p_over_power(tf.ones_like(values), values))[:, None, :]
+
+
 def terms_of_rows(problem: SiteProblem, sites: Sites) -> RowTerms:
     """
     Compute what belongs to each row at its sites; constant for differentiation.
@@ -122,10 +175,7 @@ def terms_of_rows(problem: SiteProblem, sites: Sites) -> RowTerms:
     :param sites: With proper cavities, those without the whole site of a row too.
     """
     natural = natural_sums(problem, sites)
-    q = posterior_factor(natural)
-    values, vectors = tf.linalg.eigh(natural.G)
-    share = log1p_over_power(tf.ones_like(values), values)
-    root = vectors * tf.sqrt(share)[:, None, :]  # of g(G)
+    q, root = posterior_factor(natural), root_of_share(natural.G)
 
     def chunk_terms(piece: Any) -> RowTerms:
         (X, (Y, alpha, sites)), projection = piece

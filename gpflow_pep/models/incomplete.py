@@ -22,6 +22,7 @@ from ..ops import chunks
 from ..sites.posterior import PosteriorFactor, posterior_factor
 from .base import ADVICE
 from .regression import PEPRegression
+from .row_terms import terms_of_observed_targets
 from .rows import Cut, Data, SingleRows
 from .variants import variant_of
 
@@ -68,6 +69,7 @@ class IncompleteRegression(PEPRegression):
     The outputs share kernel, noise and inducing variables as there, and are independent otherwise.
     """
 
+    takes_missing_targets = True
     _shares_covariance = False
 
     def __init__(
@@ -99,21 +101,7 @@ class IncompleteRegression(PEPRegression):
         """
         raise _refused("upper_bound")
 
-    def row_terms(self) -> NoReturn:
-        """
-        Refuse them: they are known for complete targets.
-
-        :raises ValueError: Always.
-        """
-        raise _refused("row_terms")
-
-    def paths(self, *_: Any, **__: Any) -> NoReturn:
-        """
-        Refuse them: they are known for complete targets.
-
-        :raises ValueError: Always.
-        """
-        raise _refused("paths")
+    row_terms = terms_of_observed_targets
 
     @inherit_check_shapes
     def predict_log_density(

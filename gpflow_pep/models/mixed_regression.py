@@ -124,6 +124,10 @@ class MixedRegression(MixedOutputs, PEPRegression):
 
     upper_bound = refusing("upper_bound", "Use elbo for the lower bound.")
     loo_moments = refusing("loo_moments", "Use loo_log_density_of_entries.")
+    fitc_log_marginal_likelihood = refusing(
+        "fitc_log_marginal_likelihood",
+        "Use pep_log_marginal_likelihood: at alpha 1 the outputs of a row are a block, as in PITC.",
+    )
     evidence_and_left_out = refusing("evidence_and_left_out", "Train by the evidence.")
 
 

@@ -34,9 +34,10 @@ from ..sites.posterior import (
 )
 from ..sites.record import FixedPoint, SiteUpdateInfo
 from ..tilted import predict_mean_and_var
-from ..tilted.entries import check_entries, entry_log_power_expectation
+from ..tilted.entries import check_entries, observed_log_power_expectation
 from .base import ADVICE, PowerEPModel, finite
 from .parameters import warn_unless_converged
+from .row_terms import terms_of_mixed_outputs
 from .rows import Data
 
 
@@ -64,6 +65,7 @@ def refusing(name: str, remedy: str) -> Any:
 class MixedOutputs(PowerEPModel):
     """What models of mixtures have in common: one Gaussian over the inducing variables of all."""
 
+    takes_missing_targets = True
     kernel: LinearCoregionalization
     data: Data
     chunk_size: int | None
@@ -87,9 +89,10 @@ class MixedOutputs(PowerEPModel):
     def _check_outputs(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
         """Check rows beside those of the model, whose outputs may all be missing."""
         X, Y = map(tf.convert_to_tensor, checks.check_data(data, missing_targets=True))
-        if Y.shape[1] != self.num_latent_gps:
+        if Y.shape[1] not in (None, self.num_latent_gps):
             expected = f"{self.num_latent_gps}, one for each output, with NaN where it is not known"
             raise checks.refusal("Y", f"{Y.shape[1]} column(s)", expected, "Give as many.")
+        Y = tf.ensure_shape(Y, [None, self.num_latent_gps])
         check_entries(self.likelihood, Y)
         return X, Y
 
@@ -167,8 +170,7 @@ class MixedOutputs(PowerEPModel):
         X, Y = self._check_outputs(data)
         power_1 = tf.ones([1], X.dtype)
         moments = self.predict_f(X)
-        density = entry_log_power_expectation(self.likelihood, X, *moments, Y, power_1)
-        return tf.reduce_sum(density, axis=1)
+        return observed_log_power_expectation(self.likelihood, X, *moments, Y, power_1)
 
     def posterior(
         self,
@@ -197,14 +199,14 @@ class MixedOutputs(PowerEPModel):
 
     surrogate = refusing("surrogate", "Use posterior() for predictions.")
     remember = refusing("remember", "Train on all rows, or use one model for each output.")
-    paths = refusing("paths", "Use predict_f_samples.")
-    row_terms = refusing("row_terms", "Use loo_log_density_of_entries.")
+    row_terms = terms_of_mixed_outputs
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""Sum over the outputs of each row their densities given the other rows."""
         density = self.loo_log_density_of_entries(whole_rows=True)
-        return tf.reduce_sum(tf.where(tf.math.is_nan(density), 0.0, density), axis=1)
+        observed = tf.math.is_finite(density)
+        return tf.reduce_sum(tf.where(observed, density, tf.zeros_like(density)), axis=1)
 
     @unconverted("return: [N, P]")
     def loo_log_density_of_entries(self, *, whole_rows: bool = True) -> tf.Tensor:

@@ -3,15 +3,27 @@
 from typing import Any, NoReturn
 
 import tensorflow as tf
+from gpflow.base import TensorType
+from gpflow.mean_functions import MeanFunction
 
 from .. import checks
 from ..covariances.evaluate import unconverted
-from ..energies.collapsed import CONDITIONALS, project_single_rows
+from ..energies.collapsed import CONDITIONALS
+from ..energies.entries import observed_residual
+from ..energies.mixture import leave_out
+from ..energies.mixture_terms import terms_of_entries
 from ..energies.point import require_removable
-from ..energies.row_terms import RowTerms, terms_of_rows
+from ..energies.row_terms import RowTerms, observed_terms, terms_of_rows
 from ..ops import chunks
 from ..sites.posterior import SiteProblem, SiteRows, Sites
 from .base import ADVICE
+
+
+class NoMean(MeanFunction):
+    """0, of inputs of any float. GPflow's ``Zero`` creates a variable, which graphs refuse."""
+
+    def __call__(self, X: TensorType) -> tf.Tensor:
+        return tf.zeros_like(X[:, :1])
 
 
 @unconverted()
@@ -28,7 +40,8 @@ def terms_at_fixed_point(model: Any) -> RowTerms:
     _require_no_memory(model)
     problem, fixed_point, *_ = model._converge()
     require_removable(fixed_point.marginals, fixed_point.sites)
-    return _checked(problem, fixed_point.sites)
+    terms = terms_of_rows(problem.keep_projections(), fixed_point.sites)
+    return _checked(terms, problem.parts.variables)
 
 
 @unconverted()
@@ -49,18 +62,83 @@ def terms_in_closed_form(model: Any) -> RowTerms:
     parts, scaled, alpha = model._parts_of_output(), model.conditional == "scaled", model._powers()
     if scaled:
         alpha = _scaled_power(alpha)
-    X, Y = model.rows.read()
-    rows, precision = SiteRows(X, Y, alpha), CONDITIONALS[model.conditional]
-    W = model._parts.whiten().W
+    (X, Y), W = model.rows.read(), model._parts.whiten().W
+    rows = SiteRows(X, Y, alpha)
     problem = SiteProblem(parts, rows, W, model.chunk_size, model.reduction, scaled)
+    problem = problem.keep_projections()
+    sites = _gaussian_sites(problem, model.conditional)
+    return _checked(terms_of_rows(problem, sites), parts.variables)
 
-    def sites_of(rows: Any) -> Sites:
-        _, d, noise, alpha, r = project_single_rows(parts, rows, W)
-        tau = precision.row_precision(d, noise, alpha)[:, None] + tf.zeros_like(r)
+
+@unconverted()
+def terms_of_mixed_outputs(model: Any) -> RowTerms:
+    """
+    Compute site, cavity, tilted distribution and more of each entry of Y, and what entries or rows
+    add to log Z.
+
+    Entries that were not observed have sites and contributions of 0 and NaN for what their targets
+    would say: see :class:`~gpflow_pep.energies.row_terms.RowTerms`, whose ``frame()`` is a table.
+    Where rows are factors there is one contribution for each row. The results are constants: their
+    derivatives in hyperparameters are refused.
+
+    :raises ValueError: If what is left without a row is improper, or a number is not finite.
+    """
+    problem, fixed_point = model._problem_and_fixed_point()
+    problem, observed = problem.keep_projections(), tf.math.is_finite(problem.rows.Y)
+    density = leave_out(problem, fixed_point, whole_rows=True)
+    density = tf.where(observed, density, tf.zeros_like(density))
+    terms = terms_of_entries(problem, fixed_point.sites, density)
+    return observed_terms(_checked(terms, problem.latent.parts.variables), observed)
+
+
+@unconverted()
+def terms_of_observed_targets(model: Any) -> RowTerms:
+    r"""
+    Compute site, cavity, tilted distribution and more of each entry of Y, and what it adds to
+    log Z.
+
+    Each output is a model of the rows that have it, with the sites of
+    :func:`terms_in_closed_form`. Entries that were not observed have sites and contributions of 0
+    and NaN for what their targets would say: see
+    :class:`~gpflow_pep.energies.row_terms.RowTerms`, whose ``frame()`` is a table. The results are
+    constants: their derivatives in hyperparameters are refused.
+
+    :raises ValueError: If the model has a memory.
+    """
+    _require_no_memory(model)
+    (X, Y), alpha, parts = model.rows.read(), model._powers(), model._parts_of_output()
+    observed, r = observed_residual(parts, X, Y)
+    # Gaussian noise does not know the level: targets without their mean have a mean of 0.
+    centred, W = parts._replace(mean_function=NoMean()), model._parts.whiten().W
+    problem = SiteProblem(centred, SiteRows(X, r, alpha), W, model.chunk_size, model.reduction)
+    problem = problem.keep_projections()
+    sites = (
+        tf.where(observed, part, tf.zeros_like(part)) for part in _gaussian_sites(problem, "prior")
+    )
+    each = zip(*(tf.split(part, r.shape[1], axis=1) for part in (r, *sites)), strict=True)
+    outputs = [
+        terms_of_rows(problem._replace(rows=problem.rows._replace(Y=Y)), Sites(nu, tau))
+        for Y, nu, tau in each
+    ]
+    columns = ([part if part.shape.rank == 2 else part[:, None] for part in o] for o in outputs)
+    terms = RowTerms(*(tf.concat(entries, axis=1) for entries in zip(*columns, strict=True)))
+    terms = terms._replace(prior_mean=parts.mean(X) + tf.zeros_like(r))
+    return observed_terms(_checked(terms, parts.variables), observed)
+
+
+def _gaussian_sites(problem: SiteProblem, conditional: str) -> Sites:
+    """Compute the sites of complete targets with Gaussian noise."""
+
+    def sites_of(piece: Any) -> Sites:
+        (X, (Y, alpha)), projection = piece
+        d, noise = problem.project(X, projection).D[0], problem.parts.noise(X)
+        precision = CONDITIONALS[conditional].row_precision(d, noise, alpha)
+        r = problem.parts.residual(X, Y)
+        tau = precision[:, None] + tf.zeros_like(r)
         return Sites(tau * r, tau)
 
-    pieces = model.rows.pieces(model.rows.plan().chunk_size)
-    return _checked(problem, Sites(*chunks.map_over_chunks(sites_of, pieces)))
+    pieces = problem.pieces((problem.rows.Y, problem.rows.alpha))
+    return Sites(*chunks.map_over_chunks(sites_of, pieces))
 
 
 def terms_of_tied_sites(model: Any) -> NoReturn:
@@ -77,10 +155,8 @@ def terms_of_tied_sites(model: Any) -> NoReturn:
     )
 
 
-def _checked(problem: SiteProblem, sites: Sites) -> RowTerms:
-    terms = terms_of_rows(problem.keep_projections(), sites)
+def _checked(terms: RowTerms, variables: Any) -> RowTerms:
     finite = (checks.require_finite(part, "row_terms", ADVICE) for part in terms)
-    variables = problem.parts.variables
     return RowTerms(*checks.refuse_derivatives(tuple(finite), variables, "row_terms"))
 
 

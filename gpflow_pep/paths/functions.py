@@ -115,6 +115,8 @@ class Paths(tf.Module):
         number = max(len(kernels), len(variables))  # 1 where all share both, or L
         num_inputs = int(points_and_blur(variables[0])[0].shape[1])
         size, num_latent = self._q[0].shape
+        if num_latent < number:  # q is one Gaussian over the inducing variables of all
+            size, num_latent = size // number, number
         draws = Draws(self.num_paths, num_latent // number, num_features, num_inputs)
         return [
             PosteriorDraws(kernels[k % len(kernels)], variables[k % len(variables)], size, draws)
@@ -134,11 +136,19 @@ class Paths(tf.Module):
 
     def _draw(self) -> None:
         random = np.random.default_rng(self._seed)
-        mean, root = self._q
-        start = 0
+        seen, noise = [], []
         for draws in self._draws:
-            stop = start + draws.coefficients.shape[1]
-            draws.resample(random, WhitenedGaussian(mean[:, start:stop], root[start:stop]))
+            seen.append(draws.resample(random))
+            noise.append(random.standard_normal(seen[-1].shape))
+        mean, root = (np.asarray(part, np.float64) for part in self._q)
+        # [S, L, M] of every latent function, or [S, 1, Q M] under one Gaussian over those of all.
+        drawn = np.concatenate(noise, axis=1).reshape(self.num_paths, *root.shape[:2])
+        v = mean.T + np.einsum("cmn,scn->scm", root, drawn, optimize=True)
+        latents = v.reshape(self.num_paths, -1, seen[0].shape[2])
+        start = 0
+        for draws, u in zip(self._draws, seen, strict=True):
+            stop = start + u.shape[1]
+            draws.update(u, latents[:, start:stop])
             start = stop
         if self._near_rows:
             pieces = row_chunks(self._near_rows.X[:, None], self._chunk_size)

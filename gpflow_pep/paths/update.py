@@ -25,7 +25,6 @@ from ..inducing_variables import BlurredInducingPoints, NoisyInducingVariables
 from ..ops.chunks import CHUNK_ELEMENTS, map_over_chunks, row_chunks
 from ..ops.linalg import jitter_needed
 from ..refusals import refusal
-from ..sites.posterior import WhitenedGaussian
 from .factors import Generator
 from .prior import Draws, OutputDraws, PriorDraws, assign, variable
 
@@ -53,16 +52,22 @@ class PosteriorDraws(tf.Module):
         self.chunk_size = max(CHUNK_ELEMENTS // max(self.prior.row_size, draws.num_paths * size), 1)
         """The most rows to be worked on at a time."""
 
-    def resample(self, random: Generator, q: WhitenedGaussian) -> None:
-        """Draw other functions, in place, where v of each has the distribution q."""
+    def resample(self, random: Generator) -> AnyNDArray:
+        """Draw other functions of the prior, in place, and what the inducing variables see."""
         self.prior.resample(random)
-        size = tuple(self.coefficients.shape)
+        _, jitter = self._covariance()
+        noise = np.sqrt(jitter) * random.standard_normal(tuple(self.coefficients.shape))
+        return np.asarray(self._prior_values(), np.float64) + noise
+
+    def update(self, u: AnyNDArray, v: AnyNDArray) -> None:
+        """
+        Update the functions of the prior, in place.
+
+        :param u: What :meth:`resample` returned, [S, C, M].
+        :param v: Draws of the whitened inducing variables, [S, C, M].
+        """
         # In double precision, whatever the float is: c is large where points are close.
-        K, jitter = self._covariance()
-        noise = np.sqrt(jitter) * random.standard_normal(size)
-        u = np.asarray(self._prior_values(), np.float64) + noise
-        mean, root = (np.asarray(part, np.float64) for part in q)
-        v = mean.T + np.einsum("cmn,scn->scm", root, random.standard_normal(size), optimize=True)
+        K, _ = self._covariance()
         assign(self.coefficients, _solved(cholesky(K, lower=True), v, u))
 
     @check_shapes(

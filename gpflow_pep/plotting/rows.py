@@ -8,6 +8,7 @@ from gpflow.base import AnyNDArray
 
 from ..checks import refusal
 from ..tilted import log_power_expectation
+from ..tilted.entries import entry_log_power_expectation
 from . import canvas
 from .canvas import BEST, FIT, TRAIN, color_of, legend_on_top, note
 
@@ -53,28 +54,41 @@ def row_curves(model: Any, number: int, *, latent: int = 0) -> RowCurves:
 
     :param model: A model that has ``row_terms``.
     :param number: Of the row, from 0.
-    :param latent: Of the latent function, from 0.
-    :raises ValueError: If there is no such row or latent function, or the model has no row terms.
+    :param latent: Of the latent function, from 0; of mixtures, and where targets are missing, of
+        the output.
+    :raises ValueError: If there is no such row or latent function, the target was not observed, or
+        the model has no row terms.
     """
     terms = model.row_terms()
     for name, place, size in zip(("number", "latent"), (number, latent), terms.nu.shape):
         if not 0 <= place < size:
             raise refusal(name, place, f"a whole number from 0 to {size - 1}", "Pass one.")
     X, Y = (tf.convert_to_tensor(part)[number : number + 1] for part in model.data)
+    of_entries = terms.log_normaliser.shape.rank == 2
+    if of_entries and not np.isfinite(Y[0, latent]):
+        got, expected = f"row {number} without target {latent}", "one that was observed"
+        raise refusal("number and latent", got, expected, "Pass another row or output.")
     powers = np.atleast_1d(model.alpha.numpy())
     alpha = float(powers[number if len(powers) > 1 else 0])
     at = {name: part.numpy()[number] for name, part in terms._asdict().items()}
     center, spread = at["mean"][latent], np.sqrt(at["cavity_variance"][latent])
     h = center + _REACH * spread * np.linspace(-1.0, 1.0, _POINTS)
     # Other latent functions are averaged over.
+    residual = at["residual_variance"]
+    if of_entries and terms.contribution.shape.rank == 1:  # rows are factors, of f itself
+        residual = np.zeros_like(residual)
     mean = np.tile(at["cavity_mean"] + at["prior_mean"], [_POINTS, 1])
-    variance = np.tile(at["cavity_variance"] + at["residual_variance"], [_POINTS, 1])
+    variance = np.tile(at["cavity_variance"] + residual, [_POINTS, 1])
     mean[:, latent] = h + at["prior_mean"][latent]
-    variance[:, latent] = at["residual_variance"][latent]
+    variance[:, latent] = residual[latent]
     inputs, targets = (tf.repeat(part, _POINTS, axis=0) for part in (X, Y))
     moments = tf.constant(mean), tf.constant(variance)
-    log_likelihood = log_power_expectation(model.likelihood, inputs, *moments, targets, alpha)
-    log_likelihood = log_likelihood.numpy()
+    arguments = model.likelihood, inputs, *moments, targets
+    if of_entries:
+        power = tf.constant([alpha], targets.dtype)
+        log_likelihood = entry_log_power_expectation(*arguments, power)[:, latent].numpy()
+    else:
+        log_likelihood = log_power_expectation(*arguments, alpha).numpy()
     log_site = at["nu"][latent] * h - 0.5 * at["tau"][latent] * h**2
     cavity = _gaussian(h, at["cavity_mean"][latent], at["cavity_variance"][latent])
     posterior = _gaussian(h, center, at["variance"][latent])
@@ -88,6 +102,7 @@ def row_curves(model: Any, number: int, *, latent: int = 0) -> RowCurves:
     else:
         tilted, largest = cavity, log_likelihood.max()
         log_site += _integral(h, posterior * (log_likelihood - largest - log_site))
+    seen = Y[0, latent : latent + 1] if of_entries else Y[0]
     return RowCurves(
         mean[:, latent],
         cavity,
@@ -95,7 +110,7 @@ def row_curves(model: Any, number: int, *, latent: int = 0) -> RowCurves:
         tilted,
         np.exp(np.minimum(log_site, 50.0)),
         posterior,
-        f"row {number}: y = {', '.join(f'{y:g}' for y in Y[0].numpy())}, alpha {alpha:g}",
+        f"row {number}: y = {', '.join(f'{y:g}' for y in seen.numpy())}, alpha {alpha:g}",
     )
 
 

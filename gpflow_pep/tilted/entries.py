@@ -1,5 +1,6 @@
 """Tilted integrals of single targets, entries of Y [N, P], of which some are missing."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from .moments import (
     require_resolved,
     tilted_derivatives,
 )
-from .support import check_support
+from .support import check_support, traits
 
 #: ``(likelihood, num_outputs) -> list[OutputGroup]``: which outputs have which likelihood.
 output_groups = Dispatcher("gpflow_pep.tilted.output_groups")
@@ -59,6 +60,12 @@ def is_of_one_target(likelihood: Any) -> bool:
     """Whether a likelihood is of one latent function and one target."""
     scalar = isinstance(likelihood, ScalarLikelihood)
     return scalar and not isinstance(likelihood, SwitchedLikelihood)
+
+
+def has_gaussian_noise(likelihood: Any) -> bool:
+    """Whether each target is f plus Gaussian noise."""
+    parts = getattr(likelihood, "likelihoods", [likelihood])
+    return all(traits(part).is_gaussian for part in parts)
 
 
 @output_groups.register(object)
@@ -132,6 +139,36 @@ def entry_log_power_expectation(
         ell = log_power_expectation(some.likelihood, some.X, *moments, some.Y, some.alpha)
         total += tf.scatter_nd(some.index, ell, tf.shape(total, tf.int64))
     return total
+
+
+def observed_log_power_expectation(
+    likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+) -> Tensor:
+    """Sum the tilted integrals of the targets of each row that were observed, [N]."""
+    by_entry = entry_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+    return tf.reduce_sum(by_entry, axis=1)
+
+
+class TargetRule(NamedTuple):
+    """What is done with targets of new rows."""
+
+    check: Callable[[Likelihood, Tensor], None]
+    """Refuses those that have no probability."""
+
+    log_power_expectation: Callable[..., Tensor]
+    """Computes the tilted integral of each row, [N]."""
+
+
+def takes_missing_targets(model: Any) -> bool:
+    """Whether NaN in the targets of a model, or of a mixture of models, is what is missing."""
+    return bool(getattr(model, "takes_missing_targets", False))
+
+
+def target_rule(model: Any) -> TargetRule:
+    """Choose by whether targets may be missing."""
+    if takes_missing_targets(model):
+        return TargetRule(check_entries, observed_log_power_expectation)
+    return TargetRule(check_support, log_power_expectation)
 
 
 def require_entries_resolved(

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from zlib import crc32
 
 import tensorflow as tf
 
@@ -142,6 +143,7 @@ def sharded_training_loss(
         remedy = "Train models that take batches with gpflow_pep.training.fit(strategy=...)."
         raise refusal("model", type(model).__name__, expected, remedy)
     with sharded(model, strategy):
+        _check_same_class(model)
         _check_same_parameters(model)
 
     def value_and_gradient() -> list[tf.Tensor]:
@@ -183,6 +185,20 @@ def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[
             compiled.get_concrete_function
         ).result()
     return traced
+
+
+def _check_same_class(model: InternalDataModel) -> None:
+    """Models of missing targets have other sums: processes would add up what is not the same."""
+    number = tf.constant(float(crc32(type(model).__name__.encode())), tf.float64)
+    most, fewest = model.reduction.largest([number, -number])
+    if most + fewest != 0.0:
+        raise refusal(
+            "model",
+            f"{type(model).__name__}, of another kind than the model of another process",
+            "the same, as where targets are missing in some rows of each",
+            "Where all targets are there in one process and some are missing in another, make"
+            " gpflow_pep.models.incomplete.IncompleteRegression(...) in all.",
+        )
 
 
 def _check_same_parameters(model: InternalDataModel) -> None:

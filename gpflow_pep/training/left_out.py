@@ -12,7 +12,7 @@ from .. import checks
 from ..covariances import check_columns
 from ..models.base import InternalDataModel
 from ..models.tied import TiedModel
-from ..tilted import check_support, log_power_expectation
+from ..tilted.entries import takes_missing_targets, target_rule
 
 #: Rows predicted at a time.
 _CHUNK = 10_000
@@ -41,9 +41,11 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
 def held_out_densities(model: GPModel, validation: RegressionData) -> Callable[[], AnyNDArray]:
     """Make a function that computes the log density of each row that was held out, [N]."""
     check_one_power(model)
-    X, Y = map(tf.convert_to_tensor, checks.check_data(validation))
+    missing, rule = takes_missing_targets(model), target_rule(model)
+    rows_and_targets = checks.check_data(validation, missing_targets=missing)
+    X, Y = map(tf.convert_to_tensor, rows_and_targets)
     check_columns(model.inducing_variable, X)
-    check_support(model.likelihood, Y)
+    rule.check(model.likelihood, Y)
     if len(X) < 2:
         expected = "several: its mean has no standard error"
         raise checks.refusal("validation", "one row", expected, "Hold more rows out.")
@@ -55,7 +57,8 @@ def held_out_densities(model: GPModel, validation: RegressionData) -> Callable[[
         for start in range(0, len(X), _CHUNK):
             rows, targets = X[start : start + _CHUNK], Y[start : start + _CHUNK]
             moments = posterior.predict_f(rows)
-            parts.append(log_power_expectation(model.likelihood, rows, *moments, targets, power))
+            value = rule.log_power_expectation(model.likelihood, rows, *moments, targets, power)
+            parts.append(value)
         values = tf.concat(parts, axis=0)
         return np.asarray(checks.require_finite(values, "log density of held-out rows", _ADVICE))
 

@@ -16,14 +16,8 @@ from gpflow.posteriors import AbstractPosterior
 
 from .. import checks
 from ..models.base import finite
-from ..tilted import (
-    check_support,
-    class_probabilities,
-    log_power_expectation,
-    num_classes,
-    predict_mean_and_var,
-    traits,
-)
+from ..tilted import class_probabilities, num_classes, predict_mean_and_var, traits
+from ..tilted.entries import has_gaussian_noise, takes_missing_targets, target_rule
 from .mixed_paths import draw_mixed_paths
 
 #: Halvings of an interval: enough for all digits of a double.
@@ -55,6 +49,7 @@ class Mixture(Module):
         super().__init__()
         self.likelihoods = list(likelihoods)
         self.weights = gpflow.Parameter(weights, trainable=False)
+        self.takes_missing_targets = False
 
     @abc.abstractmethod
     def _components_of_f(
@@ -116,15 +111,15 @@ class Mixture(Module):
         r"""
         Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
 
-        :param data: X and Y of the rows.
+        :param data: X and Y of the rows; NaN in Y is left out if the components know of it.
         :raises ValueError: If a target is outside the likelihood's support.
         """
         X, Y = map(tf.convert_to_tensor, data)
-        check_support(self.likelihoods[0], Y)
-        power = tf.ones([1], X.dtype)
+        power, rule = tf.ones([1], X.dtype), target_rule(self)
+        rule.check(self.likelihoods[0], Y)
         densities = tf.stack(
             [
-                log_power_expectation(likelihood, X, *moments_of_f, Y, power)
+                rule.log_power_expectation(likelihood, X, *moments_of_f, Y, power)
                 for likelihood, moments_of_f in self._components(X)
             ]
         )
@@ -165,7 +160,7 @@ class Mixture(Module):
         :param quantiles: Probabilities in (0, 1).
         :raises ValueError: If one is not, or if the noise is not Gaussian.
         """
-        if not all(traits(likelihood).is_gaussian for likelihood in self.likelihoods):
+        if not all(map(has_gaussian_noise, self.likelihoods)):
             raise checks.refusal(
                 "predict_quantiles",
                 f"the likelihood {type(self.likelihoods[0]).__name__}",
@@ -318,6 +313,7 @@ class MixedModel(Mixture):
             [model.likelihood for model in models], check_weights(weights, len(models))
         )
         self.models, self.record = models, record
+        self.takes_missing_targets = all(map(takes_missing_targets, models))
 
     def posterior(self) -> "MixedPosterior":
         """Compute the posterior of each component, for fast predictions."""
@@ -359,7 +355,9 @@ def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
     """Compute the posterior of a mixture, or of one model as a mixture of one."""
     models, weights = components(model)
     posteriors = [component.posterior() for component in models]
-    return MixedPosterior(posteriors, [component.likelihood for component in models], weights)
+    mixed = MixedPosterior(posteriors, [component.likelihood for component in models], weights)
+    mixed.takes_missing_targets = all(map(takes_missing_targets, models))
+    return mixed
 
 
 def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:

@@ -38,8 +38,37 @@ def _label_data(seed: int) -> Data:
     return X, np.where(Y > 0.4, 1.0, 0.0)
 
 
+def _incomplete_data(seed: int) -> Data:
+    """Two columns, of which the second is known of every other row."""
+    problem = regression_problem(seed, num_data=N, num_outputs=2)
+    Y = problem.Y.copy()
+    Y[1::2, 1] = np.nan
+    return problem.X, Y
+
+
+def _incomplete_label_data(seed: int) -> Data:
+    X, Y = _incomplete_data(seed)
+    Y[:, 1] = np.where(np.isnan(Y[:, 1]), np.nan, Y[:, 1] > 0.4)
+    return X, Y
+
+
 def kernel() -> gpflow.kernels.Kernel:
     return gpflow.kernels.SquaredExponential(lengthscales=[0.8, 1.1])
+
+
+def mixing_kernel() -> gpflow.kernels.LinearCoregionalization:
+    W = np.array([[1.0, 0.4], [0.5, -0.8]])
+    return gpflow.kernels.LinearCoregionalization([kernel(), gpflow.kernels.Matern52()], W)
+
+
+def points(model: gpflow.models.GPModel) -> gpflow.inducing_variables.InducingPoints:
+    """The inducing points, which all latent functions of a model share."""
+    shared = model.inducing_variable
+    return getattr(shared, "inducing_variable", shared)
+
+
+def first_kernel(model: gpflow.models.GPModel) -> gpflow.kernels.SquaredExponential:
+    return getattr(model.kernel, "kernels", [model.kernel])[0]
 
 
 def _with_mean(options: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +83,21 @@ def _tolerance() -> float:
 def _pep_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
     options = _with_mean(options)
     return pep.models.PEPRegression(data, kernel(), Z, noise_variance=0.1, **options)
+
+
+def _mixed_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    options = {"noise_variance": [0.1, 0.2], **_with_mean(options)}
+    return pep.models.PEPRegression(data, mixing_kernel(), Z, **options)
+
+
+def _mixed_pep(sites: str) -> Callable[..., gpflow.models.GPModel]:
+    def create(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+        parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
+        likelihood = pep.likelihoods.PerOutput(parts)
+        options = {"tolerance": _tolerance(), "sites": sites, **_with_mean(options)}
+        return pep.models.PEP(data, mixing_kernel(), likelihood, Z, **options)
+
+    return create
 
 
 def _pep_gaussian(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
@@ -104,6 +148,15 @@ def _by_chunks(create: Callable[..., gpflow.models.GPModel]) -> Callable[..., An
     return functools.partial(create, chunk_size=4)
 
 
+#: Targets of which some are missing, and outputs that are mixtures of latent functions.
+OUTPUTS = [
+    ModelCase("missing targets", pep.models.PEPRegression, _pep_regression, _incomplete_data),
+    ModelCase("mixed regression", pep.models.PEPRegression, _mixed_regression, _incomplete_data),
+    *(
+        ModelCase(f"mixed {sites}", pep.models.PEP, _mixed_pep(sites), _incomplete_label_data)
+        for sites in ("rows", "entries")
+    ),
+]
 #: One of each public model. Their plumbing does not depend on the likelihood, and the sweeps of PEP
 #: take least time with the Gaussian one; `PROBIT` has those that are not here with another.
 MODELS = [
@@ -115,6 +168,7 @@ MODELS = [
         for model_class in (pep.models.APEP, pep.models.ARPEP, pep.models.RPAPEP)
     ),
     ModelCase("PEP of labels", pep.models.PEP, _pep_probit, _label_data),
+    *OUTPUTS,
 ]
 BY_CHUNKS = [
     ModelCase(
@@ -127,7 +181,10 @@ BY_CHUNKS = [
 ]
 #: All their code but some lines is that of another model: their tests are slow ones, but for those
 #: of `WHOLE_CHAIN`.
-NEARLY_ANOTHER = ("PEPClassification", "RPAPEP", "PEP of labels", *(c.name for c in BY_CHUNKS))
+NEARLY_ANOTHER = (
+    *("PEPClassification", "RPAPEP", "PEP of labels"),
+    *(case.name for case in (*OUTPUTS, *BY_CHUNKS)),
+)
 #: One test goes through all that these do. PEPClassification has the code of PEP.
 WHOLE_CHAIN = [case for case in MODELS if case.name in ("PEPClassification", "RPAPEP")]
 #: Enough for what is GPflow's code around any model's objective or prediction of f.
@@ -143,6 +200,16 @@ def params(cases: list[ModelCase], slow: tuple[str, ...] = NEARLY_ANOTHER) -> li
 def but(*names: str) -> tuple[str, ...]:
     """The names of all cases but these."""
     return tuple(case.name for case in (*MODELS, *BY_CHUNKS) if case.name not in names)
+
+
+def loss_closure(model: gpflow.models.GPModel, data: Data, compile: bool) -> Callable[[], Any]:
+    """
+    By GPflow's own helper, which serves models with internal and with external data. It compares
+    the data with those of the model, and NaN equals nothing.
+    """
+    if np.isnan(data[1]).any():
+        return model.training_loss_closure(compile=compile)
+    return gpflow.models.training_loss_closure(model, data, compile=compile)
 
 
 class Compiled:
@@ -163,8 +230,7 @@ class Compiled:
         self.model = case.create(self.data, Z)
         self.variables = self.model.trainable_variables
         tensors = self.data if data_in_variables else tuple(map(tf.constant, self.data))
-        #: GPflow's own helper, which serves models with internal and with external data.
-        self.loss = gpflow.models.training_loss_closure(self.model, tensors, compile=True)
+        self.loss = loss_closure(self.model, tensors, compile=True)
         self.loss()  # Traced while all is trainable: of what is not, a graph may hold no gradient.
         self.predict_f = _of_rows(lambda Xnew: self.model.predict_f(Xnew))
         self.predict_f_full_cov = _of_rows(lambda Xnew: self.model.predict_f(Xnew, full_cov=True))

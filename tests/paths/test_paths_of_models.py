@@ -1,13 +1,14 @@
 """Many paths of each model have the mean and covariance that it predicts."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from cases.models import MODELS, XNEW, D, ModelCase, Z
+from cases.models import MODELS, XNEW, D, M, ModelCase, Z
 from gpflow import kernels
 from gpflow.inducing_variables import (
     InducingPoints,
@@ -203,6 +204,77 @@ def test_several_outputs(name: str) -> None:
         mean_function=gpflow.functions.Constant(0.7),
     )
     assert_moments(model)
+
+
+def mixture(sites: str) -> pep.PEP:
+    """Labels beside numbers, of which some are missing, and points of each latent function."""
+    Y = np.column_stack([PROBLEM.Y, LABELS, PROBLEM.Y**2])
+    Y[::3, 0] = Y[1::4, 2] = np.nan
+    parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
+    return pep.PEP(
+        (PROBLEM.X, Y),
+        kernels.LinearCoregionalization(PARTS, MIXING),
+        pep.likelihoods.PerOutput([*parts, gpflow.likelihoods.StudentT(0.3)]),
+        separate(),
+        mean_function=gpflow.functions.Constant([0.1, 0.0, 0.4]),
+        sites=sites,
+    )
+
+
+@pytest.mark.parametrize("sites", ["rows", "entries"])
+def test_mixtures_under_one_gaussian_over_all(sites: str) -> None:
+    model = mixture(sites)
+    assert_moments(model)
+    # Covariances between the outputs of different rows, too.
+    values = model.paths(NUM_PATHS, num_features=32, seed=1)(XNEW).numpy()
+    moments = model.predict_f(XNEW, full_cov=True, full_output_cov=True)
+    mean, covariance = map(np.asarray, moments)
+    products = np.einsum("snp,smq->snpmq", values - mean, values - mean)
+    z = (products.mean(0) - covariance) / (products.std(0) / np.sqrt(NUM_PATHS))
+    assert np.max(np.abs(z)) < 4.5
+    # q correlates what latent functions that are independent a priori have in common.
+    q = model.q_sqrt.numpy()[0] @ model.q_sqrt.numpy()[0].T
+    assert np.max(np.abs(q[:M, M:])) > 0.05
+
+
+def test_paths_of_a_mixture_are_functions(tmp_path: Path) -> None:
+    """The same in all calls and by the same seed, differentiable, saved, and new by update."""
+    problem = regression_problem(3, num_data=15, num_outputs=3)
+    mixing = kernels.LinearCoregionalization(PARTS, MIXING)
+    model = pep.PEPRegression(problem.data, mixing, separate(), noise_variance=0.1)
+    paths, again = (model.paths(3, num_features=16, seed=2) for _ in range(2))
+    X = tf.constant(XNEW)
+    values = paths(X)
+    assert values.shape == (3, len(XNEW), 3)
+    assert np.array_equal(values, again(X))
+    assert_close(paths(X[2:4]), values[:, 2:4], rtol=1e-12)
+    with tf.GradientTape() as tape:
+        tape.watch(X)
+        total = tf.reduce_sum(tf.sin(paths(X)))
+    gradient = tape.gradient(total, X).numpy()
+    for place in ((0, 0), (3, 1)):
+        step = np.zeros(XNEW.shape)
+        step[place] = 1e-5
+        ends = [float(tf.reduce_sum(tf.sin(paths(XNEW + sign * step)))) for sign in (1, -1)]
+        assert_close(gradient[place], (ends[0] - ends[1]) / 2e-5, rtol=1e-7)
+    paths.compiled = tf.function(
+        paths.__call__, input_signature=[tf.TensorSpec([None, D], tf.float64)]
+    )
+    tf.saved_model.save(paths, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert_close(loaded.compiled(X), values, rtol=1e-12)
+    model.data = problem.X[4:], problem.Y[4:]
+    model.kernel.W.assign(MIXING[::-1])
+    paths.update()
+    fresh = model.paths(3, num_features=16, seed=2)
+    assert_close(paths(X), fresh(X), rtol=1e-9)
+    assert np.max(np.abs(fresh(X) - values)) > 0.1
+
+
+def test_missing_targets() -> None:
+    problem = regression_problem(3, num_data=15, num_outputs=2)
+    Y = np.where(np.arange(15)[:, None] % 3 == [0, 1], np.nan, problem.Y)
+    assert_moments(problem._replace(Y=Y).model(pep.PEPRegression))
 
 
 def test_regression_of_several_columns() -> None:

@@ -270,6 +270,38 @@ def test_one_row(ax: Any, alpha: float) -> None:
     assert f"row 3: y = {labels[3, 0]}, alpha {alpha:g}" in texts(ax)
 
 
+@pytest.mark.parametrize("kind", ["entries", "rows", "regression"])
+@pytest.mark.near_copies("entries")
+def test_one_target_of_several(kind: str) -> None:
+    """Of a mixture, or where targets are missing: the tilted density has the moments of q."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (12, 1))
+    Y = np.hstack([np.sin(2.0 * X), X > 0.3])
+    Y[0, 0] = np.nan
+    model: Any
+    if kind == "regression":
+        model = pep.PEPRegression((X, Y), SE(), X[:4].copy(), noise_variance=0.1)
+    else:
+        mixing = gpflow.kernels.LinearCoregionalization(
+            [SE(), SE(lengthscales=2.0)], np.eye(2) + 0.3
+        )
+        parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
+        likelihood = pep.likelihoods.PerOutput(parts)
+        model = pep.PEP((X, Y), mixing, likelihood, X[:4].copy(), sites=kind)
+    curves = plotting.row_curves(model, 3, latent=1)
+    step = curves.f[1] - curves.f[0]
+    for density in (curves.cavity, curves.tilted, curves.posterior):
+        assert_allclose(np.sum(density) * step, 1.0, rtol=1e-4)
+    for power in (1, 2):
+        tilted, posterior = (
+            np.sum(curves.f**power * part) for part in (curves.tilted, curves.posterior)
+        )
+        assert_allclose(tilted, posterior, rtol=1e-3)
+    assert curves.label == f"row 3: y = {Y[3, 1]:g}, alpha 0.5"
+    with pytest.raises(ValueError, match="row 0 without target 0"):
+        plotting.row_curves(model, 0)
+
+
 def test_no_such_row() -> None:
     X = np.linspace(0.0, 1.0, 5)[:, None]
     model = pep.PEPRegression((X, X), SE(), X[:2].copy())

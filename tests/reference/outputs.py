@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.integrate
 import scipy.special
 import scipy.stats
 
@@ -142,29 +143,54 @@ def _divided_log(x: Array, alpha: float) -> Array:
     return x if alpha == 0.0 else np.log1p(alpha * x) / alpha
 
 
-def entry_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
-    """MATH.md's energy with "row" read as entry."""
+def log_determinant_shares(parts: Array) -> Array:
+    """
+    What each of the positive parts [K, S, S] of G has in log|I + G|, if all grow from 0 to their
+    size together.
+    """
+    total, eye = parts.sum(axis=0), np.eye(parts.shape[1])
+
+    def slopes(t: float) -> Array:
+        return np.einsum("ij,kji->k", np.linalg.inv(eye + t * total), parts)
+
+    return np.asarray(scipy.integrate.quad_vec(slopes, 0.0, 1.0, epsrel=1e-11)[0])
+
+
+def entry_contributions(problem: Problem, nu: Array, tau: Array, alpha: float) -> Array:
+    """MATH.md's energy with "row" read as entry, [N, P]."""
     a, D = problem.directions(problem.X), problem.residual(problem.X)
-    G = np.einsum("nps,np,npt->st", a, tau, a)
+    parts = np.einsum("nps,np,npt->npst", a, tau, a)
     b = np.einsum("nps,np->s", a, nu)
-    q = posterior_of(G, b)
+    q = posterior_of(parts.sum(axis=(0, 1)), b)
     m, s = a @ q.mean, np.einsum("nps,st,npt->np", a, q.covariance, a)
     e = 1.0 - alpha * tau * s
     d = np.einsum("npp->np", D)
     ell = of_each(problem, (m - alpha * nu * s) / e, s / e + d, alpha)
     quadratic = 0.5 * (alpha * nu**2 * s + tau * m**2 - 2.0 * nu * m) / e
-    terms = ell + quadratic - 0.5 * _divided_log(-tau * s, alpha)
-    return float(np.sum(terms) - q.half_logdet + 0.5 * b @ q.mean)
+    terms = ell + quadratic - 0.5 * _divided_log(-tau * s, alpha) + 0.5 * nu * m
+    shares = log_determinant_shares(parts.reshape(-1, len(b), len(b)))
+    return np.asarray(terms - 0.5 * shares.reshape(tau.shape))
 
 
-def row_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
+def entry_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
+    return float(np.sum(entry_contributions(problem, nu, tau, alpha)))
+
+
+class RowsAsFactors(NamedTuple):
+    contribution: Array  # [N]
+    cavity_mean: Array  # [N, P], without the mean function
+    cavity_variance: Array
+
+
+def rows_as_factors(problem: Problem, nu: Array, tau: Array, alpha: float) -> RowsAsFactors:
     """Every normaliser of rows and inner sites by itself; alpha > 0."""
     a, D = problem.directions(problem.X), problem.residual(problem.X)
     J = np.eye(D.shape[1]) + alpha * tau[:, :, None] * D
     R = np.linalg.solve(J, tau[:, :, None] * np.eye(D.shape[1]))
     r = np.linalg.solve(J, nu[:, :, None])[..., 0]
-    q = posterior_of(np.einsum("nps,npr,nrt->st", a, R, a), np.einsum("nps,np->s", a, r))
-    total = -q.half_logdet + 0.5 * q.mean @ np.einsum("nps,np->s", a, r)
+    parts, first = np.einsum("nps,npr,nrt->nst", a, R, a), np.einsum("nps,np->ns", a, r)
+    q = posterior_of(parts.sum(axis=0), first.sum(axis=0))
+    totals = 0.5 * (first @ q.mean - log_determinant_shares(parts))
     ell_mean, ell_variance = np.zeros_like(nu), np.ones_like(nu)
     for n in range(len(nu)):
         # The cavity of the whole row in all of v, by brute force.
@@ -172,7 +198,7 @@ def row_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
         cavity = precision - alpha * a[n].T @ R[n] @ a[n]
         covariance = np.linalg.inv(cavity)
         mean = covariance @ (precision @ q.mean - alpha * a[n].T @ r[n])
-        total += (_log_partition(cavity, mean) - _log_partition(precision, q.mean)) / alpha
+        totals[n] += (_log_partition(cavity, mean) - _log_partition(precision, q.mean)) / alpha
         # f of the row under it, and with its inner sites to the power alpha.
         prior = a[n] @ covariance @ a[n].T + D[n]
         prior_mean = a[n] @ mean
@@ -186,8 +212,13 @@ def row_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
         e = 1.0 - alpha * tau[n] * s
         ell_mean[n], ell_variance[n] = (m - alpha * nu[n] * s) / e, s / e
         inner = 0.5 * (alpha * nu[n] ** 2 * s + tau[n] * m**2 - 2.0 * nu[n] * m) / e
-        total += log_mass / alpha + np.sum(inner - 0.5 * _divided_log(-tau[n] * s, alpha))
-    return float(total + np.sum(of_each(problem, ell_mean, ell_variance, alpha)))
+        totals[n] += log_mass / alpha + np.sum(inner - 0.5 * _divided_log(-tau[n] * s, alpha))
+    totals += np.sum(of_each(problem, ell_mean, ell_variance, alpha), axis=1)
+    return RowsAsFactors(totals, ell_mean, ell_variance)
+
+
+def row_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
+    return float(np.sum(rows_as_factors(problem, nu, tau, alpha).contribution))
 
 
 def _log_partition(precision: Array, mean: Array) -> float:

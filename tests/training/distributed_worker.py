@@ -112,6 +112,26 @@ def model_of_classes(rows: slice) -> Iterator[tuple[str, Any]]:
     yield "classes", model
 
 
+def models_of_missing_targets(rows: slice) -> Iterator[tuple[str, Any]]:
+    """Mixtures, and outputs that share nothing; the first process has seen nothing of the third."""
+    targets = np.hstack([Y, LABELS, Y**2])
+    targets[::3, 0] = targets[SHARDS[0], 2] = np.nan
+    data = X[rows], targets[rows]
+
+    def mixing() -> Any:
+        parts = [gpflow.kernels.SquaredExponential(), gpflow.kernels.Matern32(lengthscales=2.0)]
+        return gpflow.kernels.LinearCoregionalization(parts, [[1.0, 0.3], [0.5, -0.8], [0.2, 0.6]])
+
+    options: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
+    yield "incomplete", pep.PEPRegression(data, gpflow.kernels.RBF(), Z.copy(), **options)
+    yield "mixture", pep.PEPRegression(data, mixing(), Z.copy(), **options)
+    parts = [gpflow.likelihoods.Gaussian(0.2), gpflow.likelihoods.Bernoulli()]
+    likelihood = pep.likelihoods.PerOutput([*parts, gpflow.likelihoods.StudentT()])
+    for sites in ("rows", "entries"):
+        model = pep.PEP(data, mixing(), likelihood, Z.copy(), sites=sites, tolerance=1e-10)
+        yield sites, model
+
+
 def together(model: Any, strategy: Any) -> Any:
     return pep.training.sharded(model, strategy) if strategy else nullcontext()
 
@@ -154,10 +174,13 @@ def refusals(strategy: Any) -> Arrays:
     other = pep.models.PEPRegression(row, kernel, Z.copy())
     longer = pep.models.PEPRegression(row, gpflow.kernels.Matern12(), Z[: 2 + index].copy())
     model = pep.models.PEP(row, gpflow.kernels.Matern12(), gpflow.likelihoods.Bernoulli(), Z.copy())
+    missing = np.array([[1.0, np.nan if index else 1.0]])
+    kinds = pep.models.PEPRegression((X[:1], missing), gpflow.kernels.Matern12(), Z.copy())
     minibatches = model.minibatch_training_loss_closure(1, seed=0, compile=False)
     calls = {
         "parameters": lambda: pep.training.sharded_training_loss(other, strategy),
         "shapes": lambda: pep.training.sharded_training_loss(longer, strategy),
+        "kinds": lambda: pep.training.sharded_training_loss(kinds, strategy),
         "sequential": lambda: model.update_sites(sequential=True),
         "minibatches": minibatches,
     }
@@ -194,6 +217,9 @@ def main(kind: str, output: str) -> None:
         return
     if kind == "classes":
         found = full_batch(tf.distribute.MultiWorkerMirroredStrategy(), model_of_classes)
+    elif kind == "missing":
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        found = full_batch(strategy, models_of_missing_targets)
     elif kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         two = [tf.config.LogicalDeviceConfiguration()] * 2

@@ -116,6 +116,12 @@ def test_shards_of_classes_add_up_to_all_rows(directory: Path) -> None:
 
 
 @pytest.mark.slow
+def test_shards_of_mixtures_and_of_missing_targets_add_up(directory: Path) -> None:
+    found = results("missing", two_workers(), directory)
+    _assert_shards_add_up(found, worker.full_batch(None, worker.models_of_missing_targets))
+
+
+@pytest.mark.slow
 def test_shards_add_up_to_all_rows(workers: list[Any]) -> None:
     _assert_shards_add_up(workers, worker.full_batch(None))
 
@@ -135,6 +141,7 @@ def _assert_shards_add_up(workers: list[Any], expected: Any) -> None:
     [
         ("parameters", ["model", "another process", "same"]),
         ("shapes", ["model", "another process", "same"]),
+        ("kinds", ["Regression, of another kind than", "IncompleteRegression"]),
         ("sequential", ["sequential", "2 processes", "Leave"]),
         ("minibatches", ["minibatch", "2 processes", "ARPEP"]),
     ],

@@ -1,0 +1,244 @@
+"""What models of mixtures and of missing targets have beside `test_models_contract.py`."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from cases.models import OUTPUTS, XNEW, ModelCase, N, Z
+from helpers import Array, assert_all_close, assert_close, gradients
+from tf_keras.optimizers import Adam
+
+import gpflow_pep as pep
+
+#: For the fast tests the mixture in closed form.
+pytestmark = pytest.mark.near_copies("mixed regression", "*-mixed regression")
+each = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in OUTPUTS])
+POWERS = np.linspace(0.0, 1.0, N)
+
+
+@pytest.fixture
+def create(case: ModelCase) -> Callable[..., Any]:
+    def with_options(data: Any = None, **options: Any) -> Any:
+        return case.create(case.data(0) if data is None else data, Z, **options)
+
+    return with_options
+
+
+@each
+def test_powers_of_rows_and_chunks(create: Any) -> None:
+    model = create(alpha=POWERS)
+    in_chunks = create(alpha=POWERS, chunk_size=4)
+    assert_close(in_chunks.training_loss(), model.training_loss(), rtol=1e-9)
+    both = (gradients(one.training_loss, one.trainable_variables) for one in (in_chunks, model))
+    assert_all_close(*both, rtol=1e-7)
+    assert_close(create(alpha=np.full(N, 0.7)).training_loss(), create().training_loss(), rtol=1e-9)
+    log_z = model.pep_log_marginal_likelihood()
+    assert_close(tf.reduce_sum(model.row_terms().contribution), log_z, rtol=1e-9)
+
+
+@each
+def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
+    X, Y = case.data(0)
+    model, of_rows = create(), create(alpha=POWERS)
+    whole = float(model.training_loss())
+    fewer = create((X[3:], Y[3:]))
+    if isinstance(model, pep.PEP):
+        of_rows.training_loss()
+        of_rows.update_data((X[3:], Y[3:]))
+        expected = create((X[3:], Y[3:]), alpha=POWERS[3:]).training_loss()
+        assert_close(of_rows.training_loss(), expected, rtol=1e-9)
+        of_rows.condition_on((X[:3], Y[:3]), alpha=0.2)
+        powers = np.concatenate([POWERS[3:], np.full(3, 0.2)])
+        rows = np.roll(np.arange(N), -3)
+        expected = create((X[rows], Y[rows]), alpha=powers).training_loss()
+        assert_close(of_rows.training_loss(), expected, rtol=1e-9)
+    model.data = X[3:], Y[3:]
+    assert_close(model.training_loss(), fewer.training_loss(), rtol=1e-9)
+    for bad, said in (
+        ((X, Y[:3]), "got 15 and 3 rows"),
+        ((X[:, :1], Y), "X: got 1 column"),
+        ((X, Y[:, :1]), "got 1 column|got 2, expected 1"),
+        ((X, Y * np.nan), "Y: got NaN alone"),
+        ((X * np.nan, Y), "X: got NaN"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            model.data = bad
+    assert_close(model.training_loss(), fewer.training_loss(), rtol=1e-9)
+    model.data = X, Y
+    assert_close(model.training_loss(), whole, rtol=1e-9)
+    model.alpha = 0.2
+    assert_close(model.training_loss(), create(alpha=0.2).training_loss(), rtol=1e-9)
+    model.alpha = POWERS
+    assert_close(model.training_loss(), create(alpha=POWERS).training_loss(), rtol=1e-9)
+
+
+def _samples_of_both(model: Any) -> Array:
+    tf.random.set_seed(0)
+    options = {"full_cov": False, "full_output_cov": True}
+    return np.asarray(model.predict_f_samples(XNEW, 2000, **options))
+
+
+@each
+def test_samples(create: Any) -> None:
+    model = create()
+    mean, variance = (np.asarray(part) for part in model.predict_f(XNEW))
+    tf.random.set_seed(0)
+    for full_cov in (True, False):
+        samples = np.asarray(model.predict_f_samples(XNEW, 2000, full_cov=full_cov))
+        assert samples.shape == (2000, 5, 2)
+        assert np.all(np.abs(samples.mean(0) - mean) < 4.5 * np.sqrt(variance / 2000))
+        assert_close(samples.var(0), variance, rtol=0.2)
+    assert model.predict_f_samples(XNEW).shape == (5, 2)
+    apart = _samples_of_both(model) - mean
+    products = np.einsum("snp,snq->snpq", apart, apart)
+    covariance = model.predict_f(XNEW, full_output_cov=True)[1]
+    z = (products.mean(0) - covariance) / (products.std(0) / np.sqrt(2000))
+    assert np.max(np.abs(z)) < 4.5
+
+
+@each
+def test_leading_axes_of_new_rows(create: Any) -> None:
+    model, many = create(), np.stack([XNEW, XNEW[::-1]])[:, None]
+    options = [{}, {"full_cov": True}]
+    if isinstance(model.kernel, gpflow.kernels.LinearCoregionalization):  # GPflow's has no others
+        options += [{"full_output_cov": True}, {"full_cov": True, "full_output_cov": True}]
+    for option in options:
+        mean, covariance = model.predict_f(many, **option)
+        expected = model.predict_f(XNEW[::-1], **option)
+        assert_all_close((mean[1, 0], covariance[1, 0]), expected, rtol=1e-8)
+    assert model.predict_y(many)[0].shape == (2, 1, 5, 2)
+
+
+@pytest.mark.parametrize("cache", list(gpflow.posteriors.PrecomputeCacheType))
+@each
+@pytest.mark.near_copies("mixed regression-PrecomputeCacheType.TENSOR")
+def test_posterior_caches(create: Any, cache: Any) -> None:
+    model = create()
+    posterior, cached = model.posterior(cache), cache.value != "nocache"
+    variable = model.inducing_variable.trainable_variables[0]
+    for full_cov in (False, True):
+        for full_output_cov in (False, True):
+            expected = model.predict_f(XNEW, full_cov, full_output_cov)
+            if cached:
+                assert_all_close(
+                    posterior.predict_f(XNEW, full_cov, full_output_cov), expected, rtol=1e-7
+                )
+            fused = posterior.fused_predict_f(XNEW, full_cov, full_output_cov)
+            assert_all_close(fused, expected, rtol=1e-7)
+    before = model.predict_f(XNEW)
+    variable.assign_add(0.3 * tf.ones_like(variable))
+    after = model.predict_f(XNEW)
+    assert np.max(np.abs(after[0] - before[0])) > 1e-3
+    assert_all_close(posterior.fused_predict_f(XNEW), after, rtol=1e-7)
+    if cached:
+        posterior.update_cache()
+        assert_all_close(posterior.predict_f(XNEW), after, rtol=1e-7)
+
+
+@each
+def test_densities_and_terms_in_graphs(case: ModelCase, create: Any) -> None:
+    model = create()
+    compiled = tf.function(model.loo_log_density)
+    assert_close(compiled(), model.loo_log_density(), rtol=1e-9)
+    terms, expected = tf.function(model.row_terms)(), model.row_terms()
+    for one, other in zip(terms, expected):
+        assert_close(np.nan_to_num(one), np.nan_to_num(other), rtol=1e-9)
+
+
+@each
+def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
+    model, (X, Y) = create(), case.data(0)
+    alone = pep.training.mix_alphas(model, [0.3], refit=False)
+    model.alpha = 0.3
+    density = model.predict_log_density((X, Y))
+    for mixture in (alone, alone.posterior()):
+        assert_all_close(mixture.predict_y(XNEW), model.predict_y(XNEW), rtol=1e-7)
+        assert_close(mixture.predict_log_density((X, Y)), density, rtol=1e-5)
+    mixed = pep.training.mix_alphas(model, [0.0, 1.0], refit=False)
+    densities = np.stack([one.predict_log_density((X, Y)) for one in mixed.models])
+    expected = np.log(mixed.weights.numpy() @ np.exp(densities))
+    assert_close(mixed.predict_log_density((X, Y)), expected, rtol=1e-5)
+    assert mixed.paths(3, 8)(XNEW).shape == mixed.predict_f_samples(XNEW, 3).shape == (3, 5, 2)
+    if pep.tilted.entries.has_gaussian_noise(model.likelihood):
+        quantiles = alone.predict_quantiles(XNEW, [0.5, 0.975])
+        mean, variance = alone.predict_y(XNEW)
+        assert_close(quantiles[..., 0], mean, rtol=1e-7)
+        assert_close(quantiles[..., 1], mean + 1.959963984540054 * np.sqrt(variance), rtol=1e-7)
+    else:
+        with pytest.raises(ValueError, match="PerOutput, expected Gaussian noise"):
+            alone.predict_quantiles(XNEW)
+
+
+@each
+def test_a_power_chosen_by_rows_some_of_whose_targets_are_missing(
+    case: ModelCase, create: Any
+) -> None:
+    X, Y = case.data(1)
+    model = create()
+    selection = pep.training.select_alpha(model, [0.0, 1.0], validation=(X, Y), refit=False)
+    scores = [float(np.mean(create(alpha=a).predict_log_density((X, Y)))) for a in (0.0, 1.0)]
+    assert_close([score.log_density for score in selection.scores], scores, rtol=1e-5)
+    left_out = pep.training.select_alpha(model, [0.0, 1.0], refit=False)
+    scores = [float(np.mean(create(alpha=alpha).loo_log_density())) for alpha in (0.0, 1.0)]
+    assert_close([score.log_density for score in left_out.scores], scores, rtol=1e-8)
+
+
+@each
+def test_training_is_resumed_to_the_same_numbers(create: Any, tmp_path: Path) -> None:
+    """From a checkpoint of model and optimiser, sites included; and pickled."""
+    model, optimizer = create(), Adam(0.05)
+    losses = []
+    for step in range(4):
+        if step == 2:
+            checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+            saved = checkpoint.write(str(tmp_path / "checkpoint"))
+            pickled = pickle.dumps(model)
+        optimizer.minimize(model.training_loss, model.trainable_variables)
+        losses.append(float(model.training_loss()))
+    resumed, optimizer = create(), Adam(0.05)
+    optimizer.build(resumed.trainable_variables)
+    checkpoint = tf.train.Checkpoint(model=resumed, optimizer=optimizer)
+    checkpoint.read(saved).assert_existing_objects_matched()
+    from_pickle = pickle.loads(pickled)
+    assert_close(from_pickle.training_loss(), losses[1], rtol=1e-9)
+    for step in range(2, 4):
+        optimizer.minimize(resumed.training_loss, resumed.trainable_variables)
+        assert_close(resumed.training_loss(), losses[step], rtol=1e-9)
+
+
+@each
+def test_maximise(create: Any) -> None:
+    model = create()
+    before = float(model.training_loss())
+    record = pep.training.maximise(model, max_iterations=5, progress=False)
+    assert float(model.training_loss()) < before - 0.1
+    assert_close(-record.objective, model.training_loss(), rtol=1e-6)
+
+
+@each
+def test_derivatives_in_the_mixing(case: ModelCase, create: Any) -> None:
+    """Of predictions, which are right, or refused where the sites would have to be followed."""
+    model = create()
+    if case.name == "missing targets":
+        pytest.skip("has none")
+    variable = model.kernel.W.unconstrained_variable
+    with tf.GradientTape(persistent=True) as tape:
+        mean, _ = model.predict_f(XNEW)
+        value, terms = tf.reduce_sum(mean), model.row_terms()
+    if isinstance(model, pep.PEP):
+        with pytest.raises(ValueError, match="derivative of q"):
+            tape.gradient(value, variable)
+    else:
+        gradient, step = tape.gradient(value, variable).numpy(), np.array([[0.0, 1e-5], [0.0, 0.0]])
+        before, ends = variable.numpy(), []
+        for sign in (1, -1):
+            variable.assign(before + sign * step)
+            ends.append(float(tf.reduce_sum(model.predict_f(XNEW)[0])))
+        assert_close(gradient[0, 1], (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
+    with pytest.raises(ValueError, match="derivative of row_terms"):
+        tape.gradient(terms.contribution, variable)
