@@ -3,6 +3,7 @@
 from .log_normal import LogNormal
 from .negative_binomial import NegativeBinomial
 from .noisy_label import NoisyLabelBernoulli
+from .ordinal import Ordinal
 from .per_output import PerOutput
 from .residual_variance import ResidualVariance
 from .tobit import Tobit
@@ -13,6 +14,7 @@ __all__ = [
     "LogNormal",
     "NegativeBinomial",
     "NoisyLabelBernoulli",
+    "Ordinal",
     "PerOutput",
     "ResidualVariance",
     "Tobit",
