@@ -6,6 +6,7 @@ from .noisy_label import NoisyLabelBernoulli
 from .ordinal import Ordinal
 from .per_output import PerOutput
 from .residual_variance import ResidualVariance
+from .robust_gaussian import RobustGaussian
 from .tobit import Tobit
 from .uniform_robust_max import UniformRobustMax
 from .zero_inflated_poisson import ZeroInflatedPoisson
@@ -17,6 +18,7 @@ __all__ = [
     "Ordinal",
     "PerOutput",
     "ResidualVariance",
+    "RobustGaussian",
     "Tobit",
     "UniformRobustMax",
     "ZeroInflatedPoisson",

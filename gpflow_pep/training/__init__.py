@@ -11,6 +11,7 @@ from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mixture_weights
 from .points import PointsScore
+from .robust import maximise_robust
 
 __all__ = [
     "AlphaScore",
@@ -28,6 +29,7 @@ __all__ = [
     "best_evaluation",
     "fit",
     "maximise",
+    "maximise_robust",
     "mix_alphas",
     "mix_models",
     "mixture_weights",
