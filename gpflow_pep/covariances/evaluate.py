@@ -32,6 +32,7 @@ from gpflow.kernels import (
 )
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
+from gpflow.utilities import Dispatcher
 
 from .. import checks
 from ..ops.chunks import float_variables
@@ -274,10 +275,35 @@ def project_blocks(
     return Projection(A, covariance(kernel, X) - row_products(blocks))
 
 
+class SiteTargets(NamedTuple):
+    """Gaussian factors of rows."""
+
+    Y: tf.Tensor
+    """[N, P], where they have their peaks: the targets, for Gaussian noise."""
+
+    variance: tf.Tensor
+    """[N, 1], theirs: that of the noise, for Gaussian noise."""
+
+
+#: ``(likelihood, X, Y) -> SiteTargets``, where the factors of rows are others than N(y; f, noise).
+site_targets = Dispatcher("gpflow_pep.covariances.site_targets")
+
+
+@site_targets.register(object)
+def _targets_as_they_are(likelihood: Any, X: tf.Tensor, Y: tf.Tensor) -> SiteTargets:
+    return SiteTargets(Y, likelihood.variance_at(X))
+
+
 @convert_user_code
 def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
     """[N, 1], the variance of Gaussian noise at some rows."""
     return likelihood.variance_at(X)
+
+
+@convert_user_code
+def evaluate_site_targets(likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor) -> SiteTargets:
+    """See :data:`site_targets`."""
+    return site_targets.dispatch_or_raise(type(likelihood))(likelihood, X, Y)
 
 
 class Parts(NamedTuple):
@@ -317,6 +343,11 @@ class Parts(NamedTuple):
     def residual(self, X: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
         """[N, P], targets less the mean function."""
         return Y - self.mean(X)
+
+    def observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[N, P] and [N], the Gaussian factors of rows: their peaks less the mean, variances."""
+        targets = evaluate_site_targets(self.likelihood, X, Y)
+        return self.residual(X, targets.Y), tf.squeeze(targets.variance, axis=-1)
 
     def noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N], variances of Gaussian noise."""

@@ -103,7 +103,8 @@ def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     X, Y, alpha = rows
     A, d = parts.project(W, X)
-    return ProjectedRows(A, d[0], parts.noise(X), alpha, parts.residual(X, Y))
+    r, noise = parts.observe(X, Y)
+    return ProjectedRows(A, d[0], noise, alpha, r)
 
 
 def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
@@ -117,8 +118,9 @@ def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRo
     A, D = parts.project_blocks(W, X)
     num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
     flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
-    noise = tf.reshape(parts.noise(flat_X), [num_blocks, size])
-    r = tf.reshape(parts.residual(flat_X, flat_Y), [num_blocks, size, Y.shape[-1]])
+    r, noise = parts.observe(flat_X, flat_Y)
+    r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
+    noise = tf.reshape(noise, [num_blocks, size])
     weight = tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),
@@ -276,8 +278,8 @@ def sums_with_slack(
     """Sum the residual variances, and the rows with D = 0 and slack added to the noise."""
     X, Y = rows
     A, d = parts.project(W, X)
-    none, noise = tf.zeros_like(d[0]), parts.noise(X) + slack
-    return tf.reduce_sum(d), single_row_sums(A, none, noise, none, parts.residual(X, Y))
+    none, (r, noise) = tf.zeros_like(d[0]), parts.observe(X, Y)
+    return tf.reduce_sum(d), single_row_sums(A, none, noise + slack, none, r)
 
 
 @check_shapes(

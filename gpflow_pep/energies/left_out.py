@@ -42,7 +42,8 @@ def errors(
     tau = precision(d, noise, alpha) + tf.zeros_like(r)
     m, s = marginals(A, q)
     without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
-    return r - without.m, without.s + d + noise
+    error = parts.residual(*rows[:2]) - without.m
+    return error, without.s + d + parts.noise(rows[0])[:, None]
 
 
 def total(
@@ -55,6 +56,9 @@ def total(
     """
     Sum the leave-one-out log densities of all rows, [], in a second pass over them.
 
+    Each is weighted by the precision of the row's factor, relative to that of noise alone: 1, but
+    for outliers of :class:`~gpflow_pep.likelihoods.RobustGaussian`.
+
     :param sum_over_rows: ``(terms, shared, parts) -> sum`` of ``terms(rows, *shared)``, through
         which gradients reach the shared tensors and the variables of the parts.
     :param natural: What all rows add to the prior of v: it is why one pass is not enough.
@@ -64,6 +68,8 @@ def total(
     def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
         q = PosteriorFactor(root, c, factor.half_logdet)
         error, variance = errors(parts, rows, W, q, precision)
-        return tf.reduce_sum(logdensities.gaussian(error, tf.zeros_like(error), variance))
+        densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
+        weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
+        return tf.reduce_sum(weights[:, None] * densities)
 
     return sum_over_rows(terms, (W, factor.W, factor.c), parts)

@@ -56,13 +56,13 @@ def rows_with_neighbours(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     A, D = parts.project_blocks(W, X)
     num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
     flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
-    r = tf.reshape(parts.residual(flat_X, flat_Y), [num_groups, size, Y.shape[-1]])
+    r, noise = parts.observe(flat_X, flat_Y)
     return neighbour_sums(
         tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_groups, size]), [1, 2, 0]),
         D,
-        tf.reshape(parts.noise(flat_X), [num_groups, size]),
+        tf.reshape(noise, [num_groups, size]),
         alpha,
-        r,
+        tf.reshape(r, [num_groups, size, Y.shape[-1]]),
         neighbours,
         tf.cast(member, X.dtype),
     )

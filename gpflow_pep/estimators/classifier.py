@@ -34,8 +34,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     rows.
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "multiclass" (RobustMax) for
-        more. "softmax", or a GPflow likelihood of the classes 0 to C - 1 in the order of
-        ``classes_``, which is copied.
+        more. "softmax"; "ordinal", for classes whose order is that of ``classes_``, which is sorted
+        (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to
+        C - 1 in the order of ``classes_``, which is copied.
     :param kernel: All other parameters and attributes are those of
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
         ``classes_`` too.
@@ -122,7 +123,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 f"{name if isinstance(name, str) else type(name).__name__!r} for"
                 f" {num_classes} classes",
                 f"one of as many classes as y has, and not {tilted.num_classes(likelihood)}",
-                "Use 'auto', 'multiclass' or 'softmax', or make it of that number of classes.",
+                "Use 'auto', 'multiclass', 'softmax' or 'ordinal', or make it of that number of"
+                " classes.",
             )
         return likelihood
 

@@ -37,8 +37,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 BIJECTORS = {
     name: getattr(tfp.bijectors, name)
-    for name in ("Chain", "Exp", "FillTriangular", "Identity", "Shift", "Sigmoid", "Softplus")
-}
+    for name in (
+        "Ascending", "Chain", "Exp", "FillTriangular", "Identity", "Shift", "Sigmoid", "Softplus",
+    )
+}  # fmt: skip
 DISTRIBUTIONS = {
     name: getattr(tfp.distributions, name)
     for name in (

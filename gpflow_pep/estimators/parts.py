@@ -1,6 +1,6 @@
 """GPflow's objects of the names that estimators take as arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gpflow
@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..checks import as_numbers, refusal
-from ..likelihoods import NegativeBinomial, ZeroInflatedPoisson
+from ..likelihoods import NegativeBinomial, Ordinal, ZeroInflatedPoisson
 from ..selection import greedy_variance, kmeans, random_subset
 from ..training.model_state import copy_of
 
@@ -32,10 +32,11 @@ NUMBERS: dict[str, type[Likelihood]] = {
     "zero_inflated_poisson": ZeroInflatedPoisson,
 }
 #: Of classes: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.
-CLASSES: dict[str, type[Likelihood]] = {
+CLASSES: dict[str, Callable[..., Likelihood]] = {
     "bernoulli": gpflow.likelihoods.Bernoulli,
     "multiclass": gpflow.likelihoods.MultiClass,
     "softmax": gpflow.likelihoods.Softmax,
+    "ordinal": Ordinal.of_classes,
 }
 #: Where inducing points start.
 RULES: dict[str, Callable[..., InducingVariables]] = {
@@ -45,7 +46,7 @@ RULES: dict[str, Callable[..., InducingVariables]] = {
 }
 
 
-def _choose(argument: str, name: Any, choices: dict[str, Any], others: str) -> Any:
+def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -> Any:
     if isinstance(name, str) and name in choices:
         return choices[name]
     expected = f"{', '.join(map(repr, choices))} or {others}"
@@ -66,7 +67,7 @@ def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
 
 
 def make_likelihood(
-    likelihood: str | Likelihood, choices: dict[str, type[Likelihood]], *arguments: Any
+    likelihood: str | Likelihood, choices: Mapping[str, Callable[..., Likelihood]], *arguments: Any
 ) -> Likelihood:
     """Make a likelihood by its name, with these arguments, or copy the one that is given."""
     if isinstance(likelihood, Likelihood):

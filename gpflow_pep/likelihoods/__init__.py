@@ -3,8 +3,10 @@
 from .log_normal import LogNormal
 from .negative_binomial import NegativeBinomial
 from .noisy_label import NoisyLabelBernoulli
+from .ordinal import Ordinal
 from .per_output import PerOutput
 from .residual_variance import ResidualVariance
+from .robust_gaussian import RobustGaussian
 from .tobit import Tobit
 from .uniform_robust_max import UniformRobustMax
 from .zero_inflated_poisson import ZeroInflatedPoisson
@@ -13,8 +15,10 @@ __all__ = [
     "LogNormal",
     "NegativeBinomial",
     "NoisyLabelBernoulli",
+    "Ordinal",
     "PerOutput",
     "ResidualVariance",
+    "RobustGaussian",
     "Tobit",
     "UniformRobustMax",
     "ZeroInflatedPoisson",

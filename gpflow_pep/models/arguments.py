@@ -12,7 +12,7 @@ from gpflow.likelihoods import Gaussian
 
 from .. import checks
 from ..covariances import check_independent
-from ..tilted import traits
+from ..tilted import check_num_latent, check_support, layout, traits
 
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
@@ -98,6 +98,18 @@ def gaussian_likelihood(likelihood: Gaussian | None, noise_variance: TensorData 
             "Use gpflow_pep.models.PEP.",
         )
     return likelihood
+
+
+def takes_any_columns(likelihood: Gaussian) -> bool:
+    """Whether the targets of a likelihood may have any number of columns."""
+    return layout.dispatch_or_raise(type(likelihood))(likelihood, 2).num_columns is None
+
+
+def check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
+    """Refuse several or missing targets of a row for a likelihood that takes a single one."""
+    if not takes_any_columns(likelihood):
+        check_num_latent(None, likelihood, Y)
+        check_support(likelihood, Y)
 
 
 def check_latent_functions(model: Any, number: int) -> None:

@@ -30,6 +30,7 @@ from ..sites.posterior import (
 from ..sites.record import FixedPoint, SiteUpdateInfo
 from ..tilted import TiltedDerivatives, traits
 from ..tilted.entries import check_entries
+from .arguments import takes_any_columns
 from .mixture import MixedOutputs, has_mixture, refused, refusing
 from .regression import PEPRegression
 from .rows import SingleRows
@@ -145,7 +146,7 @@ def _gaussian_outputs(
         remedy = "Set the variance where the likelihood is created."
         raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
     parts = getattr(likelihood, "likelihoods", [likelihood])
-    if not all(traits(part).is_gaussian for part in parts):
+    if not all(traits(part).is_gaussian and takes_any_columns(part) for part in parts):
         raise checks.refusal(
             "likelihood",
             type(likelihood).__name__,

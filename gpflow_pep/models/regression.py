@@ -23,7 +23,7 @@ from ..predictions.context_posterior import ContextRowsPosterior, check_neighbou
 from ..predictions.context_rows import Context
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
-from .arguments import gaussian_likelihood
+from .arguments import check_targets, gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .grouped_rows import NearRows, check_num_neighbours, choose_cut
 from .memory import attach_memory
@@ -122,6 +122,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
             X,
         )
         check_independent(kernel, self.inducing_variable, self.num_latent_gps, shared=True)
+        check_targets(self.likelihood, Y)
         self._conditional = checks.check_conditional(conditional, CONDITIONALS)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._cut = self._choose_cut(blocks, neighbours)
@@ -293,7 +294,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         def context() -> Context:
             X, Y = self.rows.read()
             q, parts = self._posterior_of_v(), self._parts_of_output()
-            rows = X, parts.residual(X, Y), parts.noise(X), input_scales(parts.kernel, X)
+            rows = X, *parts.observe(X, Y), input_scales(parts.kernel, X)
             return Context(parts.whiten().W, q.q_mu, q.q_sqrt[0], *rows)
 
         return ContextRowsPosterior(

@@ -222,10 +222,10 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """As :meth:`_tilted`, where q correlates the latent functions of a row."""
         joint = traits(self.likelihood).is_gaussian
         mean, covariance = _f_under(q, *self._parts[:3], X, False, joint)
+        check_num_latent(mean.shape[1], self.likelihood, Y)
         if joint:
             noise = self.likelihood.variance_at(X)
             return joint_log_power_expectation(mean, covariance, Y, noise, alpha)
-        check_num_latent(mean.shape[1], self.likelihood, Y)
         without_power = checks.require(
             tf.equal(alpha, 0.0),
             checks.message(

@@ -12,6 +12,7 @@ from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mixture_weights
 from .objectives import hybrid_evidence, training_loss
 from .points import PointsScore
+from .robust import maximise_robust
 
 __all__ = [
     "AlphaScore",
@@ -30,6 +31,7 @@ __all__ = [
     "fit",
     "hybrid_evidence",
     "maximise",
+    "maximise_robust",
     "mix_alphas",
     "mix_models",
     "mixture_weights",

@@ -161,6 +161,23 @@ def _ordinal(label: int, sigma: float) -> Case:
     return Case(create, [float(label)], _scalar(log_density, *_EDGES), 1e-5)
 
 
+def _bin(label: int, sigma: float = 1.0, edges: Array = _EDGES, tolerance: float = 1e-8) -> Case:
+    low, high = np.concatenate([[-np.inf], edges, [np.inf]])[label : label + 2]
+
+    def log_density(f: Array) -> Array:
+        a, b = (low - f) / sigma, (high - f) / sigma
+        mirrored = a + b > 0.0
+        inner = log_ndtr(np.where(mirrored, -a, b))
+        outer = log_ndtr(np.where(mirrored, -b, a))
+        return inner + np.log(-np.expm1(outer - inner))
+
+    def create() -> gpflow.likelihoods.Likelihood:
+        return pep.likelihoods.Ordinal(edges, sigma)
+
+    places = [edge for edge in (low, high) if np.isfinite(edge)]
+    return Case(create, [float(label)], _scalar(log_density, *places), tolerance)
+
+
 def _gaussian(y: float, noise: float) -> Reference:
     return _scalar(lambda f: -0.5 * np.log(2 * np.pi * noise) - 0.5 * (y - f) ** 2 / noise, y)
 
@@ -261,6 +278,11 @@ def _inflated(y: float, p: float) -> Case:
 _probit = likelihoods.Bernoulli
 CASES: dict[str, Case] = {
     "Gaussian": Case(lambda: likelihoods.Gaussian(0.3), [1.1], _gaussian(1.1, 0.3)),
+    "RobustGaussian": Case(
+        lambda: pep.likelihoods.RobustGaussian(0.3, threshold=0.5),
+        [1.1],
+        _gaussian(1.1 + 0.6 * 1.1 / (0.25 + 1.21), 0.3 * (1.0 + 1.21 / 0.25)),
+    ),
     "GaussianMC": Case(lambda: likelihoods.GaussianMC(0.3), [1.1], _gaussian(1.1, 0.3)),
     "Bernoulli 1": Case(_probit, [1.0], _squeezed_probit(1.0, 1e-3)),
     "Bernoulli 0": Case(_probit, [0.0], _squeezed_probit(-1.0, 1e-3)),
@@ -361,6 +383,11 @@ CASES: dict[str, Case] = {
     "Tobit high": Case(
         lambda: pep.likelihoods.Tobit(-1.0, 2.0, variance=1e-4), [2.0], _censored(1.0, 2.0, 1e-4)
     ),
+    "Bin first": _bin(0),
+    "Bin middle": _bin(1),
+    "Bin last": _bin(3),
+    "Bin narrow": _bin(1, 1.0, np.array([0.0, 0.02])),
+    "Bin wide": _bin(2, 0.1, tolerance=1e-5),
     "LogNormal": Case(lambda: pep.likelihoods.LogNormal(0.3), [5.0], _log_normal(5.0, 0.3)),
 }
 

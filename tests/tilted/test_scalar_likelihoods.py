@@ -13,7 +13,7 @@ from helpers import assert_close
 from scipy.stats import lognorm, nbinom, norm, poisson
 
 import gpflow_pep as pep
-from gpflow_pep.likelihoods import LogNormal, NegativeBinomial, Tobit, ZeroInflatedPoisson
+from gpflow_pep.likelihoods import LogNormal, NegativeBinomial, Ordinal, Tobit, ZeroInflatedPoisson
 
 Array = Any
 F = np.array([[-1.2], [0.1], [0.9], [1.6]])
@@ -67,6 +67,26 @@ def _tobit_moments(f: Array) -> tuple[Array, Array]:
     return mean, 0.25 * low + high + inside @ y**2 - mean**2
 
 
+EDGES = np.array([-0.6, 0.2, 0.5, 1.9])
+
+
+def _class_probabilities(f: Array) -> Array:
+    return np.diff(norm.cdf((np.r_[-np.inf, EDGES, np.inf] - f[..., None]) / 0.5), axis=-1)
+
+
+def _ordinal_log_density(y: Array, f: Array) -> Array:
+    edges, label = np.r_[-np.inf, EDGES, np.inf], y.astype(int)
+    a, b = (edges[label] - f) / 0.5, (edges[label + 1] - f) / 0.5
+    inner, outer = np.where(a + b > 0.0, (-a, -b), (b, a))
+    return norm.logcdf(inner) + np.log(-np.expm1(norm.logcdf(outer) - norm.logcdf(inner)))
+
+
+def _ordinal_moments(f: Array) -> tuple[Array, Array]:
+    labels, p = np.arange(5.0), _class_probabilities(f)
+    mean = p @ labels
+    return mean, p @ labels**2 - mean**2
+
+
 CASES = {
     "negative binomial": Case(
         lambda: NegativeBinomial(0.6),
@@ -91,6 +111,12 @@ CASES = {
         [[-0.5], [0.3], [1.0], [1.0]],
         _tobit_log_density,
         _tobit_moments,
+    ),
+    "ordinal": Case(
+        lambda: Ordinal(EDGES, 0.5),
+        [[0.0], [2.0], [4.0], [3.0]],
+        _ordinal_log_density,
+        _ordinal_moments,
     ),
     "log-normal": Case(
         lambda: LogNormal(0.16),
@@ -236,6 +262,11 @@ def test_small_dispersion_is_poisson() -> None:
         (Tobit, "low, high: got neither, expected at least one of them"),
         (lambda: Tobit(2.0, 1.0), "low: got 2 with high=1, expected one below high"),
         (lambda: Tobit(low=np.nan), "low: got nan, expected a number"),
+        (lambda: Ordinal([0.0, 0.0]), r"edges: got \[0.0, 0.0\], expected one .* ascending"),
+        (lambda: Ordinal([]), r"edges: got \[\], expected one number or more"),
+        (lambda: Ordinal([np.nan]), "edges: got .*nan"),
+        (lambda: Ordinal([0.0], sigma=0.0), "sigma: got 0.0, expected a number above 0.001"),
+        (lambda: Ordinal.of_classes(1), "num_classes: got 1, expected a whole number above 1"),
     ],
 )
 def test_refusals(create: Callable[[], Any], message: str) -> None:

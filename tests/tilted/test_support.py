@@ -52,6 +52,7 @@ ACCEPTED: "list[tuple[Callable[[], Any], Any]]" = [
     (pep.likelihoods.ZeroInflatedPoisson, [[0.0], [7.0]]),
     (pep.likelihoods.LogNormal, [[1e-9], [1e9]]),
     (lambda: pep.likelihoods.Tobit(high=2.0), [[-1e9], [2.0]]),
+    (lambda: pep.likelihoods.Ordinal([0.0, 1.0]), [[0.0], [2.0]]),
 ]
 REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
     (likelihoods.Bernoulli, [[1.0], [2.0]], "got 2 at row 1, expected 0 or 1 for .* Bernoulli"),
@@ -59,6 +60,7 @@ REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
     (lambda: likelihoods.MultiClass(3), [[3.0]], "got 3 at row 0, expected whole .* 0 to 2"),
     (lambda: likelihoods.Softmax(3), [[0.5]], "got 0.5 at row 0"),
     (lambda: likelihoods.Ordinal(np.array([0.0])), [[2.0]], "whole numbers from 0 to 1"),
+    (lambda: pep.likelihoods.Ordinal([0.0]), [[2.0]], "whole numbers from 0 to 1"),
     (likelihoods.Poisson, [[0.5]], "got 0.5 at row 0, expected whole numbers from 0"),
     (likelihoods.Exponential, [[-1.0]], "expected numbers from 0"),
     (lambda: likelihoods.Gamma(shape=2.0), [[1.0], [0.0]], "got 0 at row 1, expected .* above 0"),

@@ -30,7 +30,14 @@ each_name = pytest.mark.parametrize(
 )
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
 # GPflow's own rules: closed forms, or 20 Gauss-Hermite points.
-NARROW = ("Poisson 10000", "Gamma tiny", "StudentT narrow", "Beta narrow", "Ordinal wide")
+NARROW = (
+    "Poisson 10000",
+    "Gamma tiny",
+    "StudentT narrow",
+    "Beta narrow",
+    "Ordinal wide",
+    "Bin wide",
+)
 GPFLOW_EXACT = ("Gaussian", "Poisson 0", "Poisson 3", "Exponential", "Gamma", "Exponential 0")
 
 
@@ -87,6 +94,8 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
         expected = getattr(likelihood, method)(X, mean, variance, Y).numpy()
         if alpha == 1.0 and name in NARROW:
             continue  # narrower than the distance of 20 points
+        if alpha == 1.0 and name == "RobustGaussian":
+            continue  # its factor is no density of y, which is predicted with noise alone
         if alpha == 1.0 and name != "Gaussian":
             tolerance = 1e-3
         if name in NARROW and name not in GPFLOW_EXACT:
@@ -178,11 +187,11 @@ def test_gradients_in_parameters_equal_finite_differences(name: str) -> None:
         parts = tf.unstack(of_each_power())
     for variable in likelihood.trainable_variables:
         start, step = variable.numpy(), 1e-4
-        assert np.ndim(start) == 0
-        gradients = [tape.gradient(part, variable) for part in parts]
-        variable.assign(start + step)
+        towards = np.cos(np.arange(start.size)).reshape(start.shape)  # a number: 1
+        gradients = [np.sum(tape.gradient(part, variable) * towards) for part in parts]
+        variable.assign(start + step * towards)
         high = of_each_power()
-        variable.assign(start - step)
+        variable.assign(start - step * towards)
         difference = (high - of_each_power()).numpy() / (2.0 * step)
         variable.assign(start)
         assert_close(gradients, difference, rtol=2e-5, scale=1.0)

@@ -48,6 +48,7 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
         (pep.likelihoods.ZeroInflatedPoisson, {"starts_at_high_powers": True}),
         (lambda: pep.likelihoods.Tobit(0.0), {}),
         (pep.likelihoods.LogNormal, {}),
+        (lambda: pep.likelihoods.Ordinal.of_classes(4), {"num_classes": 4}),
         (Comparison, {}),
         (RegisteredComparison, {"num_classes": 2, "ignores_level": True}),
     ],
