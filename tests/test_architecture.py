@@ -39,7 +39,7 @@ BUDGET = {
     "energies": 1925,
     "predictions": 896,
     "paths": 966,
-    "models": 3814,
+    "models": 3822,
     "selection": 1050,
     "training": 3423,
     "estimators": 2743,

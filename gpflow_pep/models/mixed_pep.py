@@ -86,7 +86,9 @@ class MixedPEP(MixedOutputs, PEP):
         return super().update_sites(*args, **options)
 
     minibatch_training_loss_closure = refusing(
-        "minibatch_training_loss_closure", "Use ARPEP, or training_loss on all rows."
+        "minibatch_training_loss_closure",
+        "Running totals of the sites of other batches are of one latent function each, and those of"
+        " mixtures correlate all. Use training_loss on all rows, or ARPEP if Y is complete.",
     )
     evidence_and_left_out = refusing("evidence_and_left_out", "Train by the evidence.")
     converged_rows = refusing("converged_rows", "Use loo_log_density_of_entries.")

@@ -33,7 +33,7 @@ from ..tilted.entries import check_entries
 from .arguments import takes_any_columns
 from .mixture import MixedOutputs, has_mixture, refused, refusing
 from .regression import PEPRegression
-from .rows import SingleRows
+from .rows import Rows, SingleRows
 from .variants import variant_of
 
 
@@ -81,6 +81,12 @@ class MixedRegression(MixedOutputs, PEPRegression):
         self._check_latent(number)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
+
+    @property
+    def rows(self) -> Rows:
+        """The rows as they are now, each projected on the inducing variables of all functions."""
+        size = self.num_inducing * len(self.kernel.latent_kernels)
+        return super().rows._replace(num_inducing=size)
 
     def _noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N, P or 1], noise variances."""
