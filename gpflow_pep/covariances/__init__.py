@@ -4,7 +4,6 @@ from .evaluate import (
     Parts,
     Prior,
     Projection,
-    inducing_inputs,
     project,
     project_blocks,
     project_points,
@@ -28,6 +27,7 @@ from .priors import (
     check_inducing_variable,
     check_kernel_at_row,
     check_mean_at_row,
+    inducing_inputs,
     mixes_outputs,
 )
 from .well_conditioned import WellConditioned, covariance_of_u, well_conditioned

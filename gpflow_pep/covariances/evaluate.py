@@ -34,7 +34,6 @@ from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.utilities import Dispatcher
 
-from .. import checks
 from ..ops.chunks import float_variables
 from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
 
@@ -289,11 +288,6 @@ class SiteTargets(NamedTuple):
 site_targets = Dispatcher("gpflow_pep.covariances.site_targets")
 
 
-@site_targets.register(object)
-def _targets_as_they_are(likelihood: Any, X: tf.Tensor, Y: tf.Tensor) -> SiteTargets:
-    return SiteTargets(Y, likelihood.variance_at(X))
-
-
 @convert_user_code
 def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
     """[N, 1], the variance of Gaussian noise at some rows."""
@@ -302,8 +296,9 @@ def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
 
 @convert_user_code
 def evaluate_site_targets(likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor) -> SiteTargets:
-    """See :data:`site_targets`."""
-    return site_targets.dispatch_or_raise(type(likelihood))(likelihood, X, Y)
+    """Compute the factors of rows: those of the noise, unless others are registered."""
+    rule = site_targets.dispatch(type(likelihood))
+    return rule(likelihood, X, Y) if rule else SiteTargets(Y, likelihood.variance_at(X))
 
 
 class Parts(NamedTuple):
@@ -352,26 +347,6 @@ class Parts(NamedTuple):
     def noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N], variances of Gaussian noise."""
         return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)
-
-
-def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
-    """
-    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them.
-
-    :param inducing_variable: Inducing points, of one output or of several that are independent.
-    :raises ValueError: If they are something else.
-    """
-    parts = split_outputs(inducing_variable)
-    for part in parts:
-        if not isinstance(part, InducingPoints):
-            raise checks.refusal(
-                name,
-                f"inducing variables of type {type(part).__name__}",
-                "inducing points: only their covariance with those of a later model is known for"
-                " every kernel",
-                "Use gpflow.inducing_variables.InducingPoints.",
-            )
-    return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
 
 
 def take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:

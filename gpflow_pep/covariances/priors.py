@@ -12,6 +12,7 @@ from gpflow.base import TensorType
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
+    InducingPoints,
     InducingVariables,
     MultioutputInducingVariables,
 )
@@ -205,3 +206,23 @@ def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tenso
             "Check its parameters' shapes and active_dims. It raises:"
             f" {checks.reason(error)[:300]}",
         ) from error
+
+
+def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
+    """
+    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them.
+
+    :param inducing_variable: Inducing points, of one output or of several that are independent.
+    :raises ValueError: If they are something else.
+    """
+    parts = split_outputs(inducing_variable)
+    for part in parts:
+        if not isinstance(part, InducingPoints):
+            raise checks.refusal(
+                name,
+                f"inducing variables of type {type(part).__name__}",
+                "inducing points: only their covariance with those of a later model is known for"
+                " every kernel",
+                "Use gpflow.inducing_variables.InducingPoints.",
+            )
+    return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])

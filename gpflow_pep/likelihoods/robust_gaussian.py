@@ -63,7 +63,7 @@ class RobustGaussian(Gaussian):
 
         likelihood = RobustGaussian(variance=0.1, threshold=1.0)
         model = PEPRegression((X, Y), kernel, Z, likelihood=likelihood)
-        pep.training.maximise_robust(model, outliers=0.1)
+        pep.training.maximise_robust(model)
 
     The factor of a row is :math:`N(\tilde y; f, J)` with
 

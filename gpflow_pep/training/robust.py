@@ -18,6 +18,9 @@ from ..models import PEPRegression
 from .full_batch import MaximiseRecord, maximise
 from .model_state import copy_of
 
+#: The median distance of Gaussian numbers from their mean, in standard deviations.
+_MEDIAN = 0.6745
+
 
 class PosteriorMean(MeanFunction):
     r"""
@@ -52,54 +55,57 @@ class PosteriorMean(MeanFunction):
 
 
 def maximise_robust(
-    model: PEPRegression, *, outliers: float = 0.1, rounds: int = 3, **options: Any
-) -> MaximiseRecord:
+    model: PEPRegression, *, threshold: float = 2.0, rounds: int = 3, **options: Any
+) -> tuple[MaximiseRecord, ...]:
     r"""
     Train a model of :class:`~gpflow_pep.likelihoods.RobustGaussian` noise::
 
         likelihood = pep.likelihoods.RobustGaussian(0.1)
         model = pep.PEPRegression((X, Y), kernel, Z, likelihood=likelihood)
-        pep.training.maximise_robust(model, outliers=0.15)
+        pep.training.maximise_robust(model)
 
     In the first round targets are compared with the mean function, as in Altamirano, Briol &
     Knoblauch (2024). There a target counts for less where the function itself is far from its mean,
     and the noise variance comes out too large. In each further round the centre is the posterior
     mean of the round before, fixed, so that what counts for less is what is far from the function.
-    The threshold of each round is the quantile of the distances to the centre above which there are
-    as many targets as there are thought to be outliers. The parameters are trained by
+    The threshold of each round is a multiple of the standard deviation of targets around the
+    centre, which is read off the median distance, so that up to half of the targets may be
+    anywhere (the paper takes a high quantile). The parameters are trained by
     :func:`~gpflow_pep.training.maximise`, each round from the end of the one before; centre and
     threshold are constants, so that the objective of a round is that of Gaussian noise with a
     variance for each row. Objectives of different rounds cannot be compared.
 
     :param model: It ends with the centre and the threshold of the last round.
-    :param outliers: The fraction of targets that may be outliers, in (0, 1). More than there are
-        costs little; with fewer than there are, some of them count.
+    :param threshold: How many standard deviations from the centre a target counts half, above 0. A
+        smaller one suits more outliers, and makes the noise variance too small where there are
+        few; a larger one lets outliers make it too large.
     :param rounds: How many, at least 1.
     :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but ``num_inducing`` and
         ``optimizer``.
-    :return: The record of the last round.
+    :return: The record of each round.
     :raises ValueError: If the model has another likelihood, an argument is outside its range, or
-        all targets are at the centre.
+        most targets are at the centre.
     """
     likelihood = getattr(model, "likelihood", None)
     if type(likelihood) is not RobustGaussian or not isinstance(model, PEPRegression):
         got = f"a {type(model).__name__} of {type(likelihood).__name__} noise"
         remedy = "Pass likelihood=gpflow_pep.likelihoods.RobustGaussian() when it is made."
         raise refusal("model", got, "a PEPRegression of RobustGaussian noise", remedy)
-    check_real("outliers", outliers, "(0, 1)", "Pass 0.1 if in doubt.")
+    check_real("threshold", threshold, "(0, inf)", "Pass 2 if in doubt.")
     check_positive("rounds", rounds)
     for name in {"num_inducing", "optimizer"} & options.keys():
         raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
     likelihood.centre = centre = PosteriorMean(model)
     optimizer = gpflow.optimizers.Scipy()  # of all rounds, so that the loss is compiled once
-    for number in range(rounds):
-        if number:
+    records: list[MaximiseRecord] = []
+    for _ in range(rounds):
+        if records:
             centre.assign(model)
         X, Y = map(tf.convert_to_tensor, model.data)
-        threshold = np.quantile(np.abs(Y - centre(X)), 1.0 - outliers)
-        if not threshold > 0.0:
-            remedy = "Pass a smaller fraction of outliers."
-            raise refusal("Y", "targets that are nearly all at the centre", "noise", remedy)
-        likelihood.threshold.assign(threshold)
-        record = maximise(model, optimizer=optimizer, **options)
-    return record
+        distance = np.median(np.abs(Y - centre(X)))
+        if not distance > 0.0:
+            got = "targets of which most are equal to the centre"
+            raise refusal("Y", got, "noise around it", "Leave them out, or give another mean.")
+        likelihood.threshold.assign(threshold * distance / _MEDIAN)
+        records.append(maximise(model, optimizer=optimizer, **options))
+    return tuple(records)
