@@ -16,7 +16,7 @@ from tf_keras.optimizers import Adam
 import gpflow_pep as pep
 
 #: For the fast tests the mixture in closed form.
-pytestmark = pytest.mark.near_copies("mixed regression", "*-mixed regression")
+pytestmark = pytest.mark.near_copies("mixed regression")
 each = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in OUTPUTS])
 POWERS = np.linspace(0.0, 1.0, N)
 
@@ -84,6 +84,7 @@ def _samples_of_both(model: Any) -> Array:
 
 
 @each
+@pytest.mark.slow
 def test_samples(create: Any) -> None:
     model = create()
     mean, variance = (np.asarray(part) for part in model.predict_f(XNEW))
@@ -102,6 +103,7 @@ def test_samples(create: Any) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_leading_axes_of_new_rows(create: Any) -> None:
     model, many = create(), np.stack([XNEW, XNEW[::-1]])[:, None]
     options = [{}, {"full_cov": True}]
@@ -116,7 +118,7 @@ def test_leading_axes_of_new_rows(create: Any) -> None:
 
 @pytest.mark.parametrize("cache", list(gpflow.posteriors.PrecomputeCacheType))
 @each
-@pytest.mark.near_copies("mixed regression-PrecomputeCacheType.TENSOR")
+@pytest.mark.slow
 def test_posterior_caches(create: Any, cache: Any) -> None:
     model = create()
     posterior, cached = model.posterior(cache), cache.value != "nocache"
@@ -141,6 +143,7 @@ def test_posterior_caches(create: Any, cache: Any) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_densities_and_terms_in_graphs(case: ModelCase, create: Any) -> None:
     model = create()
     compiled = tf.function(model.loo_log_density)
@@ -175,6 +178,7 @@ def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_a_power_chosen_by_rows_some_of_whose_targets_are_missing(
     case: ModelCase, create: Any
 ) -> None:
@@ -189,6 +193,7 @@ def test_a_power_chosen_by_rows_some_of_whose_targets_are_missing(
 
 
 @each
+@pytest.mark.slow
 def test_training_is_resumed_to_the_same_numbers(create: Any, tmp_path: Path) -> None:
     """From a checkpoint of model and optimiser, sites included; and pickled."""
     model, optimizer = create(), Adam(0.05)
@@ -212,6 +217,7 @@ def test_training_is_resumed_to_the_same_numbers(create: Any, tmp_path: Path) ->
 
 
 @each
+@pytest.mark.slow
 def test_maximise(create: Any) -> None:
     model = create()
     before = float(model.training_loss())
