@@ -60,7 +60,7 @@ class CoregionalizationWithDiagonal(LinearCoregionalization):
             raise checks.refusal("kernels", len(self.kernels), expected, "Give as many.")
 
     @property
-    def W(self) -> tf.Tensor:
+    def W(self) -> tf.Tensor:  # type: ignore[override]
         """[P, R + P], the weights of all latent functions; a function of the parameters."""
         return tf.concat([self.weights, tf.linalg.diag(tf.sqrt(self.kappa))], axis=1)
 
@@ -74,10 +74,11 @@ def latent_parts(parts: Parts) -> Parts:
     """
     Take the parts of a mixture as those of its latent functions; the mean stays that of f.
 
-    W is still among their variables: what is refused in these is refused in W too.
+    What W is made of stays among their variables: a derivative that is refused in these is refused
+    in them too.
     """
     kernel = SeparateIndependent(list(parts.kernel.latent_kernels))
-    kernel.mixing = parts.kernel.W
+    kernel.mixture = parts.kernel
     return parts._replace(kernel=kernel)
 
 

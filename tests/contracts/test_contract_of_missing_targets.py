@@ -2,21 +2,24 @@
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 from cases.models import OUTPUTS, XNEW, ModelCase, N, Z
 from helpers import Array, assert_all_close, assert_close, gradients
 from tf_keras.optimizers import Adam
 
 import gpflow_pep as pep
+from gpflow_pep.tilted.entries import has_gaussian_noise
 
 #: For the fast tests the mixture in closed form.
-pytestmark = pytest.mark.near_copies("mixed regression", "*-mixed regression")
+pytestmark = pytest.mark.near_copies("mixed regression")
 each = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in OUTPUTS])
 POWERS = np.linspace(0.0, 1.0, N)
 
@@ -30,6 +33,7 @@ def create(case: ModelCase) -> Callable[..., Any]:
 
 
 @each
+@pytest.mark.slow
 def test_powers_of_rows_and_chunks(create: Any) -> None:
     model = create(alpha=POWERS)
     in_chunks = create(alpha=POWERS, chunk_size=4)
@@ -84,6 +88,7 @@ def _samples_of_both(model: Any) -> Array:
 
 
 @each
+@pytest.mark.slow
 def test_samples(create: Any) -> None:
     model = create()
     mean, variance = (np.asarray(part) for part in model.predict_f(XNEW))
@@ -102,6 +107,7 @@ def test_samples(create: Any) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_leading_axes_of_new_rows(create: Any) -> None:
     model, many = create(), np.stack([XNEW, XNEW[::-1]])[:, None]
     options = [{}, {"full_cov": True}]
@@ -116,7 +122,7 @@ def test_leading_axes_of_new_rows(create: Any) -> None:
 
 @pytest.mark.parametrize("cache", list(gpflow.posteriors.PrecomputeCacheType))
 @each
-@pytest.mark.near_copies("mixed regression-PrecomputeCacheType.TENSOR")
+@pytest.mark.slow
 def test_posterior_caches(create: Any, cache: Any) -> None:
     model = create()
     posterior, cached = model.posterior(cache), cache.value != "nocache"
@@ -141,6 +147,7 @@ def test_posterior_caches(create: Any, cache: Any) -> None:
 
 
 @each
+@pytest.mark.slow
 def test_densities_and_terms_in_graphs(case: ModelCase, create: Any) -> None:
     model = create()
     compiled = tf.function(model.loo_log_density)
@@ -151,6 +158,23 @@ def test_densities_and_terms_in_graphs(case: ModelCase, create: Any) -> None:
 
 
 @each
+def test_density_of_a_mixture_of_models(case: ModelCase, create: Any) -> None:
+    model, (X, Y) = create(), case.data(0)
+    mixture = pep.training.MixedModel([model, model])
+    density = model.predict_log_density((X, Y))
+    assert_close(mixture.predict_log_density((X, Y)), density, rtol=1e-5)
+    quantiles = partial(mixture.predict_quantiles, XNEW, [0.5, 0.975])
+    if has_gaussian_noise(model.likelihood):
+        mean, variance = mixture.predict_y(XNEW)
+        normal = np.stack([mean, mean + scipy.stats.norm.ppf(0.975) * np.sqrt(variance)], axis=2)
+        assert_close(quantiles(), normal, rtol=1e-7)
+    else:
+        with pytest.raises(ValueError, match="PerOutput, expected Gaussian noise"):
+            quantiles()
+
+
+@each
+@pytest.mark.slow
 def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
     model, (X, Y) = create(), case.data(0)
     alone = pep.training.mix_alphas(model, [0.3], refit=False)
@@ -164,17 +188,10 @@ def test_mixtures_of_powers(case: ModelCase, create: Any) -> None:
     expected = np.log(mixed.weights.numpy() @ np.exp(densities))
     assert_close(mixed.predict_log_density((X, Y)), expected, rtol=1e-5)
     assert mixed.paths(3, 8)(XNEW).shape == mixed.predict_f_samples(XNEW, 3).shape == (3, 5, 2)
-    if pep.tilted.entries.has_gaussian_noise(model.likelihood):
-        quantiles = alone.predict_quantiles(XNEW, [0.5, 0.975])
-        mean, variance = alone.predict_y(XNEW)
-        assert_close(quantiles[..., 0], mean, rtol=1e-7)
-        assert_close(quantiles[..., 1], mean + 1.959963984540054 * np.sqrt(variance), rtol=1e-7)
-    else:
-        with pytest.raises(ValueError, match="PerOutput, expected Gaussian noise"):
-            alone.predict_quantiles(XNEW)
 
 
 @each
+@pytest.mark.slow
 def test_a_power_chosen_by_rows_some_of_whose_targets_are_missing(
     case: ModelCase, create: Any
 ) -> None:
@@ -189,6 +206,7 @@ def test_a_power_chosen_by_rows_some_of_whose_targets_are_missing(
 
 
 @each
+@pytest.mark.slow
 def test_training_is_resumed_to_the_same_numbers(create: Any, tmp_path: Path) -> None:
     """From a checkpoint of model and optimiser, sites included; and pickled."""
     model, optimizer = create(), Adam(0.05)
@@ -212,6 +230,7 @@ def test_training_is_resumed_to_the_same_numbers(create: Any, tmp_path: Path) ->
 
 
 @each
+@pytest.mark.slow
 def test_maximise(create: Any) -> None:
     model = create()
     before = float(model.training_loss())

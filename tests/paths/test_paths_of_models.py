@@ -1,6 +1,7 @@
 """Many paths of each model have the mean and covariance that it predicts."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,17 @@ def test_several_outputs(name: str) -> None:
     assert_moments(model)
 
 
-def mixture(sites: str) -> pep.PEP:
+MIXED_DATA = regression_problem(3, num_data=15, num_outputs=3).data
+#: So few of two outputs are known that the latent functions are hard to tell apart.
+MIXED_DATA[1][np.arange(15) % 5 != 0, 1:] = np.nan
+
+
+def mixed_regression() -> pep.PEPRegression:
+    mixing = kernels.LinearCoregionalization(PARTS, MIXING)
+    return pep.PEPRegression(MIXED_DATA, mixing, separate(), noise_variance=0.1)
+
+
+def mixed_pep(sites: str) -> pep.PEP:
     """Labels beside numbers, of which some are missing, and points of each latent function."""
     Y = np.column_stack([PROBLEM.Y, LABELS, PROBLEM.Y**2])
     Y[::3, 0] = Y[1::4, 2] = np.nan
@@ -221,9 +232,13 @@ def mixture(sites: str) -> pep.PEP:
     )
 
 
-@pytest.mark.parametrize("sites", ["rows", "entries"])
-def test_mixtures_under_one_gaussian_over_all(sites: str) -> None:
-    model = mixture(sites)
+@pytest.mark.parametrize(
+    "create",
+    [mixed_regression, partial(mixed_pep, "rows"), partial(mixed_pep, "entries")],
+    ids=["regression", "rows", "entries"],
+)
+def test_mixtures_under_one_gaussian_over_all(create: Callable[[], Any]) -> None:
+    model = create()
     assert_moments(model)
     # Covariances between the outputs of different rows, too.
     values = model.paths(NUM_PATHS, num_features=32, seed=1)(XNEW).numpy()
@@ -234,14 +249,12 @@ def test_mixtures_under_one_gaussian_over_all(sites: str) -> None:
     assert np.max(np.abs(z)) < 4.5
     # q correlates what latent functions that are independent a priori have in common.
     q = model.q_sqrt.numpy()[0] @ model.q_sqrt.numpy()[0].T
-    assert np.max(np.abs(q[:M, M:])) > 0.05
+    assert np.max(np.abs(q[:M, M:])) > 0.1
 
 
 def test_paths_of_a_mixture_are_functions(tmp_path: Path) -> None:
     """The same in all calls and by the same seed, differentiable, saved, and new by update."""
-    problem = regression_problem(3, num_data=15, num_outputs=3)
-    mixing = kernels.LinearCoregionalization(PARTS, MIXING)
-    model = pep.PEPRegression(problem.data, mixing, separate(), noise_variance=0.1)
+    model = mixed_regression()
     paths, again = (model.paths(3, num_features=16, seed=2) for _ in range(2))
     X = tf.constant(XNEW)
     values = paths(X)
@@ -263,7 +276,7 @@ def test_paths_of_a_mixture_are_functions(tmp_path: Path) -> None:
     tf.saved_model.save(paths, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
     assert_close(loaded.compiled(X), values, rtol=1e-12)
-    model.data = problem.X[4:], problem.Y[4:]
+    model.data = tuple(part[4:] for part in MIXED_DATA)
     model.kernel.W.assign(MIXING[::-1])
     paths.update()
     fresh = model.paths(3, num_features=16, seed=2)
