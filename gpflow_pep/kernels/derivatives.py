@@ -170,7 +170,7 @@ class ValueOrDerivative(Kernel):
         kinds = tf.one_hot(tf.cast(kind, tf.int32), num_inputs + 1, dtype=x.dtype)
         nan = tf.constant(np.nan, x.dtype)
         kinds = tf.where(is_known[..., None], kinds, nan)
-        active = self.base.slice(tf.range(num_inputs)[None])[0][0]
+        active = self.base.slice(tf.range(num_inputs)[None], None)[0][0]
         precision = tf.square(1.0 / self.base.lengthscales)
         precision = tf.broadcast_to(precision, tf.shape(active))
         precision = tf.scatter_nd(active[:, None], precision, [num_inputs])

@@ -98,7 +98,7 @@ def nested_log_power_expectation(
     """
     num_rows = tf.shape(mean)[0]
 
-    def given(outer: Tensor, function: Callable[[Tensor], Any], f: Tensor) -> Any:
+    def call_beside(outer: Tensor, function: Callable[[Tensor], Any], f: Tensor) -> Any:
         """Call a function of F [Q K, N, J + 1] for f [Q, K N, 1] and outer [K, N, J]."""
         nodes, count = tf.shape(f)[0], tf.shape(outer)[0]
         f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
@@ -125,7 +125,7 @@ def nested_log_power_expectation(
 
         def exponent(x: Tensor) -> Tensor:
             powers = tf.tile(power, [tf.shape(x)[0], 1])
-            inner = given(
+            inner = call_beside(
                 outer, lambda F: log_integral(F, powers, dimension - 1), m + deviation * x
             )
             return inner - 0.5 * x * x
@@ -166,7 +166,7 @@ def nested_log_power_expectation(
         rule = place(factor, m, narrow.wider, power)
         # The density at the mean is of use where the Gaussian is narrow.
         f = tf.concat([rule.nodes.f, m[None]], axis=0)
-        at_nodes = given(outer, lambda F: integrate_inner(F, dimension - 1), f)
+        at_nodes = call_beside(outer, lambda F: integrate_inner(F, dimension - 1), f)
         values, low, high = (part[:-1] for part in at_nodes)
         integral = rule.mean(values, power)
         error = rule.mean(values, power, stride=2) - integral
