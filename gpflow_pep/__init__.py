@@ -19,6 +19,7 @@ ROOMS = {
     "scoring": "predictions of fitted models in NumPy alone; no TensorFlow, no scikit-learn",
     "ops": "tensors only; `linalg` is the one place that adds jitter, `power` the one place where a"
     " small alpha is special",
+    "kernels": "kernels that GPflow lacks",
     "inducing_variables": "inducing variables that GPflow lacks",
     "covariances": "kernel and inducing variable turned into matrices; the boundary to users' code",
     "tilted": "likelihood, Gaussian and alpha turned into the tilted integral, a file for each"

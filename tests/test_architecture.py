@@ -33,7 +33,7 @@ BUDGET = {
     "ops": 1679,
     "inducing_variables": 381,
     "covariances": 1069,
-    "tilted": 2425,
+    "tilted": 2603,
     "likelihoods": 1439,
     "sites": 2993,
     "energies": 1925,

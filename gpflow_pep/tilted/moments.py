@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
-from gpflow.likelihoods import Likelihood, MultiLatentLikelihood, ScalarLikelihood
+from gpflow.likelihoods import Likelihood, QuadratureLikelihood, ScalarLikelihood
 from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
 
@@ -152,7 +152,8 @@ def require_resolved(
     :param rows: Their numbers, [N]; None: 0 to N - 1.
     :return: What a graph must run first; see :func:`gpflow_pep.checks.require`.
     """
-    by_values_only = isinstance(likelihood, MultiLatentLikelihood)
+    is_scalar = isinstance(likelihood, ScalarLikelihood)
+    by_values_only = isinstance(likelihood, QuadratureLikelihood) and not is_scalar
     if not by_values_only and implementation_for(likelihood) is not integrate_density:
         return []
     lost = tf.math.is_nan(ell)
@@ -187,6 +188,6 @@ def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
     raise NotImplementedError(
         f"likelihood: got {type(likelihood).__name__}, for which no tilted moments are registered."
         " Expected one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
-        " from gpflow.likelihoods.ScalarLikelihood or MultiLatentLikelihood. For another register a"
+        " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another register a"
         f" function with gpflow_pep.tilted.implementations.register({type(likelihood).__name__})."
     )

@@ -28,7 +28,7 @@ _WIDER = 10.0
 _LARGEST_SHIFT, _NUM_SHIFTS = 6.0, 33
 _ZOOM_ROUNDS = 40
 #: So many standard deviations around the mean are where the rule has nodes anyway.
-_BULK = 4.0
+BULK = 4.0
 
 
 class AccuracyWarning(UserWarning):
@@ -58,9 +58,9 @@ def bounded(log_prob: Function) -> Function:
     return finite_log_prob
 
 
-def is_resolved(value: Tensor, by_half: Tensor) -> Tensor:
+def is_resolved(value: Tensor, by_half: Tensor, tolerance: float = RESOLVED) -> Tensor:
     """Whether the rules of all and of half of the nodes agree, and some node had a density."""
-    agree = tf.abs(value - by_half) <= RESOLVED * (1.0 + tf.abs(value))  # NaN is not
+    agree = tf.abs(value - by_half) <= tolerance * (1.0 + tf.abs(value))  # NaN is not
     return agree & ~is_zero(value)
 
 
@@ -69,7 +69,7 @@ def is_zero(log_prob: Tensor) -> Tensor:
     return log_prob <= -0.5 / smallest(log_prob)
 
 
-def _outermost(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+def outermost(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
     """Compute what the outermost nodes add to an integral: nothing, unless much is further out."""
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
@@ -98,7 +98,7 @@ def integrate_density(
     values = log_prob(rule.nodes.f)
     value = rule.mean(values, power)
     by_half = tf.stop_gradient(rule.mean(values, power, stride=2))
-    by_half += _outermost(rule, values, value, power)
+    by_half += outermost(rule, values, value, power)
     _report(likelihood, value, by_half)
     without = is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
@@ -130,7 +130,7 @@ def factor_with_peaks(
     untempered = _peak(log_prob, mean, deviation, tf.ones_like(alpha))
     shift = (tilted.centre - mean) / deviation
     # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
-    shift = tf.where(tf.abs(shift) > _BULK, shift, tf.zeros_like(shift))
+    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
     mode = Mode(divide_by_power(shift, alpha * deviation), None)
     return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
 
