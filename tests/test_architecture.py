@@ -31,6 +31,7 @@ BUDGET = {
     "columns": 737,
     "scoring": 975,
     "ops": 1679,
+    "kernels": 226,
     "inducing_variables": 381,
     "covariances": 1069,
     "tilted": 2603,
