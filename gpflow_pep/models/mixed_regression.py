@@ -85,8 +85,8 @@ class MixedRegression(MixedOutputs, PEPRegression):
     @property
     def rows(self) -> Rows:
         """The rows as they are now, each projected on the inducing variables of all functions."""
-        size = self.num_inducing * len(self.kernel.latent_kernels)
-        return super().rows._replace(num_inducing=size)
+        rows, number = super().rows, len(self.kernel.latent_kernels)
+        return rows._replace(num_inducing=rows.num_inducing and number * rows.num_inducing)
 
     def _noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N, P or 1], noise variances."""

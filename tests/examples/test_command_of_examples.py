@@ -15,7 +15,7 @@ COMMANDS = commands()
 OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch neighbours pic saspa streaming"
-    " bounds regression selection serving single_precision tied"
+    " bounds mixed_outputs regression selection serving single_precision tied"
 )
 
 

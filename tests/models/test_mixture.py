@@ -230,6 +230,7 @@ def test_gradients_of_gaussian_noise(sites: str) -> None:
 def test_gradients_of_regression(chunk_size: int | None) -> None:
     trained = regression(alpha=0.4, chunk_size=chunk_size)
     assert len(trained.trainable_variables) == 4 + 2 + 1 + 1 + P
+    assert trained.rows.num_inducing == Q * M  # what chunks are chosen by
     check_gradients(trained, rtol=1e-8)
 
 
