@@ -110,6 +110,10 @@ class PEPModel:
         for variable, value in zip(self._q, self.model._posterior_of_v(), strict=True):
             variable.assign(value)
 
+    def _f(self, X: TensorType, full_cov: bool = False) -> MeanAndVariance:
+        kernel, variables, mean_function, _ = self.model._parts
+        return f_under(self._q, kernel, variables, mean_function, X, full_cov)
+
     def predict(self, query_points: TensorType) -> MeanAndVariance:
         """
         Predict f.
@@ -118,7 +122,7 @@ class PEPModel:
         :return: Mean and variance, [..., L] each.
         """
         X, restore = _as_rows(query_points)
-        mean, variance = f_under(self._q, *self.model._parts[:3], X)
+        mean, variance = self._f(X)
         return restore(mean), restore(variance)
 
     def predict_y(self, query_points: TensorType) -> MeanAndVariance:
@@ -129,8 +133,7 @@ class PEPModel:
         :return: Mean and variance, [..., P] each.
         """
         X, restore = _as_rows(query_points)
-        moments = f_under(self._q, *self.model._parts[:3], X)
-        mean, variance = predict_mean_and_var(self.model.likelihood, X, *moments)
+        mean, variance = predict_mean_and_var(self.model.likelihood, X, *self._f(X))
         return restore(mean), restore(variance)
 
     def predict_joint(self, query_points: TensorType) -> MeanAndVariance:
@@ -140,7 +143,7 @@ class PEPModel:
         :param query_points: [..., B, D].
         :return: The mean [..., B, L] and the covariance [..., L, B, B].
         """
-        return f_under(self._q, *self.model._parts[:3], query_points, full_cov=True)
+        return self._f(query_points, full_cov=True)
 
     def sample(self, query_points: TensorType, num_samples: int) -> tf.Tensor:
         """
