@@ -106,7 +106,7 @@ def _derivatives(model: Any, variables: list[tf.Variable]) -> tuple[AnyNDArray, 
         parts = inner.gradient(loss, variables, unconnected_gradients=zero)
         gradient = _flat(parts)
         numbers = tf.unstack(gradient)
-    rows = (outer.gradient(one, variables, unconnected_gradients=zero) for one in numbers)
+    rows = (outer.gradient(number, variables, unconnected_gradients=zero) for number in numbers)
     return np.asarray(gradient), np.stack([np.asarray(_flat(row)) for row in rows])
 
 
