@@ -1,4 +1,4 @@
-"""Bayesian optimisation by trieste 4.6.1, whose model is a PEPRegression.
+"""Bayesian optimisation by trieste 4.6.1 with models of this package.
 
     python -m examples trieste_loop
 
@@ -6,31 +6,77 @@ trieste needs TensorFlow 2.18 or earlier, and so an environment of its own:
 
     python -m venv bayesian && bayesian/bin/pip install . trieste==4.6.1
 
-Minimises the Branin function, scaled to [0, 1] x [0, 1], whose smallest value is -1.0474.
+Minimises the Branin function, scaled to [0, 1] x [0, 1], whose smallest value is -1.0474. First it
+is observed as it is, and the next point is that of the largest expected improvement. Then all that
+is observed is whether an experiment fails, which is the more likely the larger the function is, and
+the next two points minimise two functions that are drawn from the posterior.
 """
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 import trieste
-from trieste.models.gpflow import SparseGaussianProcessRegression
+from trieste.acquisition import ParallelContinuousThompsonSampling
+from trieste.acquisition.rule import EfficientGlobalOptimization
 from trieste.objectives import ScaledBranin
 
 import gpflow_pep as pep
 
+SPACE = ScaledBranin.search_space
+
+
+def optimise(model: "pep.PEPRegression | pep.PEP", observer, rule, data, num_steps: int):
+    """Run the loop; the points that were tried, in order."""
+    gpflow.set_trainable(model.inducing_variable, False)
+    adapter = pep.trieste.PEPModel(model, max_iterations=50)
+    optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, SPACE)
+    result = optimizer.optimize(num_steps, data, adapter, rule, track_state=False)
+    return result.try_get_final_dataset().query_points, result.try_get_final_model()
+
+
+def values_observed(num_steps: int) -> np.ndarray:
+    """Expected improvement; the smallest value so far after each evaluation."""
+    observer = trieste.objectives.utils.mk_observer(ScaledBranin.objective)
+    data = observer(SPACE.sample_halton(8, seed=0))
+    kernel = gpflow.kernels.Matern52(lengthscales=[0.3, 0.3])
+    Z = SPACE.sample_halton(100, seed=1).numpy()
+    model = pep.PEPRegression(data.astuple(), kernel, Z, alpha=0.5, noise_variance=1e-4)
+    gpflow.set_trainable(model.likelihood, False)
+    points, _ = optimise(model, observer, EfficientGlobalOptimization(), data, num_steps)
+    return np.minimum.accumulate(ScaledBranin.objective(points)[:, 0])
+
+
+def failures_observed(num_steps: int) -> np.ndarray:
+    """Thompson sampling; the function where failures are believed to be rarest in the end."""
+    rng = np.random.default_rng(0)
+
+    def fails(points: tf.Tensor) -> tf.Tensor:
+        noise = 0.2 * rng.standard_normal((len(points), 1))
+        return tf.cast(ScaledBranin.objective(points) + noise > -0.7, tf.float64)
+
+    observer = trieste.objectives.utils.mk_observer(fails)
+    data = observer(SPACE.sample_halton(20, seed=0))
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.3, 0.3])
+    Z = SPACE.sample_halton(40, seed=1).numpy()
+    model = pep.PEPClassification(data.astuple(), kernel, None, Z, alpha=0.5)
+    rule = EfficientGlobalOptimization(ParallelContinuousThompsonSampling(), num_query_points=2)
+    _, adapter = optimise(model, observer, rule, data, num_steps)
+    grid = SPACE.sample_halton(2000, seed=2)
+    safest = tf.argmin(adapter.predict(grid)[0])[0]
+    return ScaledBranin.objective(grid[safest : safest + 1])[0].numpy()
+
+
+def run(kind: str, num_steps: int) -> float:
+    """The last of these numbers."""
+    tf.random.set_seed(0)
+    return float({"regression": values_observed, "binary": failures_observed}[kind](num_steps)[-1])
+
 
 def main() -> None:
     tf.random.set_seed(0)
-    observer = trieste.objectives.utils.mk_observer(ScaledBranin.objective)
-    space = ScaledBranin.search_space
-    data = observer(space.sample_halton(8, seed=0))
-    kernel = gpflow.kernels.Matern52(lengthscales=[0.3, 0.3])
-    Z = space.sample_halton(100, seed=1).numpy()
-    model = pep.models.PEPRegression(data.astuple(), kernel, Z, alpha=0.5, noise_variance=1e-4)
-    gpflow.set_trainable(model.likelihood, False)
-    gpflow.set_trainable(model.inducing_variable, False)
-    optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, space)
-    result = optimizer.optimize(16, data, SparseGaussianProcessRegression(model))
-    found = result.try_get_final_dataset().observations.numpy()[:, 0]
     print("evaluations  smallest value so far")
-    for count in range(8, len(found) + 1, 4):
-        print(f"{count:11}  {found[:count].min():.4f}")
+    smallest = values_observed(num_steps=16)
+    for count in range(8, len(smallest) + 1, 4):
+        print(f"{count:11}  {smallest[count - 1]:.4f}")
+    print("Where failures are believed to be rarest after 60 experiments the function is", end=" ")
+    print(f"{failures_observed(num_steps=20)[-1]:.4f}.")

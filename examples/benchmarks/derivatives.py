@@ -5,9 +5,11 @@
 Generated rows of two inputs, a squared exponential and inducing inputs from k-means. Before each
 call the lengthscales move by 1%, up or down, as in training: so the sites have to move as well.
 ``sweeps`` are those of a prediction, ``products`` those of the gradient of the sum of leave-one-out
-log densities in all parameters. Seconds are medians of processor time: of log Z and its gradient, of the leave-one-out densities, of these and their gradient, and of the
-product of the second derivative of log Z with a vector, all in eager mode. The last two columns are
-of compiled functions: log Z and its gradient, and the gradient of log Z plus the densities.
+log densities in all parameters. Seconds are medians
+of processor time: of log Z and its gradient, of the leave-one-out densities, of these and their
+gradient, and of the product of the second derivative of log Z with a vector, all in eager mode. The
+last two columns are of compiled functions: log Z and its gradient, and the gradient of log Z plus
+the densities.
 """
 
 import time
@@ -68,8 +70,11 @@ def tasks(model: PEP) -> dict[str, Callable[[], Any]]:
 
     log_z, loo = model.pep_log_marginal_likelihood, model.loo_log_density
     both = training_loss(model, "evidence+loo")
-    compiled = (tf.function(lambda f=f: gradient(f), autograph=False) for f in (log_z, both))
-    calls = (lambda: gradient(log_z), loo, lambda: gradient(loo), product, *compiled)
+    in_graph = (
+        tf.function(lambda: gradient(log_z), autograph=False),
+        tf.function(lambda: gradient(both), autograph=False),
+    )
+    calls = (lambda: gradient(log_z), loo, lambda: gradient(loo), product, *in_graph)
     return {head: moved(call) for head, call in zip(HEADS, calls, strict=True)}
 
 

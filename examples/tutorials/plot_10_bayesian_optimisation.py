@@ -74,14 +74,17 @@ axes[1].legend()
 # With trieste
 # ------------
 #
-# trieste's ``SparseGaussianProcessRegression`` takes a ``PEPRegression`` where it takes an
-# ``SGPR``, and trains, updates and queries it. trieste 4.6.1 needs TensorFlow 2.18 or earlier,
-# which the other pages are not built with; this script and its output are of an environment of its
-# own.
+# trieste trains, updates and queries a model by the adapter :class:`gpflow_pep.trieste.PEPModel`.
+# Its own ``SparseGaussianProcessRegression`` takes a ``PEPRegression`` too, where the kernel is a
+# squared exponential or a Matern kernel. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the
+# other pages are not built with; ``python -m examples trieste_loop`` and its output are of an
+# environment of its own. Its second part is explained in
+# :doc:`plot_17_binary_bayesian_optimisation`.
 #
 # .. literalinclude:: /../examples/trieste_loop.py
 #    :language: python
-#    :start-at: def main
+#    :start-at: def optimise
+#    :end-before: def failures_observed
 #
 # .. literalinclude:: /figures/trieste.txt
 #    :language: text

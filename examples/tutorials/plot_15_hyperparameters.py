@@ -5,7 +5,8 @@ Hyperparameters that few rows leave open
 Training takes one value for each lengthscale, variance and noise. Where there are few rows, other
 values explain them nearly as well, and predictions that follow one value are too sure of
 themselves. This tutorial draws the hyperparameters from their posterior, by GPflow's
-``SamplingHelper`` and Hamiltonian Monte Carlo, and mixes the models of the draws.
+``SamplingHelper`` and Hamiltonian Monte Carlo, and mixes the models of the draws. Then it does the
+same in a moment by Laplace's approximation, a Gaussian around the mode of that posterior.
 """
 
 import gpflow
@@ -92,6 +93,27 @@ for number in range(0, 200, 10):
     draws.append(gpflow.utilities.deepcopy(model))
 mixture = pep.training.mix_models(draws, weights="uniform")
 describe("20 draws", mixture)
+
+# %%
+# Laplace's approximation
+# -----------------------
+#
+# Around its mode the posterior of the parameters without their constraints is nearly Gaussian: its
+# covariance is the inverse of the second derivative of the training loss, priors included. For
+# other likelihoods than Gaussian noise it is as simple: ``PEP`` has second derivatives too. The
+# standard deviations are of the size of those of the draws. What it misses is that the posterior of
+# the kernel's variance is skewed: its mean is far above its mode.
+
+pep.training.maximise(model, progress=False)
+posterior = pep.training.laplace(model)
+describe("20 draws by Laplace", pep.training.mix_models(
+    posterior.draw_models(20, seed=0), weights="uniform"
+))  # fmt: skip
+names = {id(part): name for name, part in gpflow.utilities.parameter_dict(model).items()}
+for number, (parameter, chain) in enumerate(zip(parameters, states)):
+    center, sd = posterior.mean[number], np.sqrt(posterior.covariance[number, number])
+    drawn = f"{np.mean(chain):.2f} and {np.std(chain):.2f}"
+    print(f"{names[id(parameter)]}: mean and sd {center:.2f} and {sd:.2f}, by HMC {drawn}")
 
 # %%
 # The picture shows how far apart draws are, and the quantiles of the mixture.

@@ -4,8 +4,8 @@ Checks of what only a running graph knows: values, and which derivatives are ask
 Sites at their fixed point are computed without a record for differentiation. The energy is
 stationary in them, so that its first derivative needs none. Every other derivative in a
 hyperparameter does: that of predictions, and all higher ones of the energy. Some are known
-(:mod:`gpflow_pep.sites.implicit`); all others are refused where they are asked for, instead of being
-wrong.
+(:mod:`gpflow_pep.sites.implicit`); all others are refused where they are asked for, instead of
+being wrong.
 """
 
 import re

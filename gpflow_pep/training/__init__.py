@@ -6,6 +6,7 @@ from .ascent import Ascent
 from .distributed import sharded, sharded_training_loss
 from .full_batch import MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
+from .laplace import HyperparameterPosterior, laplace
 from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
@@ -21,6 +22,7 @@ __all__ = [
     "EarlyStopping",
     "Evaluation",
     "FitRecord",
+    "HyperparameterPosterior",
     "MaximiseRecord",
     "MixedModel",
     "MixedPaths",
@@ -30,6 +32,7 @@ __all__ = [
     "best_evaluation",
     "fit",
     "hybrid_evidence",
+    "laplace",
     "maximise",
     "maximise_robust",
     "mix_alphas",

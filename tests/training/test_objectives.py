@@ -168,7 +168,7 @@ def compiled_losses(name: str) -> tuple[PEP, dict[str, WholeLoss]]:
     return model, losses
 
 
-@pytest.mark.near_copies("probit-0.5-evidence+loo", "probit-0.5-of rows")
+@pytest.mark.near_copies("probit-0.5-evidence+loo")
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(
@@ -188,6 +188,7 @@ def test_gradients_of_compiled_objectives_of_sites(name: str, alpha: float, obje
     assert_close(gradient @ direction, slope, rtol=1e-7, scale=0.1)
 
 
+@pytest.mark.near_copies("0.5")
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_values_of_objectives_of_sites(alpha: float) -> None:
     model = CASES["probit"].model(alpha=alpha)
@@ -243,10 +244,17 @@ def test_a_function_of_any_model() -> None:
     assert record.objective > start
 
 
-def test_objectives_need_sites_that_converge() -> None:
+@pytest.mark.slow
+def test_maximise_stops_where_sites_do_not_converge() -> None:
     model = CASES["Student-t"].model(alpha=0.5, max_sweeps=1)
     with pytest.raises(ValueError, match=r"derivative of loo_log_density: got sites that did not"):
         maximise(model, objective="loo", progress=False)
+
+
+def test_objectives_need_sites_that_converge() -> None:
+    model = CASES["Student-t"].model(alpha=0.5, max_sweeps=1)
+    with pytest.raises(ValueError, match=r"derivative of loo_log_density: got sites that did not"):
+        gradients(training_loss(model, "loo"), model.trainable_variables)
     problem = regression_problem()
     kernel = gpflow.kernels.LinearCoregionalization([problem.kernel()], W=np.ones([1, 1]))
     mixture = PEP(problem.data, kernel, gpflow.likelihoods.StudentT(), problem.Z)

@@ -1,0 +1,350 @@
+"""
+Models for Bayesian optimisation by trieste: an adapter, and samplers by functions of the posterior.
+
+:class:`PEPModel` has the methods that trieste's acquisition functions and loops ask of a model,
+whatever the likelihood. Thompson sampling minimises functions that :mod:`gpflow_pep.paths` draws,
+and Monte Carlo acquisition functions average over them. Nothing here imports trieste, except to
+hand it a data set: its interfaces are protocols, which ask for methods and for no base class.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.base import InputData, MeanAndVariance, TensorType
+
+from .checks import check_positive, check_seed, refusal
+from .covariances.evaluate import mean as mean_at
+from .models import PEP, PEPRegression
+from .models.mixture import MixedOutputs
+from .models.parameters import set_unchecked
+from .models.rows import SingleRows
+from .paths import Paths
+from .paths.functions import PathSource
+from .paths.prior import latent_kernels
+from .predictions.posterior import f_under
+from .sites.posterior import WhitenedGaussian
+from .tilted import predict_mean_and_var, traits
+from .training import MaximiseRecord, maximise
+from .training.whole_loss import WholeLoss
+
+
+class PEPModel:
+    """
+    A model for trieste, with any likelihood::
+
+        model = pep.PEPClassification((X, labels), kernel, None, Z)
+        optimizer = trieste.bayesian_optimizer.BayesianOptimizer(observer, space)
+        result = optimizer.optimize(20, data, pep.trieste.PEPModel(model), rule)
+
+    ``predict``, ``predict_joint``, ``sample``, ``covariance_between_points`` and the samplers are
+    of f, ``predict_y`` of observations. Leading axes of inputs are kept. What is known of q is
+    computed in :meth:`update` and :meth:`optimize`, so that predictions cost no sweep over rows.
+
+    :param model: ``PEP``, ``PEPRegression`` or ``PEPClassification``, without blocks and
+        neighbours. Its rows become variables, so that compiled functions go on with others; its
+        inducing points stay as many as they are: spread them over the space that is searched.
+    :param num_features: The random frequencies of functions, see ``model.paths``.
+    :param seed: For functions that are drawn.
+    :param options: Of :func:`~gpflow_pep.training.full_batch.maximise`, for :meth:`optimize`.
+    :raises ValueError: If the model is another.
+    """
+
+    def __init__(
+        self, model: Any, *, num_features: int = 1024, seed: int = 0, **options: Any
+    ) -> None:
+        ours = isinstance(model, (PEP, PEPRegression)) and not isinstance(model, MixedOutputs)
+        if not ours or not isinstance(model.rows.cut, SingleRows):
+            expected = "PEP or PEPRegression without blocks, neighbours and mixtures of outputs"
+            raise refusal("model", type(model).__name__, expected, "Leave those out.")
+        set_unchecked(
+            model,
+            data=tuple(
+                tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
+                for part in map(tf.convert_to_tensor, model.data)
+            ),
+        )
+        self.model = model
+        self._num_features = check_positive("num_features", num_features)
+        self._seeds = count(check_seed(seed))
+        self._options = {"progress": False, **options}
+        self._loss: WholeLoss | None = None
+        q = model._posterior_of_v()
+        self._q = WhitenedGaussian(*(tf.Variable(part, trainable=False) for part in q))
+
+    def __repr__(self) -> str:
+        return f"PEPModel({type(self.model).__name__})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PEPModel":
+        """Copy the model as it is; the copy compiles its own loss."""
+        options = {"num_features": self._num_features, "seed": next(self._seeds), **self._options}
+        copied = memo[id(self)] = PEPModel(gpflow.utilities.deepcopy(self.model, memo), **options)
+        return copied
+
+    def update(self, dataset: Any) -> None:
+        """
+        Take other rows, without training.
+
+        :param dataset: trieste's, with ``query_points`` [N, D] and ``observations`` [N, P].
+        :raises ValueError: If the model does not take them.
+        """
+        self.model.data = dataset.query_points, dataset.observations
+        self._refresh()
+
+    def optimize(self, dataset: Any = None) -> MaximiseRecord:
+        """
+        Train the model on its rows; only the first call compiles.
+
+        :param dataset: That of :meth:`update`, which is called before.
+        """
+        if self._loss is None:
+            objective = self._options.get("objective", "evidence")
+            self._loss = WholeLoss(self.model, objective=objective)
+        record = maximise(self._loss, **self._options)
+        self._refresh()
+        return record
+
+    def _refresh(self) -> None:
+        for variable, value in zip(self._q, self.model._posterior_of_v(), strict=True):
+            variable.assign(value)
+
+    def _f(self, X: TensorType, full_cov: bool = False) -> MeanAndVariance:
+        kernel, variables, mean_function, _ = self.model._parts
+        return f_under(self._q, kernel, variables, mean_function, X, full_cov)
+
+    def predict(self, query_points: TensorType) -> MeanAndVariance:
+        """
+        Predict f.
+
+        :param query_points: [..., D].
+        :return: Mean and variance, [..., L] each.
+        """
+        X, restore = _as_rows(query_points)
+        mean, variance = self._f(X)
+        return restore(mean), restore(variance)
+
+    def predict_y(self, query_points: TensorType) -> MeanAndVariance:
+        """
+        Predict observations.
+
+        :param query_points: [..., D].
+        :return: Mean and variance, [..., P] each.
+        """
+        X, restore = _as_rows(query_points)
+        mean, variance = predict_mean_and_var(self.model.likelihood, X, *self._f(X))
+        return restore(mean), restore(variance)
+
+    def predict_joint(self, query_points: TensorType) -> MeanAndVariance:
+        """
+        Predict f at several points together.
+
+        :param query_points: [..., B, D].
+        :return: The mean [..., B, L] and the covariance [..., L, B, B].
+        """
+        return self._f(query_points, full_cov=True)
+
+    def sample(self, query_points: TensorType, num_samples: int) -> tf.Tensor:
+        """
+        Draw f at several points together.
+
+        :param query_points: [..., N, D].
+        :return: [..., S, N, L].
+        """
+        mean, covariance = self.predict_joint(query_points)
+        size = tf.shape(covariance)[-1]
+        jitter = gpflow.default_jitter() * tf.eye(size, dtype=covariance.dtype)
+        root = tf.linalg.cholesky(covariance + jitter)  # [..., L, N, N]
+        mean = tf.linalg.matrix_transpose(mean)[..., None]
+        shape = tf.concat([tf.shape(mean)[:-1], [num_samples]], axis=0)
+        draws = mean + tf.matmul(root, tf.random.normal(shape, dtype=covariance.dtype))
+        rank = draws.shape.rank  # from [..., L, N, S]
+        return tf.transpose(draws, [*range(rank - 3), rank - 1, rank - 2, rank - 3])
+
+    def covariance_between_points(
+        self, query_points_1: TensorType, query_points_2: TensorType
+    ) -> tf.Tensor:
+        r"""
+        Compute the covariances of f between points of two sets,
+        :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S of q(v).
+
+        :param query_points_1: [..., N, D].
+        :param query_points_2: [M, D].
+        :return: [..., L, N, M].
+        """
+        parts, root = self.model._parts, self._q.q_sqrt
+        X, _ = _as_rows(query_points_1)
+        W = parts.whiten().W
+        first, second = parts.project(W, X).A, parts.project(W, query_points_2).A
+        prior = tf.stack([kernel(X, query_points_2) for kernel in latent_kernels(parts.kernel)])
+        rest = prior - tf.matmul(first, second, transpose_a=True)
+        first, second = (tf.matmul(root, A, transpose_a=True) for A in (first, second))
+        covariance = rest + tf.matmul(first, second, transpose_a=True)  # [L, ... N, M]
+        leading, size = tf.shape(query_points_1)[:-1], tf.shape(covariance)
+        shape = tf.concat([size[:1], leading, size[2:]], axis=0)
+        rank = len(query_points_1.shape) + 1
+        order = [*range(1, rank - 2), 0, rank - 2, rank - 1]
+        return tf.transpose(tf.reshape(covariance, shape), order)
+
+    def trajectory_sampler(self) -> "PathSampler":
+        """Make a sampler of functions, for Thompson sampling."""
+        return PathSampler(self)
+
+    def reparam_sampler(self, num_samples: int) -> "PathReparametrization":
+        """Make a sampler of joint values, for Monte Carlo acquisition functions."""
+        return PathReparametrization(num_samples, self)
+
+    def draw_paths(self, num_paths: int) -> Paths:
+        """Draw functions, in a graph too: they are drawn before it runs."""
+        with tf.init_scope():
+            return Paths(self._path_source, num_paths, self._num_features, self.next_seed())
+
+    def _path_source(self) -> PathSource:
+        q = WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
+        return PathSource(self.model._parts, q, None)
+
+    def next_seed(self) -> int:
+        """Give another seed for each draw."""
+        return next(self._seeds)
+
+    def get_kernel(self) -> gpflow.kernels.Kernel:
+        """Give the kernel."""
+        return self.model.kernel
+
+    def get_mean_function(self) -> Callable[[TensorType], TensorType]:
+        """Give the mean function."""
+        return lambda X: mean_at(self.model.mean_function, X)
+
+    def get_observation_noise(self) -> tf.Tensor:
+        """
+        Give the variance of Gaussian noise.
+
+        :raises ValueError: If there is none that is the same everywhere.
+        """
+        likelihood = self.model.likelihood
+        if not traits(likelihood).is_gaussian or not hasattr(likelihood.variance, "numpy"):
+            remedy = "Use an acquisition function that does not ask for it."
+            raise refusal("noise", type(likelihood).__name__, "Gaussian noise of a number", remedy)
+        return tf.convert_to_tensor(likelihood.variance)
+
+    def get_internal_data(self) -> Any:
+        """Give the rows as trieste's ``Dataset``, which must be installed."""
+        from trieste.data import Dataset
+
+        return Dataset(*map(tf.convert_to_tensor, self.model.data))
+
+    def log(self, dataset: Any = None) -> None:
+        """Do nothing: trieste offers to log what a model has to say."""
+
+    def get_module_with_variables(self, *dependencies: Any) -> tf.Module:
+        """Make a module with the model's variables, to be saved with functions of it."""
+        module = tf.Module()
+        others = [v for part in dependencies for v in getattr(part, "variables", ())]
+        module.saved_variables = [*self.model.variables, *self._q, *others]
+        return module
+
+
+class PathTrajectory:
+    """
+    B functions of the posterior, each evaluated at its own inputs: what trieste calls a trajectory.
+
+    B is that of the first call.
+    """
+
+    def __init__(self, model: PEPModel) -> None:
+        self._model = model
+        self._paths: Paths | None = None
+
+    def __call__(self, x: TensorType) -> tf.Tensor:
+        """
+        Evaluate them.
+
+        :param x: [N, B, D].
+        :return: [N, B, L].
+        :raises ValueError: If B is not known, or another one than before.
+        """
+        x = tf.convert_to_tensor(x)
+        num_paths = x.shape[1] if x.shape.rank == 3 else None
+        if num_paths is None or (self._paths and num_paths != self._paths.num_paths):
+            number = self._paths.num_paths if self._paths else "B"
+            remedy = "Get a new trajectory for another number of functions."
+            raise refusal("x", f"shape {tuple(x.shape)}", f"[N, {number}, D]", remedy)
+        if self._paths is None:
+            self._paths = self._model.draw_paths(num_paths)
+        return tf.transpose(self._paths.each(tf.transpose(x, [1, 0, 2])), [1, 0, 2])
+
+    def resample(self) -> None:
+        """Draw other functions in place, of the model as it is."""
+        if self._paths is not None:
+            _redraw(self._paths, self._model)
+
+
+class PathSampler:
+    """A sampler of trajectories, see :class:`PathTrajectory`."""
+
+    def __init__(self, model: PEPModel) -> None:
+        self._model = model
+
+    def get_trajectory(self) -> PathTrajectory:
+        """Draw functions; how many is what the first call needs."""
+        return PathTrajectory(self._model)
+
+    def resample_trajectory(self, trajectory: PathTrajectory) -> PathTrajectory:
+        """Draw other functions in place: what was compiled goes on with them."""
+        trajectory.resample()
+        return trajectory
+
+    def update_trajectory(self, trajectory: PathTrajectory) -> PathTrajectory:
+        """Draw functions of the model as it is now, in place."""
+        return self.resample_trajectory(trajectory)
+
+
+class PathReparametrization:
+    """
+    Joint values of f at batches of points, from the same S functions until it is reset.
+
+    :param sample_size: S.
+    """
+
+    def __init__(self, sample_size: int, model: PEPModel) -> None:
+        self._sample_size, self._model = check_positive("sample_size", sample_size), model
+        self._paths: Paths | None = None
+
+    def sample(self, at: TensorType, *, jitter: float = 0.0) -> tf.Tensor:
+        """
+        Evaluate the functions.
+
+        :param at: [..., B, D].
+        :param jitter: Not needed: no covariance of these points is factorised.
+        :return: [..., S, B, L].
+        """
+        if self._paths is None:
+            self._paths = self._model.draw_paths(self._sample_size)
+        X, restore = _as_rows(at)
+        values = restore(tf.transpose(self._paths(X), [1, 0, 2]))  # [..., B, S, L]
+        rank = values.shape.rank
+        return tf.transpose(values, [*range(rank - 3), rank - 2, rank - 3, rank - 1])
+
+    def reset_sampler(self) -> None:
+        """Draw other functions, of the model as it is now."""
+        if self._paths is not None:
+            _redraw(self._paths, self._model)
+
+
+def _redraw(paths: Paths, model: PEPModel) -> None:
+    with tf.init_scope():
+        paths.update()
+        paths.resample(model.next_seed())
+
+
+def _as_rows(X: InputData) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Make rows [N, D] of points [..., D]; and what puts a tensor [N, ...] in their form."""
+    X = tf.convert_to_tensor(X)
+    leading = tf.shape(X)[:-1]
+
+    def restore(values: tf.Tensor) -> tf.Tensor:
+        shaped = tf.reshape(values, tf.concat([leading, tf.shape(values)[1:]], axis=0))
+        return tf.ensure_shape(shaped, [*X.shape[:-1], *values.shape[1:]])
+
+    return tf.reshape(X, [-1, X.shape[-1]]), restore
