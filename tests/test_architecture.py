@@ -37,7 +37,7 @@ BUDGET = {
     "tilted": 2603,
     "likelihoods": 1439,
     "sites": 2993,
-    "energies": 1952,
+    "energies": 1955,
     "predictions": 896,
     "paths": 966,
     "models": 3849,

@@ -184,6 +184,8 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
 
     Of row sites: from the other rows, and the whole sites of the row as functions of f, which are
     exact for Gaussian noise. Of entry sites: from q(v) alone.
+
+    :raises ValueError: If a derivative in a hyperparameter is asked for.
     """
     latent = problem.latent
 
@@ -197,7 +199,8 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
         return mixed_marginals(problem.mixing, conditioned(_given_other_rows(h, rows, d), rows))
 
     rows = latent.rows.alpha, fixed_point.sites, fixed_point.extra.h
-    return chunks.map_over_chunks(moments, latent.pieces(rows))
+    value = map(tf.stop_gradient, chunks.map_over_chunks(moments, latent.pieces(rows)))
+    return Marginals(*checks.refuse_derivatives(tuple(value), latent.parts.variables, "impute_f"))
 
 
 def _given_other_rows(h: LatentMarginals, rows: RowSites, d: tf.Tensor) -> LatentMarginals:
