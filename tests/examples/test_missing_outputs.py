@@ -56,7 +56,7 @@ def test_gains_are_differences_in_pairs(
     example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nlpd = {("separate", 0): 1.0, ("separate", 1): 3.0, ("other", 0): 0.5, ("other", 1): 2.3}
-    key = {"table": "t", "pattern": "random", "power": "mixed", "way": "imputed", "rmse": 1.0}
+    key = {"table": "t", "pattern": "random", "power": "0.5", "way": "imputed", "rmse": 1.0}
     lines = [{**key, "method": m, "split": s, "nlpd": value} for (m, s), value in nlpd.items()]
     example.report(pd.DataFrame(lines))
     printed = capsys.readouterr().out
