@@ -152,8 +152,7 @@ def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool
         beside = mixed_variance(problem.mixing, d)
         if whole_rows or problem.by_rows:
             rows = row_sites(problem.mixing, sites, problem.joint_residual(d), alpha)
-            g = _without_row(h, rows)
-            g = g._replace(covariance=g.covariance + tf.linalg.diag(d))
+            g = _given_other_rows(h, rows, d)
             if not whole_rows:
                 g = conditioned(g, rows)
             moments, beside = mixed_marginals(problem.mixing, g), tf.zeros_like(beside)
@@ -177,6 +176,37 @@ def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool
     )
     value = tf.where(tf.math.is_finite(latent.rows.Y), value, tf.constant(np.nan, value.dtype))
     return checks.refuse_derivatives(value, latent.parts.variables, "loo_log_density")
+
+
+def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
+    """
+    Compute the moments of f at the rows of the data, without the mean function, [N, P].
+
+    Of row sites: from the other rows, and the whole sites of the row as functions of f, which are
+    exact for Gaussian noise. Of entry sites: from q(v) alone.
+
+    :raises ValueError: If a derivative in a hyperparameter is asked for.
+    """
+    latent = problem.latent
+
+    def moments(piece: Any) -> Marginals:
+        (X, (alpha, sites, h)), projection = piece
+        d = tf.transpose(latent.project(X, projection).D)
+        rows = row_sites(problem.mixing, sites, problem.joint_residual(d), alpha)
+        if not problem.by_rows:
+            m, s = mixed_marginals(problem.mixing, h)
+            return Marginals(m, s + mixed_variance(problem.mixing, d))
+        return mixed_marginals(problem.mixing, conditioned(_given_other_rows(h, rows, d), rows))
+
+    rows = latent.rows.alpha, fixed_point.sites, fixed_point.extra.h
+    value = map(tf.stop_gradient, chunks.map_over_chunks(moments, latent.pieces(rows)))
+    return Marginals(*checks.refuse_derivatives(tuple(value), latent.parts.variables, "impute_f"))
+
+
+def _given_other_rows(h: LatentMarginals, rows: RowSites, d: tf.Tensor) -> LatentMarginals:
+    """Compute the moments of g of each row, as if it were a new one."""
+    h = _without_row(h, rows)
+    return h._replace(covariance=h.covariance + tf.linalg.diag(d))
 
 
 def _without_row(h: LatentMarginals, rows: RowSites) -> LatentMarginals:

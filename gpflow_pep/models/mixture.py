@@ -157,6 +157,33 @@ class MixedOutputs(PowerEPModel):
         moments = self.predict_f(Xnew, given=given)
         return finite(predict_mean_and_var(self.likelihood, Xnew, *moments))
 
+    @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
+    def impute_f(self) -> MeanAndVariance:
+        """
+        Compute mean and variance of f at the rows of the data, given all that was observed there.
+
+        ``predict_f`` at these rows knows their outputs by way of the inducing variables alone, and
+        with ``given`` it would count them twice. Here the outputs of a row are removed from q, and
+        given to it as those of a new row would be. At ``alpha=0`` too, where that is better than
+        q. With ``sites="entries"`` it is ``predict_f``.
+
+        :raises ValueError: If the result is not finite.
+        """
+        problem, fixed_point = self._problem_and_fixed_point()
+        m, s = mixture.at_rows(problem, fixed_point)
+        return finite((m + self._latent_parts.mean(problem.rows.X), s))
+
+    @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
+    def impute_y(self) -> MeanAndVariance:
+        """
+        Compute mean and variance of the targets that are missing, given all that was observed.
+
+        :return: Of all entries; where a target was observed, of another one at the same row. See
+            :meth:`impute_f`.
+        """
+        moments = self.impute_f()
+        return finite(predict_mean_and_var(self.likelihood, self.data[0], *moments))
+
     @inherit_check_shapes
     def predict_log_density(
         self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False

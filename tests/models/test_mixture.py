@@ -129,6 +129,17 @@ class TestGaussianNoise:
             assert_close(one[THERE], other[THERE], rtol=1e-8)
 
     @pytest.mark.near_copies("0.5", "0.0")
+    def test_imputed(self, alpha: float) -> None:
+        """A row that is observed in part is conditioned on by itself, and not twice."""
+        expected = reference.imputed(problem("Gaussian"), NOISE, alpha)
+        for each in (regression(alpha=alpha), converged("Gaussian", "rows", alpha)):
+            for one, other in zip(each.impute_f(), expected):
+                assert_close(one, other, rtol=1e-8)
+        mean, variance = regression(alpha=alpha).impute_y()
+        assert_close(mean, expected[0], rtol=1e-8)
+        assert_close(variance, expected[1] + NOISE, rtol=1e-8)
+
+    @pytest.mark.near_copies("0.5", "0.0")
     def test_points_at_all_data(self, alpha: float) -> None:
         """Exact multi-output regression, up to the jitter."""
         everywhere = [X, X]
@@ -341,6 +352,21 @@ def test_left_out_is_trained_without(whole_rows: bool) -> None:
             mean, variance = regression(rest, alpha=1.0).predict_y(X[n : n + 1], **known)
         expected = gpflow.logdensities.gaussian(GAUSSIAN[n, p], mean[0, p], variance[0, p])
         assert_close(density[n, p], expected, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_imputed_of_any_likelihood() -> None:
+    """Close to what a model without the row predicts, given the row; of entry sites, predict_f."""
+    n = 5
+    others = MIXED.copy()
+    others[n] = np.nan
+    without = model("four", others, alpha=1.0)
+    expected = without.predict_f(X[n : n + 1], given=MIXED[n : n + 1])
+    for one, other in zip(converged("four", "rows", 1.0).impute_f(), expected):
+        assert_close(one[n], other[0], rtol=0.1)
+    entries = converged("four", "entries", 0.5)
+    for one, other in zip(entries.impute_f(), entries.predict_f(X)):
+        assert_close(one, other, rtol=1e-8)
 
 
 @pytest.mark.slow
