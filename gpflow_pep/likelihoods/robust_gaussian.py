@@ -53,8 +53,9 @@ from tensorflow import Tensor
 
 from ..checks import check_real
 from ..covariances.evaluate import SiteTargets, site_targets
-from ..tilted import Layout, implementations, layout
+from ..tilted import Layout, implementations, layout, support
 from ..tilted.gaussian import gaussian_log_power_expectation
+from ..tilted.support import any_number
 
 
 class RobustGaussian(Gaussian):
@@ -127,6 +128,9 @@ class RobustGaussian(Gaussian):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> Tensor:
         return _robust(self, X, Fmu, Fvar, Y, tf.zeros([1], Fmu.dtype))
+
+
+support.register(RobustGaussian)(any_number)
 
 
 @site_targets.register(RobustGaussian)
