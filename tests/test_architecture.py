@@ -35,7 +35,7 @@ BUDGET = {
     "inducing_variables": 381,
     "covariances": 1069,
     "tilted": 2603,
-    "likelihoods": 1443,
+    "likelihoods": 1428,
     "sites": 2993,
     "energies": 1955,
     "predictions": 896,

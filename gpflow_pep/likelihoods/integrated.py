@@ -1,5 +1,7 @@
 """What likelihoods of this folder have in common: expectations by their own tilted integrals."""
 
+import abc
+
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, TensorType
@@ -38,6 +40,28 @@ class IntegratedLikelihood(ScalarLikelihood):
         # The means stand for the inputs, on which nothing depends.
         ell = log_power_expectation(self, mean, mean, variance, targets, alpha)
         return tf.reshape(ell, shape[:-1])
+
+
+class LikelihoodWithMoments(IntegratedLikelihood):
+    """One of these whose mean and variance of y have a closed form under any Gaussian f."""
+
+    @abc.abstractmethod
+    def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+        """Compute mean and variance of y for f of such means and variances, which may be 0."""
+
+    @inherit_check_shapes
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
+        return self._moments(F, tf.zeros_like(F))[0]
+
+    @inherit_check_shapes
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
+        return self._moments(F, tf.zeros_like(F))[1]
+
+    @inherit_check_shapes
+    def _predict_mean_and_var(
+        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
+    ) -> MeanAndVariance:
+        return self._moments(Fmu, Fvar)
 
 
 def moments_of_exponential(mean: Tensor, variance: Tensor) -> MeanAndVariance:

@@ -15,13 +15,13 @@ from ..checks import check_real
 from ..tilted import Support, Traits, implementations, support, traits
 from ..tilted.gaussian import gaussian_log_power_expectation
 from ..tilted.generic import bounded_log
-from .integrated import IntegratedLikelihood, moments_of_exponential
+from .integrated import LikelihoodWithMoments, moments_of_exponential
 
 #: As that of GPflow's Gaussian.
 _SMALLEST_VARIANCE = 1e-6
 
 
-class LogNormal(IntegratedLikelihood):
+class LogNormal(LikelihoodWithMoments):
     r"""
     Positive targets of which a change by a factor counts the same everywhere, such as prices.
 
@@ -55,19 +55,8 @@ class LogNormal(IntegratedLikelihood):
         log_y = tf.math.log(Y)
         return gpflow.logdensities.gaussian(log_y, F, self.variance) - log_y
 
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
-        return moments_of_exponential(F, self.variance)[0]
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        return moments_of_exponential(F, self.variance)[1]
-
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        return moments_of_exponential(Fmu, Fvar + self.variance)
+    def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
+        return moments_of_exponential(mean, variance + self.variance)
 
 
 @implementations.register(LogNormal)

@@ -19,7 +19,7 @@ from ..tilted import ScalarFactor, Traits, implementations, support, traits
 from ..tilted.generic import bounded_log, integrate
 from ..tilted.normal_tail import NormalTail, normal_tail
 from ..tilted.support import whole_numbers
-from .integrated import IntegratedLikelihood
+from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian, for the deviation.
 _SMALLEST_SIGMA = 1e-3
@@ -30,7 +30,7 @@ _NARROW = 0.1
 _NEWTON_STEPS, _NUM_NODES = 8, 128
 
 
-class Ordinal(IntegratedLikelihood):
+class Ordinal(LikelihoodWithMoments):
     r"""
     Classes 0 to C - 1 that are in order, such as grades, or answers from "never" to "always".
 
@@ -87,20 +87,6 @@ class Ordinal(IntegratedLikelihood):
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
         return _log_prob(_bin_of(self, Y), F, self.sigma)
-
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._moments(F, tf.zeros_like(F))[0]
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._moments(F, tf.zeros_like(F))[1]
-
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        return self._moments(Fmu, Fvar)
 
     def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         """Compute the moments of the number of the class."""

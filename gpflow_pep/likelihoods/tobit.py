@@ -19,14 +19,14 @@ from ..tilted.bernoulli import normal_cdf
 from ..tilted.gaussian import gaussian_log_power_expectation
 from ..tilted.generic import integrate
 from ..tilted.normal_tail import normal_tail
-from .integrated import IntegratedLikelihood
+from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian.
 _SMALLEST_VARIANCE = 1e-6
 _NEWTON_STEPS = 8
 
 
-class Tobit(IntegratedLikelihood):
+class Tobit(LikelihoodWithMoments):
     r"""
     Gaussian noise, and targets that cannot be outside of bounds: what would be beyond one is there.
 
@@ -81,20 +81,6 @@ class Tobit(IntegratedLikelihood):
         at_bound = normal_tail(ends.sign * (F - ends.place) / deviation).log_cdf
         inside = gpflow.logdensities.gaussian(Y, F, self.variance)
         return tf.where(ends.inside, inside, at_bound)
-
-    @inherit_check_shapes
-    def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._moments(F, tf.zeros_like(F))[0]
-
-    @inherit_check_shapes
-    def _conditional_variance(self, X: TensorType, F: TensorType) -> Tensor:
-        return self._moments(F, tf.zeros_like(F))[1]
-
-    @inherit_check_shapes
-    def _predict_mean_and_var(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType
-    ) -> MeanAndVariance:
-        return self._moments(Fmu, Fvar)
 
     def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
         r"""
