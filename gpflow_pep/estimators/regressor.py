@@ -80,12 +80,12 @@ class PEPRegressor(TargetPredictions):
     :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
     :param verbose: Whether to show a bar on stderr.
 
-    After ``fit``: ``n_outputs_``, the columns of y; ``model_``, a :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers
-    are mixed; ``posterior_``, which predicts in the model's units; ``alpha_scores_`` (of several
-    powers, nats a row), ``n_features_in_``, ``feature_names_in_``; and, of the component of the
-    largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_``
-    and ``record_`` (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was
-    loaded).
+    After ``fit``: ``n_outputs_``, the columns of y; ``model_``, a
+    :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``posterior_``,
+    which predicts in the model's units; ``alpha_scores_`` (of several powers, nats a row),
+    ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
+    ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``
+    (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
         :doc:`/how_long`.
@@ -161,9 +161,9 @@ class PEPRegressor(TargetPredictions):
     def _make_likelihood(self) -> Likelihood:
         gaussian = self.likelihood in ("gaussian", "log_normal")
         arguments = (NOISE_VARIANCE,) if gaussian else ()
-        make_one = partial(make_likelihood, self.likelihood, NUMBERS, *arguments)
-        mixed = is_mixture(self.kernel) or self.num_latent != 0
-        if self.n_outputs_ == 1 or not mixed or not isinstance(self.likelihood, str):
+        name, mixed = self.likelihood, is_mixture(self.kernel) or self.num_latent != 0
+        make_one = partial(make_likelihood, name, NUMBERS, *arguments)
+        if self.n_outputs_ == 1 or not mixed or not isinstance(name, str):
             return make_one()
         return PerOutput([make_one() for _ in range(self.n_outputs_)])
 
