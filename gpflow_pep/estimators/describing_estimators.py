@@ -37,7 +37,10 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
 }
 _SETTINGS = ("max_sweeps", "tolerance")
-_FITTED = (*("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),)
+_FITTED = (
+    *("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),
+    "target_names_",
+)
 _SCALER = (
     *("with_mean", "with_std", "mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_"),
 )

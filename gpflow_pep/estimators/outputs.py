@@ -48,6 +48,11 @@ def as_outputs(name: str, Y: Any, X: AnyNDArray, num_outputs: int | None = None)
     return checked
 
 
+def column_names(Y: Any) -> list[str] | None:
+    """Give the names of the columns of a table; None of what has none."""
+    return [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
+
+
 def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Leave out rows of which nothing was observed.

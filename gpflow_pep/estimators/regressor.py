@@ -18,6 +18,7 @@ from ..tilted.entries import has_gaussian_noise
 from .inputs import refuse_weights
 from .outputs import (
     as_outputs,
+    column_names,
     has_columns,
     make_output_kernel,
     observed_rows,
@@ -80,7 +81,7 @@ class PEPRegressor(TargetPredictions):
     :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
     :param verbose: Whether to show a bar on stderr.
 
-    After ``fit``: ``n_outputs_``, the columns of y; ``model_``, a
+    After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
     :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``posterior_``,
     which predicts in the model's units; ``alpha_scores_`` (of several powers, nats a row),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
@@ -144,6 +145,7 @@ class PEPRegressor(TargetPredictions):
             X, y = self._validate(X, y, y_numeric=True)
             Y = np.asarray(y, dtype=X.dtype)[:, None]
         self.n_outputs_ = Y.shape[1]
+        self.target_names_ = column_names(y) if self.n_outputs_ > 1 else None
         likelihood = self._make_likelihood()
         if self.neighbours:
             self._check_neighbours(len(X), likelihood)

@@ -34,6 +34,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     """The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`."""
 
     n_outputs_: int = 1
+    target_names_: list[str] | None = None
     _target: TargetUnits
 
     def predict(
@@ -101,6 +102,12 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         options = (exact, PREDICTION_CHUNK) if gaussian else (of_draws, _DRAWN_ROWS)
         return self._without_axis(self._by_posterior(X, known, *options)[0])
 
+    @property
+    def mixes_outputs_(self) -> bool:
+        """Whether columns of y are mixtures of common functions, so that ``known`` ones help."""
+        check_is_fitted(self)
+        return is_mixture(self.kernel_)
+
     def _by_posterior(
         self,
         X: AnyNDArray,
@@ -111,7 +118,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """Predict some rows at a time by the posterior, or given outputs that are known."""
         if known is None:
             return self._predicted(X, partial(predict, self.posterior_), chunk_size)
-        if not is_mixture(self.kernel_):
+        if not self.mixes_outputs_:
             got, expected = "them with outputs that are independent", "none"
             raise refusal("known", got, expected, "Leave them out: they say nothing of others.")
         D, model = X.shape[1], self.model_
