@@ -206,7 +206,7 @@ def main() -> None:
     """Sparse Gaussian processes trained by Power Expectation Propagation."""
 
 
-def _names(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
 
@@ -366,10 +366,9 @@ def predict(
     trained on, in any order; others are ignored. Each row of --out has the number of its row in
     DATA, from 0, and of a number the mean, the standard deviation, the median and the central 90%
     interval; of a class the most probable one and the probability of each. Of several targets each
-    has such columns, and where the model is of all together, cells of targets that are filled in
-    are taken as known and help to predict the others of the row. The last column,
-    unusual, says which cells of the row are like none that the model was trained on, and whether
-    the row is far from all of those.
+    has such columns; where the model is of all together, a target is predicted from the inputs and
+    from the other targets of its row that DATA has. The last column, unusual, says which cells of
+    the row are like none that the model was trained on, and whether it is far from all of those.
     """
     from .tables import read_table
 

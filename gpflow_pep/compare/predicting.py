@@ -35,12 +35,32 @@ def predictions(
     return {"mean": mean, "sd": sd, **dict(zip(QUANTILES, values, strict=True))}
 
 
+def predictions_given_others(
+    model: Any, inputs: Any, targets: npt.NDArray[np.float64]
+) -> dict[str, npt.NDArray[Any]]:
+    """
+    Predict each of several targets of rows given the others of the same row, and not itself.
+
+    :param model: An estimator whose targets are mixtures of common functions.
+    :param targets: [N, P], NaN where one is not known.
+    :return: The columns of :func:`predictions`, [N, P] each.
+    """
+    places = np.arange(targets.shape[1])
+    each = [
+        predictions(model, inputs, False, known=np.where(places == p, np.nan, targets))
+        for p in places
+    ]
+    columns = {name: [part[name][:, p] for p, part in enumerate(each)] for name in each[0]}
+    return {name: np.stack(values, axis=1) for name, values in columns.items()}
+
+
 def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     """
     Predict the rows of a table as it was read, in their order.
 
     :param model: A pipeline or a scorer for tables, as compare writes them.
-        Where targets were modelled together, those that the table has are taken as known.
+        Where targets were modelled together, each is predicted from the inputs and from the others
+        of its row that the table has, as :func:`predictions_given_others` does.
     :return: The columns of :func:`predictions`, of several targets "mean(name)" and so on for each,
         and "unusual": the cells of the row that are like
         none of the training rows, see :func:`~gpflow_pep.columns.encodings.unusual_cells`, and
@@ -60,11 +80,11 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         raise refusal("table", got, expected, "Add what is missing, empty if it is unknown.")
     whole, table = table, table[names]
     inputs, predictor = (model[:-1].transform(table), steps[-1]) if steps else (table, model)
-    options = {}
     targets = getattr(predictor, "target_names_", None)
     if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*whole.columns}:
-        options["known"] = _known_targets(whole, targets)
-    columns = predictions(predictor, inputs, hasattr(model, "classes_"), **options)
+        columns = predictions_given_others(predictor, inputs, _known_targets(whole, targets))
+    else:
+        columns = predictions(predictor, inputs, hasattr(model, "classes_"))
     if targets:
         columns = {
             f"{column}({name})": values[:, p]

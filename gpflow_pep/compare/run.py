@@ -12,9 +12,16 @@ from sklearn.pipeline import Pipeline
 from ..estimators.outputs import column_names
 from ..refusals import refusal
 from ..training.threads import one_blas_thread
-from .candidates import MIXTURE, check_targets, is_choice, label_of, name_of
+from .candidates import MIXTURE, check_targets, is_choice, is_separate, label_of, name_of
 from .cleaning import Cleaned, clean
-from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint, importance_of
+from .details import (
+    FEWEST_ROWS,
+    FRACTIONS,
+    Details,
+    LearningPoint,
+    errors_given_others,
+    importance_of,
+)
 from .partition import note_equal_inputs
 from .schedule import Progress, Queue, Reports, TimeBudget
 from .scores import Metric, mean_and_error, metrics_of
@@ -260,7 +267,14 @@ def _compare(
     curve = curve if curve in powers else best
     more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
     learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
-    return replace(comparison, details=_details(trials, learning, outcomes[best, 1].pipeline))
+    details = _details(trials, learning, outcomes[best, 1].pipeline)
+    losses = _mean_losses(comparison)
+    together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
+    if together is not None and len(data.targets) > 1:
+        pipeline, (_, test) = outcomes[together, 1].pipeline, trials.parts[0]
+        others = errors_given_others(pipeline, data.X.iloc[test], data.y.iloc[test])
+        details = details._replace(given_others=others)
+    return replace(comparison, details=details)
 
 
 def _fractions(trials: Trials) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .candidates import TRIVIAL
-from .details import would_more_rows_help
+from .details import describe_others, would_more_rows_help
 from .headline import cautions
 from .run import Comparison
 from .screening import describe_scales, describe_screening
@@ -114,6 +114,8 @@ def advice(comparison: Comparison) -> list[str]:
     metric = comparison.metrics[0]
     if len(comparison.data.targets) > 1:
         sentences.append(together_or_separate(comparison))
+        if comparison.details is not None and comparison.details.given_others:
+            sentences.append(describe_others(comparison.details.given_others))
     if comparison.screening is not None:
         sentences.append(describe_screening(comparison.screening, settings, metric))
     if comparison.scales:
