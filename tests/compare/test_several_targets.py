@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from gpflow_pep.compare.scores import scores
 from gpflow_pep.compare.summary import together_or_separate
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
+from gpflow_pep.training.shared import SharedLosses
 
 TARGETS = ["height", "weight"]
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
@@ -43,6 +45,16 @@ def table() -> pd.DataFrame:
     weight[rng.random(40) < 0.3] = np.nan
     height[:3], weight[2] = np.nan, np.nan
     return pd.DataFrame({"x": x, "height": height, "weight": weight})
+
+
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
+    monkeypatch.setattr(SharedLosses, "maximise", no_steps)
 
 
 @cache
@@ -143,7 +155,9 @@ def test_report_and_predictions(tmp_path: Path) -> None:
     assert not (tmp_path / "scorer").exists()
 
 
-def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> None:
+def test_each_target_is_predicted_from_the_others_of_its_row(
+    tmp_path: Path, no_training: None
+) -> None:
     data, new = clean(table(), TARGETS), table().head(6)
     options: dict[str, Any] = {"num_inducing": 5, "max_iterations": 12, "random_state": 0}
     estimator = PEPRegressor(alpha=0.5, **options)
@@ -158,13 +172,13 @@ def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> 
     assert list(before.columns[:2]) == ["mean(height)", "sd(height)"]
     changed = predict_table(model, new.assign(height=new["height"] + 1.0))
     assert_allclose(changed["mean(height)"], before["mean(height)"], rtol=1e-9)
-    moved = np.abs(changed["mean(weight)"] - before["mean(weight)"]) > 1.0
+    moved = np.abs(changed["mean(weight)"] - before["mean(weight)"]) > 0.1
     assert_array_equal(moved, new["height"].notna())
     without = predict_table(model, new[["x"]])
     assert_allclose(without["mean(height)"], model.predict(new[["x"]])[:, 0])
 
 
-def test_separate_estimators_are_saved_and_mixed(tmp_path: Path) -> None:
+def test_separate_estimators_are_saved_and_mixed(tmp_path: Path, no_training: None) -> None:
     X, Y = table()[["x"]].to_numpy(), table()[TARGETS]
     options: dict[str, Any] = {"num_inducing": 4, "max_iterations": 2, "random_state": 0}
     first = SeparateRegressors(PEPRegressor(alpha=0.5, **options), max_seconds=20.0)
