@@ -78,14 +78,14 @@ def errors_given_others(
     informed = predictions_given_others(pipeline[-1], inputs, targets)["mean"]
     sizes = [np.sqrt(np.nanmean((targets - mean) ** 2, axis=0)) for mean in (alone, informed)]
     return {
-        str(name): (float(without), float(given))
-        for name, without, given in zip(Y.columns, *sizes, strict=True)
+        str(name): (float(without), float(informed))
+        for name, without, informed in zip(Y.columns, *sizes, strict=True)
     }
 
 
 def describe_others(errors: dict[str, tuple[float, float]]) -> str:
     """Say by how much errors are smaller where the other targets of a row are known."""
-    parts = [f"{given:.4g} instead of {alone:.4g} of '{n}'" for n, (alone, given) in errors.items()]
+    parts = [f"{known:.4g} instead of {alone:.4g} of '{n}'" for n, (alone, known) in errors.items()]
     return (
         "Where the other targets of a row are known, the best model of all together has an RMSE of"
         f" {', '.join(parts)} on held-out rows of the first part."

@@ -93,8 +93,8 @@ def _scores_by_target(comparison: Comparison, name: str) -> dict[str, float]:
         parts: list[dict[str, float]] = []
         if not failed:
             table = comparison.held_out[name]
-            own = table[table["target"] == target].drop(columns="target")
-            parts = [scores(part) for _, part in own.groupby("part")]
+            of_target = table[table["target"] == target].drop(columns="target")
+            parts = [scores(part) for _, part in of_target.groupby("part")]
         for metric in comparison.metrics:
             known = [part[metric.name] for part in parts]
             values[f"{metric.name}({target})"] = float(np.mean(known)) if known else np.nan
@@ -115,15 +115,15 @@ def together_or_separate(comparison: Comparison) -> str:
     if len(best) < 2:
         return ""
     together, separate = best[False][1], best[True][1]
-    gap = difference(comparison, together, separate)
-    size, start = format(abs(gap.mean), metric.form), "Modelling the targets together"
-    if not gap.clear:
-        noise = format(gap.limit * gap.error, metric.form)
+    contrast = difference(comparison, together, separate)
+    size, start = format(abs(contrast.mean), metric.form), "Modelling the targets together"
+    if not contrast.clear:
+        noise = format(contrast.limit * contrast.error, metric.form)
         return (
             f"{start} ({together}) makes no clear difference to modelling each by itself"
             f" ({separate}): their {metric.heading} is the same within {noise}."
         )
-    pays, way = ("pays", "better") if gap.mean < 0.0 else ("does not pay", "worse")
+    pays, way = ("pays", "better") if contrast.mean < 0.0 else ("does not pay", "worse")
     return f"{start} {pays}: the {metric.heading} of {together} is {size} {way} than of {separate}."
 
 

@@ -12,12 +12,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord
 from .mixing import mix_estimators
-from .outputs import as_outputs, column_names
+from .outputs import as_outputs, column_names, mean_r2
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """
-    Copies of a regressor, one for each column of y, each trained on the rows that have it.
+    Copies of a regressor, one for each column of y, each trained on the rows that have it::
+
+        model = SeparateRegressors(PEPRegressor(random_state=0)).fit(X, Y)
+        mean, std = model.predict(X_new, return_std=True)
+
+    Unlike scikit-learn's ``MultiOutputRegressor`` it takes NaN in Y, and predicts distributions. A
+    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` models all columns together.
 
     :param estimator: A regressor of one column, which predicts standard deviations too.
     :param max_seconds: For all of them, where the estimator has a limit; None: its own.
@@ -72,6 +78,17 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def log_score(self, X: Any, y: Any) -> float:
         """Compute the mean of :meth:`log_densities` over the targets that are there."""
         return float(np.nanmean(self.log_densities(X, y)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the mean R² over columns, each of the targets that are there."""
+        mean = self.predict(X)
+        return mean_r2(as_outputs("y", y, mean, mean.shape[1]), mean, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = tags.target_tags.two_d_labels = True
+        tags.target_tags.single_output = False
+        return tags
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """Say of each row whether it is far from the training rows of all columns."""

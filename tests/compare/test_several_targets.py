@@ -189,6 +189,9 @@ def test_separate_estimators_are_saved_and_mixed(tmp_path: Path, no_training: No
     save_estimator(tmp_path / "model", mixed)
     loaded = load_estimator(tmp_path / "model")
     assert loaded.target_names_ == TARGETS
+    parts = [part.score(X[~Y[n].isna()], Y[n].dropna()) for n, part in zip(Y, loaded.estimators_)]
+    assert loaded.score(X, Y) == pytest.approx(np.mean(parts))
+    assert loaded.log_score(X, Y) == pytest.approx(np.nanmean(loaded.log_densities(X, Y)))
     for got, expected in zip(loaded.predict(X, return_std=True), mixed.predict(X, return_std=True)):
         assert_array_equal(got, expected)
     each = np.stack([part.predict(X) for part in fitted])
