@@ -24,8 +24,8 @@ _LARGE = 1e30
 def has_columns(y: Any) -> bool:
     """Whether targets have several columns; of what is no array scikit-learn says what is wrong."""
     try:
-        shape = np.shape(y)
-    except ValueError:
+        shape = np.asarray(y).shape
+    except (TypeError, ValueError):
         return False
     return len(shape) == 2 and shape[1] > 1
 
