@@ -1,6 +1,6 @@
 """The models that a comparison trains: estimators at each power, and baselines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gpflow
@@ -23,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
 from ..estimators.parts import NUMBERS, make_likelihood
+from ..estimators.separate import SeparateRegressors
 from ..estimators.trainer import TOLERANCE
 from ..likelihoods import LogNormal
 from ..ops.linalg import identity_like, jitter_needed
@@ -39,6 +40,8 @@ MOST_EXACT = 1000
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 #: The name of the mixture of the powers 0, 0.5 and 1.
 MIXTURE = "mix"
+#: What the names of models of each of several targets by itself end with.
+SEPARATE = "separate"
 
 
 class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
@@ -209,7 +212,8 @@ def groups_of(candidates: Mapping[str, tuple[float, Any]]) -> list[tuple[str, ..
     groups: list[tuple[str, ...]] = [(name,) for name in candidates]
     for name, (_, estimator) in candidates.items():
         powers = tuple(name_of(alpha, label_of(name)) for alpha in ALPHAS)
-        grows = getattr(estimator, "num_inducing", AUTO) == AUTO
+        single = getattr(estimator, "estimator", estimator)  # of a target by itself
+        grows = getattr(single, "num_inducing", AUTO) == AUTO
         if name.startswith(MIXTURE) and not grows and set(powers) <= set(candidates):
             together = (*powers, name)
             groups = [group for group in groups if group[0] not in together]
@@ -224,7 +228,7 @@ def check_targets(data: Cleaned, settings: Settings) -> None:
     :raises ValueError: If it gives one of them no probability.
     """
     name = settings.likelihood
-    if data.kind == "numbers" and name != "auto":
+    if data.kind == "numbers" and name != "auto" and len(data.targets) == 1:
         likelihood = LogNormal() if name == "log_normal" else make_likelihood(name, NUMBERS)
         check_support(likelihood, tf.constant(data.y.to_numpy()[:, None]))
 
@@ -246,16 +250,18 @@ def make_candidates(
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
     trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
-    candidates: dict[str, tuple[float, Any]] = {TRIVIAL[data.kind]: (np.nan, trivial)}
+    several = len(data.targets) > 1
+    each: Callable[[Any], Any] = SeparateRegressors if several else lambda estimator: estimator
+    candidates: dict[str, tuple[float, Any]] = {TRIVIAL[data.kind]: (np.nan, each(trivial))}
     if settings.baselines:
         if not is_counts(likelihood):
-            candidates["linear"] = np.nan, _linear(numbers)
-            candidates["boosted trees"] = np.nan, _trees(numbers, settings.seed)
+            candidates["linear"] = np.nan, each(_linear(numbers))
+            candidates["boosted trees"] = np.nan, each(_trees(numbers, settings.seed))
         plain = {name: option for name, option in options.items() if name != "neighbours"}
         kernel, number = configurations[0]
         plain["num_inducing"] = MANY_POINTS if number == AUTO else number
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
-            candidates["exact GP"] = np.nan, ExactGP(kernel, **plain)
+            candidates["exact GP"] = np.nan, each(ExactGP(kernel, **plain))
         if not numbers and len(data.X) <= MOST_ROWS:
             candidates["SVGP"] = np.nan, WholeSVGP(kernel, **plain, alpha=0.0)
     mixes = settings.mix and not settings.neighbours and len(data.X) <= MOST_ROWS
@@ -263,8 +269,17 @@ def make_candidates(
         kernel, number = configuration
         label = settings.label(configuration)
         options["num_inducing"] = number
-        for alpha in settings.alphas:
-            candidates[name_of(alpha, label)] = alpha, kind(kernel, alpha=alpha, **options)
-        if mixes:
-            candidates[name_of(None, label)] = np.nan, kind(kernel, alpha="mix", **options)
+        powers: list[Any] = [*settings.alphas, *[None] * mixes]
+        for alpha in powers:
+            power = np.nan if alpha is None else alpha
+            estimator = kind(kernel, alpha="mix" if alpha is None else alpha, **options)
+            candidates[name_of(alpha, label)] = power, estimator
+            if several:
+                name = name_of(alpha, f"{label}, {SEPARATE}" if label else SEPARATE)
+                candidates[name] = power, SeparateRegressors(estimator)
     return candidates
+
+
+def is_separate(name: str) -> bool:
+    """Whether a model, by its name, has each of several targets by itself."""
+    return label_of(name).endswith(SEPARATE)

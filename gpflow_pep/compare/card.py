@@ -39,5 +39,5 @@ def _lines(comparison: Comparison, command: str) -> Iterator[str]:
 
 
 def _columns(data: Cleaned) -> Iterator[str]:
-    for column in (data.y, *(data.X[name] for name in data.X.columns)):
+    for column in (*data.targets, *(data.X[name] for name in data.X.columns)):
         yield f"| {' | '.join(cell.replace('|', '/') for cell in described_column(column))} |"

@@ -27,7 +27,8 @@ class Cleaned(NamedTuple):
     What can be learnt from.
 
     :param X: Inputs: numbers (float64), dates and text; values may be missing.
-    :param y: The target, with no value missing: numbers, or the classes' names.
+    :param y: The target, with no value missing: numbers, or the classes' names. Of several targets,
+        a table of numbers, of which each row has one at least.
     :param kind: "numbers" or "classes".
     :param notes: What was done, a sentence each.
     :param formats: How the cells of each input were read, and are to be read in other tables.
@@ -35,16 +36,21 @@ class Cleaned(NamedTuple):
     """
 
     X: pd.DataFrame
-    y: "pd.Series[Any]"
+    y: Any
     kind: Literal["numbers", "classes"]
     notes: list[str]
     formats: dict[str, Format]
     warnings: list[str]
 
+    @property
+    def targets(self) -> "list[pd.Series[Any]]":
+        """The target, or each of several."""
+        return _columns_of(self.y)
+
 
 def clean(
     frame: Any,
-    target: str | int,
+    target: str | int | Sequence[str | int],
     *,
     drop: Sequence[str] = (),
     drop_missing: bool = False,
@@ -60,7 +66,8 @@ def clean(
     differ in capitals or spaces are one.
 
     :param frame: The table, of pandas or polars.
-    :param target: The name of the column to predict, or its place from 0.
+    :param target: The name of the column to predict, or its place from 0; or of several columns of
+        numbers.
     :param drop: Columns to leave out.
     :param drop_missing: Whether rows in which an input is missing are left out.
     :param task: "regression" or "classification"; None: classes are text, truth values, and numbers
@@ -78,12 +85,13 @@ def clean(
     if len(copies):
         got = f"more than one column named {listed(copies)}"
         raise refusal("frame", got, "different names", "Rename or remove the copies.")
-    target = _place(table, target)
+    targets = _places(table, target)
     unknown = [str(name) for name in drop if str(name) not in table.columns]
-    if unknown or target in map(str, drop):
-        inputs = listed(column for column in table.columns if column != target)
+    dropped = [name for name in targets if name in map(str, drop)]
+    if unknown or dropped:
+        inputs = listed(column for column in table.columns if column not in targets)
         expected = f"input columns among {inputs}"
-        raise refusal("drop", listed(unknown or [target]), expected, "Check the names.")
+        raise refusal("drop", listed(unknown or dropped), expected, "Check the names.")
     unknown = [str(name) for name in as_written if str(name) not in table.columns]
     if unknown:
         expected = f"columns among {listed(table.columns)}"
@@ -91,7 +99,11 @@ def clean(
     table = table.drop(columns=list(map(str, drop)))
     notes: list[str] = list(table.attrs.get("notes", ()))
     literal = set(map(str, as_written))
-    y, kind, table = _read_target(table, target, task, target in literal, notes)
+    y: Any
+    if len(targets) == 1:
+        y, kind, table = _read_target(table, targets[0], task, targets[0] in literal, notes)
+    else:
+        y, kind, table = _read_targets(table, targets, task, literal, notes)
     formats, columns = {}, {}
     for name, column in table.items():
         form = recognise(column, as_written=name in literal)
@@ -114,8 +126,16 @@ def clean(
         X, _ = X.drop(columns=name), formats.pop(name)
     for name in X.columns[X.isna().any()]:
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
-    _check_enough(X, y, target, kind)
-    return Cleaned(X, y, kind, notes, formats, suspicions(X, y, kind == "classes"))
+    warnings = []
+    for column in _columns_of(y):
+        _check_enough(X, column.dropna(), str(column.name), kind)
+        there = column.notna()
+        warnings += suspicions(X[there], column[there], kind == "classes")
+    return Cleaned(X, y, kind, notes, formats, warnings)
+
+
+def _columns_of(y: Any) -> "list[pd.Series[Any]]":
+    return [y[name] for name in y.columns] if isinstance(y, pd.DataFrame) else [y]
 
 
 def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> TableEncoder:
@@ -142,6 +162,15 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
     return TableEncoder({str(name): formats[str(name)] for name in X.columns})
 
 
+def _places(table: pd.DataFrame, target: Any) -> list[str]:
+    several = isinstance(target, Sequence) and not isinstance(target, str)
+    places = [_place(table, name) for name in (target if several else [target])]
+    if not places or len(set(places)) < len(places):
+        expected = "one column, or several that differ"
+        raise refusal("target", listed(places) or "none", expected, "Name each once.")
+    return places
+
+
 def _place(table: pd.DataFrame, target: str | int) -> str:
     if target not in table.columns and re.fullmatch(r"-?\d+", str(target)):
         target = int(target)  # as the command line gives it
@@ -153,6 +182,40 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
     expected = f"one of the columns {listed(table.columns)}"
     remedy = "Name it, or its place from 0; is the separator right, and are there names?"
     raise refusal("target", repr(target), expected, remedy)
+
+
+def _read_targets(
+    table: pd.DataFrame,
+    targets: list[str],
+    task: str | None,
+    as_written: set[str],
+    notes: list[str],
+) -> tuple[pd.DataFrame, Literal["numbers", "classes"], pd.DataFrame]:
+    """Read several targets, which are numbers, and leave out rows that have none of them."""
+    columns = {}
+    for name in targets:
+        others = table.drop(columns=[other for other in targets if other != name])
+        there = others[others[name].notna()]
+        own_notes: list[str] = []
+        values, kind, _ = _read_target(there, name, task, name in as_written, own_notes)
+        if kind == "classes":
+            raise refusal(
+                f"target '{name}'",
+                "classes",
+                "numbers: several targets are modelled together by regression alone",
+                "Compare it by itself; two numbers are taken as numbers with task='regression'"
+                " (--task regression).",
+            )
+        columns[name] = values.astype(np.float64)
+        notes.extend(own_notes)
+    Y = pd.DataFrame(columns, index=table.index)
+    some = Y.notna().any(axis=1)
+    if not some.all():
+        notes.append(f"Dropped {(~some).sum()} of {len(Y)} rows without any target.")
+    Y, table = Y[some], table[some].drop(columns=targets)
+    for name in Y.columns[Y.isna().any()]:
+        notes.append(f"Target '{name}' is missing in {Y[name].isna().sum()} of {len(Y)} rows.")
+    return Y, "numbers", table
 
 
 def _read_target(

@@ -115,7 +115,7 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
 
 
 def _read(
-    data: Path | None, target: str | None, example: str | None, options: dict[str, Any],
+    data: Path | None, targets: tuple[str, ...], example: str | None, options: dict[str, Any],
     settings: Settings,
 ) -> "Cleaned":  # fmt: skip
     """Read and clean the table, and say what was done."""
@@ -127,7 +127,8 @@ def _read(
         name: options.pop(name) for name in ("sep", "decimal", "encoding", "header", "sheet")
     }
     cleaning = {name: options.pop(name) for name in ("task", "drop", "drop_missing", "as_written")}
-    if data is None or target is None:
+    target: str | tuple[str, ...] = targets if len(targets) > 1 else "".join(targets)
+    if data is None:
         frame, target = EXAMPLES[example or DEFAULT_EXAMPLE]()
     else:
         frame = read_table(data, **reading)
@@ -141,9 +142,11 @@ def _read(
         click.echo(f"Note: {note}", err=True)
     for warning in cleaned.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    kind = "a number" if cleaned.kind == "numbers" else f"one of {cleaned.y.nunique()} classes"
     size = f"{cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows"
-    click.echo(f"Target '{cleaned.y.name}': {kind}. {size}.", err=True)
+    for column in cleaned.targets:
+        kind = "a number" if cleaned.kind == "numbers" else f"one of {column.nunique()} classes"
+        last = f" {size}." * (column is cleaned.targets[-1] or len(cleaned.targets) == 1)
+        click.echo(f"Target '{column.name}': {kind}.{last}", err=True)
     return cleaned
 
 
@@ -161,7 +164,7 @@ def _compare(
         from .headline import headline
         from .report import write_report, write_scores
         from .run import compare_table
-        from .terminal import score_table
+        from .terminal import score_table, target_table
         from .verdicts import advice, verdict, warnings_of
     begin_folder(out)
     fits: list[Fit] = []
@@ -181,6 +184,8 @@ def _compare(
     table = score_table(comparison)
     whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
     Console(width=None if sys.stdout.isatty() else whole).print(table)
+    if len(cleaned.targets) > 1:
+        Console(width=None if sys.stdout.isatty() else 1000).print(target_table(comparison))
     click.echo(headline(comparison))
     click.echo(verdict(comparison))
     for sentence in advice(comparison):
@@ -201,7 +206,7 @@ def main() -> None:
     """Sparse Gaussian processes trained by Power Expectation Propagation."""
 
 
-def _names(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
 
@@ -237,8 +242,11 @@ def _settings_options(command: Any) -> Any:
 @main.command()
 @click.argument("data", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--target", metavar="COLUMN", help="Column to predict, or its place from 0; required with DATA."
-)
+    "--target", "targets", multiple=True, metavar="COLUMN",
+    help="Column to predict, or its place from 0; required with DATA. Given several times, columns"
+    " of numbers, in which cells may be empty: models of all together are compared with models of"
+    " each.",
+)  # fmt: skip
 @click.option(
     "--task", type=click.Choice(list(TASKS)),
     help="Whether the target is a number or a class. By default it is a class if it is text, true"
@@ -280,7 +288,7 @@ def _settings_options(command: Any) -> Any:
 def compare(
     ctx: click.Context,
     data: Path | None,
-    target: str | None,
+    targets: tuple[str, ...],
     example: str | None,
     jobs: int | None,
     out: Path,
@@ -301,14 +309,20 @@ def compare(
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
-    if (data is None) != (target is None):
+    if (data is None) != (not targets):
+        named = ", ".join(targets) or None
         raise click.UsageError(
-            f"got DATA {data} and --target {target}, expected both or neither: name the column of"
+            f"got DATA {data} and --target {named}, expected both or neither: name the column of"
             " the table to predict."
         )
     if data is None and options["task"] is not None:
         raise click.UsageError(
             f"got --task {options['task']} without DATA, expected none: an --example has its task."
+        )
+    if saved_model and len(targets) > 1:
+        raise click.UsageError(
+            "got --saved-model with several targets, expected one target: export a model of all"
+            " together with gpflow_pep.estimators.export_saved_model."
         )
     if data is not None and example is not None:
         raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
@@ -317,9 +331,9 @@ def compare(
         from .folder import check_folder
 
         checked = Settings(**settings)
-        cleaned = _read(data, target, example, options, checked)
+        cleaned = _read(data, targets, example, options, checked)
         classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
-        checked.check_data(cleaned.kind, len(cleaned.X), classes)
+        checked.check_data(cleaned.kind, len(cleaned.X), classes, len(cleaned.targets))
         check_folder(out)
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))
@@ -351,9 +365,10 @@ def predict(
     second because it needs no TensorFlow. DATA is a table with the columns that the model was
     trained on, in any order; others are ignored. Each row of --out has the number of its row in
     DATA, from 0, and of a number the mean, the standard deviation, the median and the central 90%
-    interval; of a class the most probable one and the probability of each. The last column,
-    unusual, says which cells of the row are like none that the model was trained on, and whether
-    the row is far from all of those.
+    interval; of a class the most probable one and the probability of each. Of several targets each
+    has such columns; where the model is of all together, a target is predicted from the inputs and
+    from the other targets of its row that DATA has. The last column, unusual, says which cells of
+    the row are like none that the model was trained on, and whether it is far from all of those.
     """
     from .tables import read_table
 

@@ -9,6 +9,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
 from .held_out import held_out
+from .predicting import predictions_given_others
 from .scores import Metric, difference_over_rows, scores
 
 #: Of the training rows of the first part, for the learning curve.
@@ -42,6 +43,9 @@ class Details(NamedTuple):
 
     importance: pd.DataFrame | None
     learning: Sequence[LearningPoint]
+    given_others: dict[str, tuple[float, float]] | None = None
+    """Of each of several targets, the root mean squared error of held-out rows of the first part
+    by the best model of all together, and by the same model given the other targets of the row."""
 
 
 def importance_of(
@@ -63,6 +67,29 @@ def importance_of(
         {"mean": permuted.importances_mean, "error": errors}, index=list(X.columns)
     )
     return table.sort_values("mean", ascending=False)
+
+
+def errors_given_others(
+    pipeline: Pipeline, X: pd.DataFrame, Y: pd.DataFrame
+) -> dict[str, tuple[float, float]]:
+    """Compute the root mean squared errors of :attr:`Details.given_others`."""
+    inputs, targets = pipeline[:-1].transform(X), Y.to_numpy()
+    alone = pipeline[-1].predict(inputs)
+    informed = predictions_given_others(pipeline[-1], inputs, targets)["mean"]
+    sizes = [np.sqrt(np.nanmean((targets - mean) ** 2, axis=0)) for mean in (alone, informed)]
+    return {
+        str(name): (float(without), float(informed))
+        for name, without, informed in zip(Y.columns, *sizes, strict=True)
+    }
+
+
+def describe_others(errors: dict[str, tuple[float, float]]) -> str:
+    """Say by how much errors are smaller where the other targets of a row are known."""
+    parts = [f"{known:.4g} instead of {alone:.4g} of '{n}'" for n, (alone, known) in errors.items()]
+    return (
+        "Where the other targets of a row are known, the best model of all together has an RMSE of"
+        f" {', '.join(parts)} on held-out rows of the first part."
+    )
 
 
 def learning_table(metric: Metric, learning: Sequence[LearningPoint]) -> pd.DataFrame:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 GRID = 200
 #: Inputs whose importance is drawn.
 MOST_BARS = 20
+#: Targets whose predictions are drawn.
+MOST_TARGETS = 9
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
@@ -81,6 +83,8 @@ def scores_figure(comparison: Comparison) -> "Figure":
 
 def predictions_figure(comparison: Comparison) -> "Figure":
     """Draw held-out predictions of the best model against the targets; are they right?"""
+    if len(comparison.data.targets) > 1:
+        return _predictions_by_target(comparison)
     table, target = _best(comparison), comparison.data.y.name
     gaussian = comparison.settings.likelihood in ("auto", "gaussian")
     figure = plotting.figure(10.5 if gaussian else 5.0, 4.6)
@@ -94,6 +98,19 @@ def predictions_figure(comparison: Comparison) -> "Figure":
     if gaussian:
         y, mean, sd = (table[name].to_numpy() for name in ("true", "mean", "sd"))
         plotting.pit_histogram(pit(y, mean, sd**2), ax=axes[1])
+    return figure
+
+
+def _predictions_by_target(comparison: Comparison) -> "Figure":
+    """Draw held-out predictions of each of several targets, of the first ones if they are many."""
+    parts = list(_best(comparison).groupby("target", sort=False))[:MOST_TARGETS]
+    num_rows = -(-len(parts) // 3)
+    figure = plotting.figure(10.5, 3.6 * num_rows)
+    for axes, (name, part) in zip(figure.subplots(num_rows, 3, squeeze=False).flat, parts):
+        plotting.predicted_against_actual(part["true"], part["mean"], part["sd"], ax=axes)
+        axes.set(xlabel=f"{name}, held-out rows", ylabel=f"{name}, predicted")
+    for axes in figure.axes[len(parts) :]:
+        axes.remove()
     return figure
 
 
@@ -174,18 +191,20 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
     Find the figures that suit a comparison, by name.
 
     They are ``scores``; ``predictions`` of a number, or ``classes``; and of the model of all rows
-    ``fit``, if there is one input, ``details``, ``relevance`` of the inputs, and ``training``.
+    ``fit``, if there is one input, ``details``, ``relevance`` of the inputs, and ``training``; of
+    several targets ``scores``, ``predictions`` and ``details`` alone.
     """
     model, numbers = comparison.model, comparison.data.kind == "numbers"
+    single = len(comparison.data.targets) == 1
     suits: dict[Callable[[Comparison], Figure], bool] = {
         scores_figure: True,
         predictions_figure: numbers and model is not None,
         classes_figure: not numbers,
-        fit_figure: numbers and model is not None and _has_one_input(comparison.data.X),
+        fit_figure: numbers and single and model is not None and _has_one_input(comparison.data.X),
         details_figure: comparison.details is not None
         and comparison.details.importance is not None
         and len(comparison.details.learning) > 1,
-        relevance_figure: model is not None and model[-1].n_features_in_ > 1,
-        training_figure: model is not None and model[-1].record_ is not None,
+        relevance_figure: single and model is not None and model[-1].n_features_in_ > 1,
+        training_figure: single and model is not None and model[-1].record_ is not None,
     }
     return {draw.__name__.removesuffix("_figure"): draw for draw in suits if suits[draw]}

@@ -53,7 +53,13 @@ def usable_for(comparison: Comparison) -> str:
         names = ", ".join(repr(name) for name, *_ in missed)
         return f"Use its probabilities, to rank rows; do not rely on it to name {names}."
     true, predicted, average = _levels(comparison)
-    if _explained(true, predicted) <= 0.0:
+    if len(comparison.data.targets) > 1:
+        shares = explained_by_target(comparison.held_out[comparison.best])
+        unknown = [name for name, share in shares.items() if share <= 0.0]
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            return f"Its means of {names} are no better than a constant."
+    elif _explained(true, predicted) <= 0.0:
         return f"Its {average}s are no better than a constant: look at the rows it predicts worst."
     coverage = coverage_of(comparison)
     if coverage is not None and coverage.wrong:
@@ -79,7 +85,26 @@ def _explained(true: AnyNDArray, predicted: AnyNDArray) -> float:
     return float(r2_score(true, predicted)) if len(true) > 1 else np.nan
 
 
+def explained_by_target(table: pd.DataFrame) -> dict[str, float]:
+    """Compute the fraction of the variance of each of several targets that predictions explain."""
+    return {
+        str(name): _explained(part["true"].to_numpy(), part["mean"].to_numpy())
+        for name, part in table.groupby("target", sort=False)
+    }
+
+
+def _of_targets(table: pd.DataFrame) -> str:
+    shares = [f"{max(s, 0.0):.0%} of that of '{n}'" for n, s in explained_by_target(table).items()]
+    shares[0] = shares[0].replace("that", "the variance", 1)
+    return (
+        f"explains {', '.join(shares)}; its 90% intervals hold {inside(table).mean():.0%} of the"
+        " targets."
+    )
+
+
 def _of_numbers(comparison: Comparison) -> str:
+    if len(comparison.data.targets) > 1:
+        return _of_targets(comparison.held_out[str(comparison.best)])
     true, predicted, average = _levels(comparison)
     share = _explained(true, predicted)
     explained = f"explains {share:.0%}" if share > 0.0 else "explains nothing"

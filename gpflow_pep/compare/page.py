@@ -14,7 +14,7 @@ from .. import __version__
 from .cleaning import Cleaned
 from .headline import class_report, headline, worst_rows
 from .run import Comparison
-from .terminal import cells, headings, legend, title
+from .terminal import cells, headings, legend, target_cells, target_headings, title
 from .verdicts import advice, verdict, warnings_of
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
@@ -43,7 +43,10 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.filters["repr"] = repr
 _WORDS = {
     words.__name__: words
-    for words in (title, headline, verdict, warnings_of, advice, headings, legend)
+    for words in (
+        *(title, headline, verdict, warnings_of, advice, headings, legend),
+        target_headings,
+    )
 }
 _CONSTANTS = {"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE}
 _TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={**_WORDS, **_CONSTANTS})
@@ -58,6 +61,7 @@ def page(
         scores=_scores(comparison),
         figures={name: base64.b64encode(content).decode() for name, content in figures.items()},
         classes=_classes(comparison),
+        each_target=_each_target(comparison),
         worst=_worst(comparison),
         columns=_columns(comparison.data),
         settings=asdict(comparison.settings),
@@ -81,6 +85,14 @@ def _scores(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
         yield "best" if name == comparison.best else kind, row
 
 
+def _each_target(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """Give the CSS class and the cells of each model, where there are several targets."""
+    if len(comparison.data.targets) < 2:
+        return []
+    rows = target_cells(comparison).items()
+    return [("best" if name == comparison.best else "", row) for name, row in rows]
+
+
 def _classes(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     """Give a row of cells for each class: how many of its held-out rows are named so."""
     if comparison.data.kind == "classes" and comparison.best is not None:
@@ -95,10 +107,11 @@ def _worst(comparison: Comparison) -> tuple[list[str], list[tuple[str, list[str]
         return [], []
     rows = worst_rows(comparison)
     inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
-    table = pd.concat([rows, inputs], axis=1)
+    numbers, parts = rows.index, [part.reset_index(drop=True) for part in (rows, inputs)]
+    table = pd.concat(parts, axis=1)
     cells = [
-        ("", ["", str(index), *map(_cell, row)])
-        for index, row in zip(table.index, table.itertuples(index=False))
+        ("", ["", str(number), *map(_cell, row)])
+        for number, row in zip(numbers, table.itertuples(index=False))
     ]
     return ["", "row", *map(str, table.columns)], cells
 
@@ -109,7 +122,8 @@ def _cell(value: object) -> str:
 
 def _columns(data: Cleaned) -> Iterator[tuple[str, list[str]]]:
     """Give the CSS class and the cells of the target, and of each input that the page lists."""
-    yield "best", ["", *described_column(data.y)]
+    for column in data.targets:
+        yield "best", ["", *described_column(column)]
     for name in data.X.columns[:MAX_INPUTS]:
         yield "", ["", *described_column(data.X[name])]
 

@@ -28,7 +28,7 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     repeated = np.bincount(groups)[groups] > 1
     if not repeated.any():
         return data
-    same_target = data.X.assign(**{str(data.y.name): data.y}).duplicated(keep=False).sum()
+    same_target = pd.concat([data.X, data.y], axis=1).duplicated(keep=False).sum()
     note = (
         f"{repeated.sum()} of {len(groups)} rows have the same inputs as another row,"
         f" {same_target} of them the same target too"

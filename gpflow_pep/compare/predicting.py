@@ -1,11 +1,13 @@
 """Predictions of new rows as a table, by an estimator or a scorer. No TensorFlow."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..columns import read_cells, recognise
 from ..refusals import refusal
 
 #: Of a row of which the training rows tell nearly nothing.
@@ -14,15 +16,42 @@ FAR_AWAY = "far from all training rows"
 QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
 
 
-def predictions(model: Any, inputs: Any, classes: bool) -> dict[str, npt.NDArray[Any]]:
-    """Predict y at rows, as columns of a table; of a class each probability is "p(name)"."""
+def predictions(
+    model: Any, inputs: Any, classes: bool, **options: Any
+) -> dict[str, npt.NDArray[Any]]:
+    """
+    Predict y at rows, as columns of a table; of a class each probability is "p(name)", and of
+    several targets each column is [N, P].
+
+    :param options: Of ``predict`` and ``predict_quantiles``.
+    """
     if classes:
         probability, names = model.predict_proba(inputs), model.classes_
         columns = {"predicted": names[np.argmax(probability, axis=1)]}
         return columns | {f"p({name})": probability[:, c] for c, name in enumerate(names)}
-    mean, sd = model.predict(inputs, return_std=True)
-    values = model.predict_quantiles(inputs, list(QUANTILES.values()))
-    return {"mean": mean, "sd": sd, **dict(zip(QUANTILES, values.T, strict=True))}
+    mean, sd = model.predict(inputs, return_std=True, **options)
+    values = model.predict_quantiles(inputs, list(QUANTILES.values()), **options)
+    values = np.moveaxis(values, -1, 0)
+    return {"mean": mean, "sd": sd, **dict(zip(QUANTILES, values, strict=True))}
+
+
+def predictions_given_others(
+    model: Any, inputs: Any, targets: npt.NDArray[np.float64]
+) -> dict[str, npt.NDArray[Any]]:
+    """
+    Predict each of several targets of rows given the others of the same row, and not itself.
+
+    :param model: An estimator whose targets are mixtures of common functions.
+    :param targets: [N, P], NaN where one is not known.
+    :return: The columns of :func:`predictions`, [N, P] each.
+    """
+    places = np.arange(targets.shape[1])
+    each = [
+        predictions(model, inputs, False, known=np.where(places == p, np.nan, targets))
+        for p in places
+    ]
+    columns = {name: [part[name][:, p] for p, part in enumerate(each)] for name in each[0]}
+    return {name: np.stack(values, axis=1) for name, values in columns.items()}
 
 
 def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
@@ -30,7 +59,10 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     Predict the rows of a table as it was read, in their order.
 
     :param model: A pipeline or a scorer for tables, as compare writes them.
-    :return: The columns of :func:`predictions`, and "unusual": the cells of the row that are like
+        Where targets were modelled together, each is predicted from the inputs and from the others
+        of its row that the table has, as :func:`predictions_given_others` does.
+    :return: The columns of :func:`predictions`, of several targets "mean(name)" and so on for each,
+        and "unusual": the cells of the row that are like
         none of the training rows, see :func:`~gpflow_pep.columns.encodings.unusual_cells`, and
         whether all of it is far from them.
     :raises ValueError: If the model is another, or the table lacks one of its columns.
@@ -46,12 +78,36 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         got = f"no column {', '.join(map(repr, missing))}"
         expected = f"all that the model was trained on: {', '.join(names)}"
         raise refusal("table", got, expected, "Add what is missing, empty if it is unknown.")
-    table = table[names]
+    whole, table = table, table[names]
     inputs, predictor = (model[:-1].transform(table), steps[-1]) if steps else (table, model)
-    columns = predictions(predictor, inputs, hasattr(model, "classes_"))
+    targets = getattr(predictor, "target_names_", None)
+    if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*whole.columns}:
+        columns = predictions_given_others(predictor, inputs, _known_targets(whole, targets))
+    else:
+        columns = predictions(predictor, inputs, hasattr(model, "classes_"))
+    if targets:
+        columns = {
+            f"{column}({name})": values[:, p]
+            for p, name in enumerate(targets)
+            for column, values in columns.items()
+        }
     remarks = [
         "; ".join(filter(None, [cells, FAR_AWAY * far]))
         for cells, far in zip(encoder.unusual(table), predictor.far_rows(inputs), strict=True)
     ]
     index = pd.RangeIndex(len(table))
     return pd.DataFrame({**columns, "unusual": remarks}, index=index)
+
+
+def _known_targets(table: pd.DataFrame, targets: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Read the targets that a table has, [N, P], NaN where there is none."""
+    known = np.full((len(table), len(targets)), np.nan)
+    for p, name in enumerate(targets):
+        if name not in table or table[name].isna().all():
+            continue
+        form = recognise(table[name])
+        if form.kind != "number":
+            remedy = "Correct the cells, or leave them empty."
+            raise refusal(f"column '{name}'", form.kind, "numbers, a target's", remedy)
+        known[:, p] = read_cells(table[name], form).to_numpy(dtype=np.float64)
+    return known

@@ -38,7 +38,8 @@ def write_report(
 
     The files are ``report.html``, which has all of it in one page; ``metrics.csv``
     (:func:`~gpflow_pep.compare.summary.summarise`), ``folds.csv`` (a row for each fit),
-    ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data), the figures,
+    ``predictions.csv`` (a row for each held-out row, numbered from 0 as in the data; of several
+    targets with columns such as "mean(name)" for each), the figures,
     ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, ``scorer`` for
     :func:`~gpflow_pep.scoring.load_scorer` where NumPy can predict what the model does, and
     ``files.txt``, which lists them. Each is whole or not there, and the page is the last but for
@@ -62,7 +63,7 @@ def write_report(
     drawn: dict[str, bytes] = {}
     if comparison.best is not None:
         held_out = comparison.held_out[comparison.best]
-        write("predictions.csv", held_out.to_csv(index_label="row"))
+        write("predictions.csv", by_row(held_out).to_csv(index_label="row"))
         if figures if figures is not None else plotting.available():
             drawn = _draw(comparison)
             for name, content in drawn.items():
@@ -79,6 +80,18 @@ def write_report(
     write("report.html", page(comparison, drawn, command=command, folder=directory))
     list_files(directory, written)
     return [written[-1], *written[:-1], directory / MANIFEST]
+
+
+def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
+    """Put the predictions of several targets beside each other, a row for each held-out row."""
+    if "target" not in held_out:
+        return held_out
+    parts = held_out["part"].groupby(level=0, sort=False).first()
+    columns = held_out.drop(columns="part").set_index("target", append=True)
+    wide = columns.unstack("target")
+    wide.columns = [f"{column}({name})" for column, name in wide.columns]
+    ordered = [f"{c}({name})" for name in held_out["target"].unique() for c in columns.columns]
+    return pd.concat([parts, wide[ordered].loc[parts.index]], axis=1)
 
 
 def _write(path: Path, content: str | bytes) -> Path:

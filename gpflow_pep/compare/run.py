@@ -9,11 +9,19 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
+from ..estimators.outputs import column_names
 from ..refusals import refusal
 from ..training.threads import one_blas_thread
-from .candidates import MIXTURE, check_targets, is_choice, label_of, name_of
+from .candidates import MIXTURE, check_targets, is_choice, is_separate, label_of, name_of
 from .cleaning import Cleaned, clean
-from .details import FEWEST_ROWS, FRACTIONS, Details, LearningPoint, importance_of
+from .details import (
+    FEWEST_ROWS,
+    FRACTIONS,
+    Details,
+    LearningPoint,
+    errors_given_others,
+    importance_of,
+)
 from .partition import note_equal_inputs
 from .schedule import Progress, Queue, Reports, TimeBudget
 from .scores import Metric, mean_and_error, metrics_of
@@ -95,6 +103,7 @@ def compare(
 
         comparison = compare(table, "price", alphas=(0, 0.5, 1), folds=5)
         comparison = compare(X, y)
+        comparison = compare(table, ["height", "weight"])
         print(summarise(comparison))
         mean = comparison.model.predict(new_table)
 
@@ -108,7 +117,9 @@ def compare(
     ``backend="loky", n_jobs=2`` in two processes, with ``backend="dask"`` on a cluster.
 
     :param X: A table that has the target among its columns; or inputs, [N, D], an array or a table.
-    :param y: The name of the target; or targets, [N].
+    :param y: The name of the target; or targets, [N]. Several targets are numbers: a list of their
+        names, or [N, P], with NaN where one is missing. Models of all together are then compared
+        with models of each by itself.
     :param task: "regression" or "classification"; None: as the target looks.
     :param drop: Columns to leave out.
     :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
@@ -126,8 +137,8 @@ def compare(
     return compare_table(note_equal_inputs(data, checked), checked, callback)
 
 
-def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
-    """Put inputs and targets into one table, and name its target."""
+def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
+    """Put inputs and targets into one table, and name its target or targets."""
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if isinstance(y, str):
         if not isinstance(frame, pd.DataFrame):
@@ -135,6 +146,8 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
             remedy = "Pass a DataFrame, or targets in the place of the name."
             raise refusal("X", got, "a table that has this column", remedy)
         return frame, y
+    if _are_names(y, frame):
+        return frame, list(y)
     if not isinstance(frame, pd.DataFrame):
         frame = np.asarray(frame)
         if frame.ndim != 2:
@@ -145,6 +158,10 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
     targets = np.asarray(y)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
+    if targets.ndim == 2 and len(targets) == len(frame):
+        names = column_names(y) or [f"y{p}" for p in range(targets.shape[1])]
+        Y = pd.DataFrame(targets, columns=names, index=frame.index)
+        return pd.concat([frame, Y], axis=1), names
     if targets.shape != (len(frame),):
         expected = f"[{len(frame)}] for {len(frame)} rows of X"
         raise refusal("y", f"shape {targets.shape}", expected, "Pass a target for each row.")
@@ -152,6 +169,13 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str]:
     while target in frame.columns:
         target += "_"
     return frame.assign(**{target: targets}), target
+
+
+def _are_names(y: Any, frame: Any) -> bool:
+    """Whether they are names of several columns, and no labels of the rows."""
+    if not isinstance(frame, pd.DataFrame) or not isinstance(y, (list, tuple)):
+        return False
+    return len(y) != len(frame) and all(isinstance(name, str) for name in y)
 
 
 def compare_table(
@@ -167,7 +191,7 @@ def compare_table(
     :param workers: Processes that train beside this one.
     :raises ValueError: If the settings do not fit the table.
     """
-    settings.check_data(data.kind, len(data.X), num_classes_of(data))
+    settings.check_data(data.kind, len(data.X), num_classes_of(data), len(data.targets))
     check_targets(data, settings)
     with one_blas_thread():
         return _compare(data, settings, callback or (lambda progress: None), workers)
@@ -243,7 +267,14 @@ def _compare(
     curve = curve if curve in powers else best
     more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
     learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
-    return replace(comparison, details=_details(trials, learning, outcomes[best, 1].pipeline))
+    details = _details(trials, learning, outcomes[best, 1].pipeline)
+    losses = _mean_losses(comparison)
+    together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
+    if together is not None and len(data.targets) > 1:
+        pipeline, (_, test) = outcomes[together, 1].pipeline, trials.parts[0]
+        others = errors_given_others(pipeline, data.X.iloc[test], data.y.iloc[test])
+        details = details._replace(given_others=others)
+    return replace(comparison, details=details)
 
 
 def _fractions(trials: Trials) -> list[float]:

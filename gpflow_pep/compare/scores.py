@@ -67,7 +67,14 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
 
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
-    """Compute the metrics of held-out rows."""
+    """
+    Compute the metrics of held-out rows; of several targets the mean over these, of errors divided
+    by the standard deviation of the target.
+    """
+    if "target" in table:
+        scaled = in_units_of_spread(table).groupby("target", sort=False)
+        each = [scores(part.drop(columns="target")) for _, part in scaled]
+        return {name: float(np.mean([part[name] for part in each])) for name in each[0]}
     values = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
         true, mean = table["true"], table["mean"]
@@ -84,6 +91,13 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
         "auc": area_under_curve(labels, probability),
         "ece": error,
     }
+
+
+def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
+    """Divide predictions of several targets by the standard deviation of each; no densities."""
+    spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
+    columns = [name for name in ("true", "mean", "lower_90", "upper_90") if name in table]
+    return table.assign(**{name: table[name] / spread for name in columns})
 
 
 def inside(table: pd.DataFrame) -> "pd.Series[bool]":
@@ -178,6 +192,7 @@ def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
     if metric.name in ("rmse", "mae"):
+        table = in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
         return size**2 if metric.name == "rmse" else size
     if metric.name == "error":

@@ -53,7 +53,9 @@ def trials_of_screening(data: Cleaned, settings: Settings) -> tuple[Trials, list
 
 def is_skewed(data: Cleaned, settings: Settings) -> bool:
     """Whether the likelihood is to be chosen, and logarithms of the targets are less skewed."""
-    if data.kind != "numbers" or settings.likelihood != "auto" or not (data.y > 0.0).all():
+    if data.kind != "numbers" or settings.likelihood != "auto" or len(data.targets) > 1:
+        return False
+    if not (data.y > 0.0).all():
         return False
     skewness = float(stats.skew(data.y))
     of_logarithms = abs(float(stats.skew(np.log(data.y))))

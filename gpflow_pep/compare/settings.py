@@ -288,7 +288,11 @@ class Settings:
         return ", ".join(parts)
 
     def check_data(
-        self, kind: Literal["numbers", "classes"], num_rows: int, num_classes: int
+        self,
+        kind: Literal["numbers", "classes"],
+        num_rows: int,
+        num_classes: int,
+        num_targets: int = 1,
     ) -> None:
         """
         Check the settings against the data.
@@ -296,6 +300,7 @@ class Settings:
         :param kind: What the target is.
         :param num_rows: N.
         :param num_classes: C; 1 for numbers.
+        :param num_targets: P.
         :raises ValueError: If too few rows would be held out or left, or the likelihood or the
             neighbours do not suit the target.
         """
@@ -314,6 +319,8 @@ class Settings:
         if self.metric not in (None, *DECISIVE[kind]):
             expected = f"one of {', '.join(DECISIVE[kind])}"
             raise refusal(f"metric of {kind}", repr(self.metric), expected, "Choose one.")
+        if num_targets > 1:
+            self._check_several(num_targets)
         if self.neighbours and (kind == "classes" or not has_gaussian_noise(self.likelihood)):
             raise refusal(
                 "neighbours", self.neighbours,
@@ -321,6 +328,18 @@ class Settings:
                 " have them",
                 "Leave it out.",
             )  # fmt: skip
+
+    def _check_several(self, num_targets: int) -> None:
+        """Refuse what is not known of several targets."""
+        for name, usual in (("likelihood", ("auto", "gaussian")), ("select", ("folds",))):
+            value = getattr(self, name)
+            if value not in usual:
+                got = f"{value!r} with {num_targets} targets"
+                expected = f"{' or '.join(map(repr, usual))} with several targets"
+                raise refusal(name, got, expected, "Leave it out, or compare a target by itself.")
+        if self.neighbours:
+            got, remedy = f"{self.neighbours} with {num_targets} targets", "Leave it out."
+            raise refusal("neighbours", got, "0 with several targets", remedy)
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from .candidates import TRIVIAL
+from .candidates import TRIVIAL, is_separate
 from .run import Comparison
 from .scores import (
     METRICS,
@@ -13,6 +13,7 @@ from .scores import (
     difference_over_parts,
     difference_over_rows,
     mean_and_error,
+    scores,
 )
 from .trials import Fit
 
@@ -48,7 +49,9 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     and, as "_se", the standard error of that mean (NaN for a single part); "difference",
     "difference_se" of the decisive metric to the best; "verdict": "best", "within noise" of it,
     "unstable" where one part is far worse than the others, or nothing; the mean "seconds" and
-    "iterations" of a fit; and how many fits "converged" and "failed".
+    "iterations" of a fit; and how many fits "converged" and "failed". Of several targets metrics
+    are the mean over these, of errors divided by the standard deviation of each target; and there
+    are columns for each, as "rmse(name)", in its own units.
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -76,8 +79,52 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
             "converged": sum(fit.converged for fit in fits),
             "failed": failed,
         }
+        if len(comparison.data.targets) > 1:
+            row |= _scores_by_target(comparison, name)
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def _scores_by_target(comparison: Comparison, name: str) -> dict[str, float]:
+    """Compute the metrics of each of several targets, on average over parts."""
+    failed = any(fit.failed for fit in comparison.fits_of(name))
+    values = {}
+    for target in (str(column.name) for column in comparison.data.targets):
+        parts: list[dict[str, float]] = []
+        if not failed:
+            table = comparison.held_out[name]
+            of_target = table[table["target"] == target].drop(columns="target")
+            parts = [scores(part) for _, part in of_target.groupby("part")]
+        for metric in comparison.metrics:
+            known = [part[metric.name] for part in parts]
+            values[f"{metric.name}({target})"] = float(np.mean(known)) if known else np.nan
+    return values
+
+
+def together_or_separate(comparison: Comparison) -> str:
+    """Say whether it pays to model several targets together; empty where that is not known."""
+    metric = comparison.metrics[0]
+    best: dict[bool, tuple[float, str]] = {}
+    for name in comparison.choices:
+        fits = comparison.fits_of(name)
+        if not any(fit.failed for fit in fits):
+            loss = metric.loss(float(np.mean([fit.scores[metric.name] for fit in fits])))
+            kind = is_separate(name)
+            if kind not in best or loss < best[kind][0]:
+                best[kind] = loss, name
+    if len(best) < 2:
+        return ""
+    together, separate = best[False][1], best[True][1]
+    contrast = difference(comparison, together, separate)
+    size, start = format(abs(contrast.mean), metric.form), "Modelling the targets together"
+    if not contrast.clear:
+        noise = format(contrast.limit * contrast.error, metric.form)
+        return (
+            f"{start} ({together}) makes no clear difference to modelling each by itself"
+            f" ({separate}): their {metric.heading} is the same within {noise}."
+        )
+    pays, way = ("pays", "better") if contrast.mean < 0.0 else ("does not pay", "worse")
+    return f"{start} {pays}: the {metric.heading} of {together} is {size} {way} than of {separate}."
 
 
 def unstable_part(fits: Sequence[Fit]) -> Fit | None:

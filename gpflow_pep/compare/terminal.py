@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
+from .cleaning import Cleaned
 from .run import Comparison
 from .scores import Metric
 from .summary import BEST, UNSTABLE, WITHIN, summarise
@@ -50,14 +51,54 @@ def title(comparison: Comparison) -> str:
     data, classes = comparison.data, num_classes_of(comparison.data)
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"
-    return f"Target '{data.y.name}'{kind}, {inputs}, {len(data.X)} rows"
+    return f"{named_targets(data)}{kind}, {inputs}, {len(data.X)} rows"
+
+
+def named_targets(data: Cleaned) -> str:
+    """Name the target, or all of several."""
+    names = ", ".join(f"'{column.name}'" for column in data.targets)
+    return f"Target{'s' * (len(data.targets) > 1)} {names}"
 
 
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
     parts, count, _ = comparison.settings.parts()
     metric = comparison.metrics[0]
-    return LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
+    text = LEGEND.format(metric.best, metric.heading, count, parts + "s" * (count > 1))
+    if len(comparison.data.targets) > 1:
+        text += " Scores are means over targets; errors are in units of their standard deviations."
+    return text
+
+
+def target_headings(comparison: Comparison) -> list[str]:
+    """Name the columns of :func:`target_cells`."""
+    names = (column.name for column in comparison.data.targets)
+    metrics = comparison.metrics[:2]
+    return ["", "model", *(f"{metric.heading} of {name}" for name in names for metric in metrics)]
+
+
+def target_cells(comparison: Comparison) -> dict[str, list[str]]:
+    """Write the scores of each of several targets down, in its own units."""
+    names = [column.name for column in comparison.data.targets]
+    pairs = [(metric, f"{metric.name}({n})") for n in names for metric in comparison.metrics[:2]]
+    return {
+        str(name): [
+            MARKS[row["verdict"]],
+            str(name),
+            *(format(row[column], metric.form) for metric, column in pairs),
+        ]
+        for name, row in summarise(comparison).iterrows()
+    }
+
+
+def target_table(comparison: Comparison) -> Table:
+    """Draw the scores of each of several targets for a terminal."""
+    table = Table(title="Each target, in its own units")
+    for heading in target_headings(comparison):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for name, row in target_cells(comparison).items():
+        table.add_row(*row, style="bold green" if name == comparison.best else None)
+    return table
 
 
 def score_table(comparison: Comparison) -> Table:

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from ..checks import reason
-from ..estimators.mixing import mix_estimators
+from ..estimators.separate import mix_fitted
 from ..models import PEP, ConvergenceWarning
 from .candidates import groups_of, make_candidates
 from .cleaning import Cleaned, make_preparation
@@ -217,7 +217,7 @@ def _mixture(
     if not fitted:
         return Pipeline([]), fit, True, 0.0
     try:
-        mixed = mix_estimators([pipeline[-1] for pipeline in fitted])
+        mixed = mix_fitted([pipeline[-1] for pipeline in fitted])
     except _FAILURES as error:
         return fitted[0], _failed(fit, error), True, 0.0
     pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])

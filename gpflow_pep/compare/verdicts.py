@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .candidates import TRIVIAL
-from .details import would_more_rows_help
+from .details import describe_others, would_more_rows_help
 from .headline import cautions
 from .run import Comparison
 from .screening import describe_scales, describe_screening
@@ -17,6 +17,7 @@ from .summary import (
     better_baselines,
     gain_over_trivial,
     summarise,
+    together_or_separate,
     unstable_part,
 )
 
@@ -111,6 +112,10 @@ def advice(comparison: Comparison) -> list[str]:
     """Say what to try next, and how the models that were compared were chosen."""
     settings, sentences = comparison.settings, []
     metric = comparison.metrics[0]
+    if len(comparison.data.targets) > 1:
+        sentences.append(together_or_separate(comparison))
+        if comparison.details is not None and comparison.details.given_others:
+            sentences.append(describe_others(comparison.details.given_others))
     if comparison.screening is not None:
         sentences.append(describe_screening(comparison.screening, settings, metric))
     if comparison.scales:
@@ -141,6 +146,8 @@ def advice(comparison: Comparison) -> list[str]:
 def _is_of_counts(comparison: Comparison) -> bool:
     """Whether the targets are small whole numbers that a Gaussian likelihood was compared on."""
     y = comparison.data.y
-    if comparison.data.kind == "classes" or not has_gaussian_noise(comparison.settings.likelihood):
+    if comparison.data.kind == "classes" or len(comparison.data.targets) > 1:
+        return False
+    if not has_gaussian_noise(comparison.settings.likelihood):
         return False
     return bool((y >= 0.0).all() and (y % 1.0 == 0.0).all() and y.mean() < MOST_COUNTED)

@@ -5,10 +5,12 @@ from .exporting import export_saved_model
 from .exporting_numpy import export_numpy
 from .regressor import PEPRegressor
 from .saving import load_estimator, save_estimator
+from .separate import SeparateRegressors
 
 __all__ = [
     "PEPClassifier",
     "PEPRegressor",
+    "SeparateRegressors",
     "export_numpy",
     "export_saved_model",
     "load_estimator",

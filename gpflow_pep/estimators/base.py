@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
+from ..covariances.mixing import is_mixture
 from ..models import ARPEP
 from ..scoring.mixture import FAR, PredictiveMixture, is_far
 from ..tilted import check_num_latent
@@ -54,6 +55,7 @@ _LEARNING_RATE = 0.01
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
     *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
+    "num_latent",  # which the shapes of parameters say
     *("batch_size", "random_state", "warm_start", "verbose"),
 )
 
@@ -123,7 +125,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return 0.0
 
     def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
-        """Train on inputs in original units, and targets [N, 1] as the model takes them."""
+        """Train on inputs in original units, and targets [N, P] as the model takes them."""
         if self.num_inducing != "auto":
             checks.check_positive("num_inducing", self.num_inducing)
         checks.check_positive("max_iterations", self.max_iterations)
@@ -134,7 +136,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         batch_size = self._batch_size(len(X))
         alphas, mixed = self._powers(batch_size)
         grows = self.num_inducing == "auto" and self._can_grow(batch_size) and len(X) > 1
-        kernel, likelihood, points = self._parts(X, seed, grows)
+        kernel, likelihood, points = self._parts(X, Y, seed, grows)
         if batch_size is not None:
             model = self._tied_model(kernel, likelihood, points, alphas[0], len(X), Y)
         else:
@@ -221,7 +223,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             return is_far(mixture, X)
         main = heaviest(self.model_)
         (variance,) = self._predicted(X, lambda rows: main.predict_f(rows)[1], PREDICTION_CHUNK)
-        prior = np.asarray(main.kernel(X, full_cov=False)).reshape(len(X), -1)
+        options = {"full_output_cov": False} if is_mixture(main.kernel) else {}
+        prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(len(X), -1)
         far: AnyNDArray = np.min(variance / prior, axis=1) > FAR
         return far
 
@@ -281,15 +284,19 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return min(self.batch_size, num_rows)
 
     def _parts(
-        self, X: AnyNDArray, seed: int, grows: bool
+        self, X: AnyNDArray, Y: AnyNDArray, seed: int, grows: bool
     ) -> tuple[Kernel, Likelihood, InducingVariables]:
         """Make the parts of a model, with the values that training starts from."""
-        kernel = make_kernel(self.kernel, X.shape[1])
+        kernel = self._make_kernel(X, Y)
         number = self.num_inducing
         if isinstance(number, str):
             number = FIRST_POINTS if grows else MANY_POINTS
-        points = make_inducing_variable(self.inducing, X, number, kernel, seed)
+        first, *_ = getattr(kernel, "latent_kernels", [kernel])
+        points = make_inducing_variable(self.inducing, X, number, first, seed)
         return kernel, self._make_likelihood(), points
+
+    def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
+        return make_kernel(self.kernel, X.shape[1])
 
     def _tied_model(
         self, kernel: Kernel, likelihood: Likelihood, points: Any, alpha: float, N: int, Y: Any

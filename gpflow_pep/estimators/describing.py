@@ -16,6 +16,7 @@ from gpflow.likelihoods.utils import inv_probit
 
 from .. import inducing_variables, likelihoods
 from ..checks import refusal
+from ..covariances import mixing
 from ..inducing_variables import BlurredInducingPoints
 
 #: Objects are made of public classes of these modules, and of no others.
@@ -26,6 +27,7 @@ MODULES: tuple[ModuleType, ...] = (
     gpflow.functions,
     likelihoods,
     inducing_variables,
+    mixing,
 )
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "inv_probit": inv_probit,

@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
 from gpflow.posteriors import BasePosterior
 from sklearn.preprocessing import StandardScaler
 
 from ..checks import refusal
+from ..covariances.mixing import is_mixture
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
+from ..models.variants import public_class
 from ..sites.posterior import Sites
 from ..training.mixed_model import MixedModel, MixedPosterior, components, heaviest
 from .base import PEPEstimator
@@ -34,7 +37,10 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
 }
 _SETTINGS = ("max_sweeps", "tolerance")
-_FITTED = ("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_")
+_FITTED = (
+    *("n_iter_", "n_features_in_", "feature_names_in_", "classes_", "alpha_", "n_outputs_"),
+    "target_names_",
+)
 _SCALER = (
     *("with_mean", "with_std", "mean_", "var_", "scale_", "n_samples_seen_", "n_features_in_"),
 )
@@ -58,7 +64,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     if not hasattr(estimator, "model_"):
         return described
     posteriors = estimator.posterior_.posteriors  # computed first, as it can move sites a little
-    fitted = [key for key in _FITTED if hasattr(estimator, key)]
+    fitted = [key for key in _FITTED if key in vars(estimator)]
     described["fitted"] = {key: describe(getattr(estimator, key), key) for key in fitted}
     described["inputs"] = _describe_scaler(estimator._scaler, describe)
     model = estimator.model_
@@ -139,9 +145,10 @@ def _construct_scaler(described: dict[str, Described], load: Loader) -> Standard
 
 
 def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]:
-    name, mean = type(model).__name__, type(model.mean_function)
+    kind, mean = public_class(model), type(model.mean_function)
+    name = kind.__name__
     for other, label, got, expected in (
-        (type(model) is not MODELS.get(name), "", f"a {name}", f"one of {', '.join(MODELS)}"),
+        (kind is not MODELS.get(name), "", f"a {name}", f"one of {', '.join(MODELS)}"),
         (mean is not Zero, ".mean_function", f"a {mean.__name__}", "a Zero"),
         (getattr(model, "has_blocks", False), "", "blocks of rows", "none"),
         (getattr(model, "memory", None) is not None, ".memory", "a memory", "none"),
@@ -156,10 +163,13 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         **{part: describe(getattr(model, part), part) for part in _PARTS},
         "options": {o: describe(getattr(model, o), o) for o in _OPTIONS[name]},
     }
+    if is_mixture(model.kernel):  # it says how many latent functions there are
+        described["options"] |= dict.fromkeys({"num_latent_gps"} & set(described["options"]))
     if isinstance(model, ARPEP):
         described["q"] = {part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")}
         return described
-    described["data"] = [describe(tf.convert_to_tensor(part), "data") for part in model.data]
+    X, Y = map(np.asarray, model.data)
+    described["data"] = [describe(X, "data"), _describe_targets(Y, describe)]
     if isinstance(model, PEP):
         described["settings"] = {name: describe(getattr(model, name), name) for name in _SETTINGS}
     variables = {name: attrgetter(path)(model) for name, path in _variables_of(model).items()}
@@ -175,7 +185,8 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
         model = ARPEP(**arguments)
         model.q_mu, model.q_sqrt = (load(described["q"][part]) for part in ("q_mu", "q_sqrt"))
         return model
-    model = MODELS[name](tuple(map(load, described["data"])), **arguments)
+    X, Y = described["data"]
+    model = MODELS[name]((load(X), _construct_targets(Y, load)), **arguments)
     variables = {key: load(described["variables"][key]) for key in _variables_of(model)}
     if isinstance(model, PEP):
         for setting in _SETTINGS:
@@ -186,11 +197,26 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     return model
 
 
+def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
+    """Describe targets; where some are missing, with a number in their place."""
+    there = ~np.isnan(Y)
+    if there.all():
+        return describe(Y, "data")
+    return {"targets": describe(np.where(there, Y, 0.0), "data"), "observed": describe(there, "")}
+
+
+def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
+    if "targets" not in described:  # all were observed
+        return load(described)
+    Y: AnyNDArray = np.where(load(described["observed"]), load(described["targets"]), np.nan)
+    return Y
+
+
 def _variables_of(model: GPModel) -> dict[str, str]:
     """Find the variables that are no parameters: the path of each by its name in the files."""
     if isinstance(model, PEP):
         return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "training_gap"}
-    if model.neighbour_plan is None:
+    if getattr(model, "neighbour_plan", None) is None:
         return {}
     # They are those of earlier hyperparameters: finding them anew could give others.
     return {name: f"neighbour_plan.{name}" for name in ("rows", "neighbours")}

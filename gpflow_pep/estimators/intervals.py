@@ -42,52 +42,58 @@ def normal_scores(
     y: AnyNDArray, means: AnyNDArray, variances: AnyNDArray, weights: AnyNDArray
 ) -> AnyNDArray:
     r"""
-    Compute :math:`|\Phi^{-1}(F(y))|` of targets, [N], under mixtures of Gaussians.
+    Compute :math:`|\Phi^{-1}(F(y))|` of targets under mixtures of Gaussians; NaN of NaN.
 
-    :param y: [N].
-    :param means: Of each component, [K, N].
-    :param variances: Of each component, [K, N].
+    :param y: [N], or [N, P].
+    :param means: Of each component, [K, N] or [K, N, P].
+    :param variances: Of each component, of that shape.
     :param weights: [K].
     """
     standardised = (y - means) / np.sqrt(variances)
     # By logarithms, the tails too are precise.
-    below, above = (
-        logsumexp(log_ndtr(sign * standardised), axis=0, b=weights[:, None]) for sign in (1, -1)
-    )
+    b = weights.reshape(-1, *[1] * y.ndim)
+    below, above = (logsumexp(log_ndtr(sign * standardised), axis=0, b=b) for sign in (1, -1))
     scores: AnyNDArray = -ndtri_exp(np.minimum(below, above))
     return scores
 
 
 def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
     """
-    Compute the scores of the rows of a model with Gaussian noise, each without its own site, [N].
+    Compute the scores of the rows of a model with Gaussian noise, each without its own site, [N],
+    or of several outputs [N, P].
 
     :raises ValueError: If the model does not hold its rows, or they depend on their neighbours.
     """
     models, weights = components(model)
-    moments = [[np.asarray(part)[:, 0] for part in model.loo_moments()] for model in models]
+    moments = [[_squeezed(np.asarray(part)) for part in model.loo_moments()] for model in models]
     means, variances = map(np.stack, zip(*moments))
-    return normal_scores(np.asarray(models[0].data[1])[:, 0], means, variances, weights)
+    return normal_scores(_squeezed(np.asarray(models[0].data[1])), means, variances, weights)
 
 
 def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
     """
-    Compute the score of each row by copies of a regressor that are trained on the other folds, [N].
+    Compute the score of each row by copies of a regressor that are trained on the other folds, [N],
+    or of several outputs [N, P].
 
     :param X: Inputs in original units, [N, D].
-    :param y: Targets in original units, [N].
+    :param y: Targets in original units, [N] or [N, P].
     :raises ValueError: If there are fewer rows than folds.
     """
-    scores = np.empty(len(y))
+    scores = np.empty(y.shape)
     for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
         fitted: Any = clone(estimator).fit(X[train], y[train])
         posterior = fitted.posterior_
         rows = fitted._inputs(X[test])
         parts = fitted._predicted(rows, posterior.components_of_y, PREDICTION_CHUNK)
-        means, variances = (np.stack(parts[place::2])[..., 0] for place in (0, 1))
-        y_test = fitted._target.transform(y[test, None])[:, 0]
+        means, variances = (np.stack([*map(_squeezed, parts[place::2])]) for place in (0, 1))
+        y_test = _squeezed(fitted._target.transform(y[test].reshape(len(test), -1)))
         scores[test] = normal_scores(y_test, means, variances, posterior.weights.numpy())
     return scores
+
+
+def _squeezed(values: AnyNDArray) -> AnyNDArray:
+    """Take [N] of [N, 1]."""
+    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:

@@ -57,6 +57,8 @@ def _component_parts(posterior: AbstractPosterior, likelihood: Likelihood) -> di
         raise _refused("model_", got, "predictions from inducing points")
     Z = _points(posterior.X_data, posterior.kernel)
     a, Q = map(np.asarray, posterior.cache)
+    if a.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
+        raise _refused("model_", "several columns of targets", "one")
     if Q.dtype != np.float64:
         raise _refused("model_", f"numbers of type {Q.dtype}", "float64")
     return {

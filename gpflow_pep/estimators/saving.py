@@ -31,11 +31,13 @@ from .describing_estimators import (
     describe_estimator,
 )
 from .saved_files import REMEDY, SavedFiles, read_files, write_files
+from .separate import SeparateRegressors
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers, words, and
 #: elementwise functions of NumPy and SciPy. Nothing here runs code of a file or reads another one.
 _PUBLIC = [
-    *ESTIMATORS.values(), TableEncoder, Format, Encoding, make_column_selector, Bunch, BSpline,
+    *ESTIMATORS.values(), SeparateRegressors, TableEncoder, Format, Encoding,
+    *(make_column_selector, Bunch, BSpline),
     *(vars(module)[name] for module in (feature_selection, model_selection)
       for name in module.__all__ if name in vars(module)),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """The units in which the model of a regressor takes its targets, and the way back."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
@@ -9,8 +9,8 @@ from sklearn.preprocessing import StandardScaler
 from ..likelihoods import LogNormal
 from ..likelihoods.integrated import moments_of_exponential
 from ..scoring.units import Units
-from ..tilted import check_support
-from ..training.mixed_model import Mixture
+from ..tilted.entries import check_entries
+from ..training.mixture import Mixture
 
 
 class TargetUnits(NamedTuple):
@@ -25,21 +25,24 @@ class TargetUnits(NamedTuple):
     logarithm: bool = False
 
     @classmethod
-    def fit(cls, Y: AnyNDArray, *, scaled: bool, logarithm: bool) -> "TargetUnits":
+    def fit(cls, Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> "TargetUnits":
         """
-        Choose the units by targets [N, 1].
+        Choose the units by targets [N, P], which may lack some.
 
-        :param scaled: Whether the model takes them standardised.
+        :param scaled: Whether the model takes those of each output standardised, [P].
         :param logarithm: Whether it takes their logarithms.
         :raises ValueError: If one has no logarithm.
         """
-        units = cls(StandardScaler(with_mean=scaled, with_std=scaled), logarithm)
-        units.scaler.fit(units._levels(Y))
+        scaler = StandardScaler(with_mean=bool(scaled.any()), with_std=bool(scaled.any()))
+        units = cls(scaler, logarithm)
+        scaler.fit(units._levels(Y))
+        if scaled.any():
+            scaler.mean_, scaler.scale_ = scaler.mean_ * scaled, np.where(scaled, scaler.scale_, 1)
         return units
 
     def transform(self, Y: AnyNDArray) -> AnyNDArray:
         """
-        Change targets [N, 1] to the model's units.
+        Change targets [N, P], which may lack some, to the model's units.
 
         :raises ValueError: If one has no logarithm, where that is taken.
         """
@@ -47,8 +50,10 @@ class TargetUnits(NamedTuple):
         return scaled
 
     def inverse_transform(self, values: AnyNDArray) -> AnyNDArray:
-        """Change values of any shape to the original units."""
-        return self.numbers.inverse_transform(values)
+        """Change values of any shape to the original units; several outputs are their axis 1."""
+        if self.scaler.n_features_in_ == 1:
+            return self.numbers.inverse_transform(values)
+        return np.moveaxis(self.numbers.inverse_transform(np.moveaxis(values, 1, -1)), -1, 1)
 
     def log_slope(self, y: AnyNDArray) -> AnyNDArray:
         r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""
@@ -56,7 +61,7 @@ class TargetUnits(NamedTuple):
 
     def predict_y(self, posterior: Mixture, X: TensorType) -> MeanAndVariance:
         """
-        Predict mean and variance of y in original units, [N, 1]: under a mixture of Gaussians.
+        Predict mean and variance of y in original units, [N, P]: under a mixture of Gaussians.
 
         :param posterior: What predicts in the model's units.
         :param X: Inputs as the model takes them.
@@ -74,10 +79,15 @@ class TargetUnits(NamedTuple):
 
     @property
     def numbers(self) -> Units:
-        """The units without the scaler: scale 1 and offset 0 where targets are not standardised."""
+        """
+        The units without the scaler: scale 1 and offset 0 where targets are not standardised; of
+        several outputs they are [P].
+        """
         scaler = self.scaler
-        scale = float(scaler.scale_[0]) if scaler.with_std else 1.0
-        offset = float(scaler.mean_[0]) if scaler.with_mean else 0.0
+        scale: Any = scaler.scale_ if scaler.with_std else np.ones(1)
+        offset: Any = scaler.mean_ if scaler.with_mean else np.zeros(1)
+        if scaler.n_features_in_ == 1:
+            scale, offset = float(scale[0]), float(offset[0])
         return Units(scale, offset, self.logarithm)
 
     @property
@@ -88,5 +98,5 @@ class TargetUnits(NamedTuple):
     def _levels(self, Y: AnyNDArray) -> AnyNDArray:
         if not self.logarithm:
             return Y
-        check_support(LogNormal(), Y)
+        check_entries(LogNormal(), Y)
         return np.log(Y)

@@ -133,8 +133,14 @@ def _layout(likelihood: PerOutput, num_columns: int) -> Layout:
 
 @traits.register(PerOutput)
 def _traits(likelihood: PerOutput) -> Traits:
+    every = [traits(part) for part in likelihood.likelihoods]
+
+    def draw(X: AnyNDArray, F: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+        columns = np.moveaxis(np.atleast_3d(F), -1, 0)
+        drawn = [part.draw(X, f, random) for part, f in zip(every, columns, strict=True)]
+        return np.stack(drawn, axis=-1)
+
     return Traits(
-        starts_at_high_powers=any(
-            traits(part).starts_at_high_powers for part in likelihood.likelihoods
-        )
+        starts_at_high_powers=any(part.starts_at_high_powers for part in every),
+        draw=None if any(part.draw is None for part in every) else draw,
     )

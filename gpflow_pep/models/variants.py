@@ -24,6 +24,13 @@ def _choose(model: type, *args: Any, **kwargs: Any) -> Any:
     return object.__new__(next(suiting, model))
 
 
+def public_class(model: Any) -> type:
+    """Give the class that is called to make a model: of a variant, the general one."""
+    kind = type(model)
+    owners = [general for general, pairs in _VARIANTS.items() if kind in (v for _, v in pairs)]
+    return owners[0] if owners else kind
+
+
 def variant_of(general: Any, suits: Suits) -> Callable[[Variant], Variant]:
     """
     Decorate a subclass of a model that takes its place for the arguments that suit it.

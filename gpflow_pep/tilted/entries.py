@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood, ScalarLikelihood, SwitchedLikelihood
 from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
@@ -169,6 +170,22 @@ def target_rule(model: Any) -> TargetRule:
     if takes_missing_targets(model):
         return TargetRule(check_entries, observed_log_power_expectation)
     return TargetRule(check_support, log_power_expectation)
+
+
+def draw_targets(
+    likelihood: Likelihood, X: AnyNDArray, F: AnyNDArray, random: np.random.Generator
+) -> AnyNDArray:
+    """
+    Draw targets [N, S, P] given latent functions [N, S, L].
+
+    :param likelihood: One with a :attr:`~gpflow_pep.tilted.Traits.draw`; of one target, it is that
+        of all outputs.
+    """
+    draw: Any = traits(likelihood).draw
+    if is_of_one_target(likelihood):
+        return np.stack([draw(X, f, random) for f in np.moveaxis(F, -1, 0)], axis=-1)
+    Y: AnyNDArray = draw(X, F[..., 0] if F.shape[-1] == 1 else F, random)
+    return Y if Y.ndim == F.ndim else Y[..., None]
 
 
 def require_entries_resolved(

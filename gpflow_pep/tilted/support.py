@@ -127,7 +127,7 @@ class Traits(NamedTuple):
 
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
-    [N, S, L]; None where nothing is known that draws."""
+    [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
 
     predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
     """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P]; None where GPflow's own are right."""

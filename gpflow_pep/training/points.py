@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
-from gpflow.inducing_variables import InducingPoints
+from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 from gpflow.models import GPModel
 
 from .. import checks
+from ..covariances.mixing import is_mixture, share_inducing_variable
 from ..models import PEP, PEPRegression
 from ..models.rows import SingleRows
 from .ascent import FAILURES
@@ -42,7 +43,8 @@ CHARGE = 0.15
 #: More points must raise the score by so many nats a row.
 GAIN = 0.01
 #: More than 100 points are allowed up to this :math:`N M^2`, to which the time of an evaluation is
-#: proportional: 400 for 625 rows, 200 for 2 500, if they are doubled from 25.
+#: proportional: 400 for 625 rows, 200 for 2 500, if they are doubled from 25. Where outputs are
+#: mixtures, M counts the points of all latent functions.
 MOST_WORK = 1e8
 _CHEAP = 100
 
@@ -75,8 +77,9 @@ def add_points(
     Train a model with more and more inducing points, as long as that pays.
 
     :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M is tried
-        first, with rows that are factors of their own. It ends as it was trained with the best
-        number; ``inducing_variable`` is another object then.
+        first, with rows that are factors of their own. Latent functions share the points where
+        outputs are mixtures of them. It ends as it was trained with the best number;
+        ``inducing_variable`` is another object then.
     :param train: Trains a model and returns a record with an ``objective``.
     :param seed: For the rows at which points are added.
     :param deadline: No further number is tried that would, by what the last one took, go on when
@@ -89,7 +92,7 @@ def add_points(
     X = np.asarray(model.data[0])
     candidates = np.random.default_rng(seed).permutation(np.unique(X, axis=0))
     densities = left_out_densities(model)
-    unconstrained_Z = model.inducing_variable.Z.unconstrained_variable
+    unconstrained_Z = _points_of(model).Z.unconstrained_variable
     others = [part for part in model.trainable_variables if part is not unconstrained_Z]
     start = [variable.numpy() for variable in others]
     scores: list[PointsScore] = []
@@ -106,19 +109,33 @@ def add_points(
                 raise
             scores.append(_failure(model, began))
         if best is not None and not scores[-1].score > scores[-2].score + GAIN:
-            model.inducing_variable = best.points
+            _set_points(model, best.points)
             assign(state_of(model), best.values)
             return tuple(scores), best.record
         values = [variable.numpy() for variable in state_of(model)]
-        best = _Trained(model.inducing_variable, values, record)
+        best = _Trained(_points_of(model), values, record)
         M = scores[-1].num_inducing
         num_points = min(2 * M, len(candidates))
         late = time.perf_counter() + 3.0 * scores[-1].seconds > deadline
-        dear = num_points > _CHEAP and len(X) * num_points**2 > MOST_WORK
+        size = num_points * len(getattr(model.kernel, "latent_kernels", "1"))
+        dear = num_points > _CHEAP and len(X) * size**2 > MOST_WORK
         if num_points <= M or dear or late or np.isnan(scores[-1].score):
             return tuple(scores), record
-        model.inducing_variable = _with_more(best.points.Z, candidates, num_points)
+        _set_points(model, _with_more(best.points.Z, candidates, num_points))
         assign(others, start)
+
+
+def _points_of(model: GPModel) -> Any:
+    """Give the inducing variables, or those that the latent functions of a mixture share."""
+    variables = model.inducing_variable
+    if isinstance(variables, SharedIndependentInducingVariables) and is_mixture(model.kernel):
+        return variables.inducing_variable
+    return variables
+
+
+def _set_points(model: GPModel, points: InducingPoints) -> None:
+    mixed = is_mixture(model.kernel)
+    model.inducing_variable = share_inducing_variable(points) if mixed else points
 
 
 class _Trained(NamedTuple):
@@ -132,7 +149,7 @@ def _score(
 ) -> PointsScore:
     seconds = time.perf_counter() - began
     log_density = _nan_if_it_fails(lambda: float(np.mean(densities())))
-    Z = model.inducing_variable.Z
+    Z = _points_of(model).Z
     charge = CHARGE * np.prod(Z.shape) / len(model.data[0]) if Z.trainable else 0.0
     score = log_density - float(charge)
     objective = float(record.objective)
@@ -151,11 +168,12 @@ def _nan_if_it_fails(compute: Callable[[], float]) -> float:
 def _failure(model: GPModel, began: float) -> PointsScore:
     seconds = time.perf_counter() - began
     unknown = np.nan, np.nan, np.nan, np.nan
-    return PointsScore(model.inducing_variable.Z.shape[0], *unknown, seconds)
+    return PointsScore(model.num_inducing, *unknown, seconds)
 
 
 def _bound_gap(model: GPModel) -> float:
-    if not isinstance(model, PEPRegression) or model.memory is not None:
+    plain = type(model) is PEPRegression and model.memory is None
+    if not plain:
         return np.nan
     parts = model.data, model.kernel, model.inducing_variable
     options: dict[str, Any] = {"likelihood": model.likelihood, "mean_function": model.mean_function}
@@ -180,8 +198,8 @@ def _with_more(Z: gpflow.Parameter, candidates: AnyNDArray, number: int) -> Indu
 
 def _check_model(model: Any) -> None:
     kind = isinstance(model, (PEPRegression, PEP))
-    if not kind or type(model.inducing_variable) is not InducingPoints:
-        part = type(model.inducing_variable if kind else model).__name__
+    if not kind or type(_points_of(model)) is not InducingPoints:
+        part = type(_points_of(model) if kind else model).__name__
         raise checks.refusal(
             "num_inducing",
             f"'auto' with {part}",

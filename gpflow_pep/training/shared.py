@@ -61,7 +61,8 @@ class SharedLosses:
             return maximise(model, objective=objective, **options)
         state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
-        key = (cache_key, objective, *columns, *(tuple(variable.shape) for variable in state))
+        shapes = (tuple(variable.shape) for variable in state)
+        key = (cache_key, objective, type(model), *columns, *shapes)
         # It is not in the cache while it is used: a callback may train another such model.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
         assign(loss.model.data, data)
@@ -105,4 +106,5 @@ def fits_one_chunk(model: GPModel) -> bool:
         return True
     plain = model.chunk_size is None and isinstance(model.rows.cut, SingleRows)
     size = chunks.num_rows(model.data[0]) * (model.inducing_variable.num_inducing or 1)
+    size *= len(getattr(model.kernel, "latent_kernels", "1"))
     return plain and bool(size <= chunks.CHUNK_ELEMENTS)

@@ -1,0 +1,132 @@
+"""An estimator for each column of y, beside those that model all columns together."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from ..training import MaximiseRecord
+from .mixing import mix_estimators
+from .outputs import as_outputs, column_names, mean_r2
+
+
+class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+    """
+    Copies of a regressor, one for each column of y, each trained on the rows that have it::
+
+        model = SeparateRegressors(PEPRegressor(random_state=0)).fit(X, Y)
+        mean, std = model.predict(X_new, return_std=True)
+
+    Unlike scikit-learn's ``MultiOutputRegressor`` it takes NaN in Y, and predicts distributions. A
+    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` models all columns together.
+
+    :param estimator: A regressor of one column, which predicts standard deviations too.
+    :param max_seconds: For all of them, where the estimator has a limit; None: its own.
+    """
+
+    estimators_: list[Any]
+    target_names_: list[str] | None
+
+    def __init__(self, estimator: Any, max_seconds: float | None = None) -> None:
+        self.estimator, self.max_seconds = estimator, max_seconds
+
+    def fit(self, X: Any, y: Any) -> "SeparateRegressors":
+        """
+        Train on rows.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N, P], with NaN where one was not observed.
+        """
+        self.target_names_ = column_names(y)
+        Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
+        estimator = clone(self.estimator)
+        if self.max_seconds is not None and "max_seconds" in estimator.get_params():
+            estimator.set_params(max_seconds=self.max_seconds / Y.shape[1])
+        self.estimators_ = []
+        for column in Y.T:
+            there = np.flatnonzero(~np.isnan(column))
+            rows = _safe_indexing(X, there)
+            self.estimators_.append(clone(estimator).fit(rows, column[there]))
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the mean of y, [N, P], and if asked for its standard deviation."""
+        check_is_fitted(self)
+        parts = [part.predict(X, return_std=True) for part in self.estimators_]
+        mean, std = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
+        return (mean, std) if return_std else mean
+
+    def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:
+        """Predict quantiles of y, [N, P, Q]."""
+        return np.stack([part.predict_quantiles(X, quantiles) for part in self.estimators_], axis=1)
+
+    def log_densities(self, X: Any, y: Any) -> AnyNDArray:
+        """Compute the log density of each target, [N, P], NaN where it was not observed."""
+        Y = as_outputs("y", y, np.asarray(X, dtype=np.float64), len(self.estimators_))
+        densities = np.full(Y.shape, np.nan)
+        for p, part in enumerate(self.estimators_):
+            there = np.flatnonzero(~np.isnan(Y[:, p]))
+            if len(there):
+                densities[there, p] = part.log_densities(_safe_indexing(X, there), Y[there, p])
+        return densities
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """Compute the mean of :meth:`log_densities` over the targets that are there."""
+        return float(np.nanmean(self.log_densities(X, y)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the mean R² over columns, each of the targets that are there."""
+        mean = self.predict(X)
+        return mean_r2(as_outputs("y", y, mean, mean.shape[1]), mean, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = tags.target_tags.two_d_labels = True
+        tags.target_tags.single_output = False
+        return tags
+
+    def far_rows(self, X: Any) -> AnyNDArray:
+        """Say of each row whether it is far from the training rows of all columns."""
+        return np.all([part.far_rows(X) for part in self.estimators_], axis=0)
+
+    @property
+    def record_(self) -> MaximiseRecord | None:
+        """How training ended: that of one that did not converge, if there is one, with the sums of
+        objectives and seconds."""
+        records: list[Any] = [part.record_ for part in self.estimators_]
+        if None in records:
+            return None
+        first = min(records, key=lambda record: record.converged)
+        sums = {name: sum(getattr(r, name) for r in records) for name in ("objective", "seconds")}
+        return first._replace(**sums)
+
+    @property
+    def n_iter_(self) -> int:
+        """The steps of all of them."""
+        return sum(part.n_iter_ for part in self.estimators_)
+
+    @property
+    def model_(self) -> Any:
+        """The model of the first column."""
+        return self.estimators_[0].model_
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many inputs there are."""
+        return int(self.estimators_[0].n_features_in_)
+
+
+def mix_fitted(estimators: Sequence[Any]) -> Any:
+    """Mix estimators of several powers, see
+    :func:`~gpflow_pep.estimators.mixing.mix_estimators`; separate ones column by column."""
+    if not isinstance(estimators[0], SeparateRegressors):
+        return mix_estimators(estimators)
+    mixed = copy.copy(estimators[len(estimators) // 2])
+    columns = zip(*(each.estimators_ for each in estimators), strict=True)
+    mixed.estimators_ = [mix_estimators(column) for column in columns]
+    return mixed

@@ -1,0 +1,294 @@
+"""What regressors predict, in original units: moments, quantiles, intervals, draws, densities."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted
+
+from ..checks import check_choice, check_positive, refusal
+from ..covariances.mixing import is_mixture
+from ..scoring.arguments import as_coverage, as_probabilities
+from ..scoring.mixture import predict_log_densities, predict_quantiles, predict_targets
+from ..tilted import traits
+from ..tilted.entries import has_gaussian_noise
+from ..training.mixed_model import GivenOutputs, components, heaviest
+from ..training.mixture import Mixture
+from .base import PREDICTION_CHUNK, PEPEstimator
+from .intervals import conformal_score, fold_scores, interval, loo_scores
+from .outputs import as_outputs, mean_r2
+from .target_units import TargetUnits
+
+#: Draws of y at each row, for quantiles that have no closed form.
+_DRAWS = 4000
+#: Rows for which that many are held at a time.
+_DRAWN_ROWS = 500
+
+
+class TargetPredictions(RegressorMixin, PEPEstimator):
+    """The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`."""
+
+    n_outputs_: int = 1
+    target_names_: list[str] | None = None
+    _target: TargetUnits
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, *, known: Any = None
+    ) -> AnyNDArray | tuple[AnyNDArray, AnyNDArray]:
+        """
+        Predict y.
+
+        :param X: Inputs, [N, D].
+        :param return_std: Also the standard deviation of y, noise included, [N].
+        :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood and
+            one column of y.
+        :param known: Targets of the same rows that are known, [N, P], NaN where they are not, if
+            outputs are mixtures: the predictions are conditioned on them
+            (:class:`~gpflow_pep.training.mixed_model.GivenOutputs`). Those of the same output are
+            of another reading of it.
+        :return: The mean, [N], or [N, P] if y had several columns; and what else was asked for.
+        """
+        if return_std and return_cov:
+            remedy = "The standard deviation is the root of the covariance's diagonal."
+            raise refusal("return_std, return_cov", "both", "at most one", remedy)
+        X = self._inputs(X)
+        if return_cov:
+            mean, covariance = self._joint(X)
+            return self._target.inverse_transform(mean), self._target.scale**2 * covariance
+        if known is None and self._numpy_mixture is not None:
+            mean, variance = predict_targets(self._numpy_mixture, X, self._target.numbers)
+        else:
+            parts = self._by_posterior(X, known, self._target.predict_y)
+            mean, variance = map(self._without_axis, parts)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, known: Any = None
+    ) -> AnyNDArray:
+        """
+        Predict quantiles of y, [N, Q], or [N, P, Q] if y had several columns.
+
+        They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000 draws at each
+        row.
+
+        :param X: Inputs, [N, D].
+        :param quantiles: Q probabilities in (0, 1).
+        :param known: See :meth:`predict`.
+        """
+        check_is_fitted(self)
+        values = self._model_quantiles(X, as_probabilities(quantiles), known)
+        return self._target.inverse_transform(values)
+
+    def _model_quantiles(self, X: Any, quantiles: AnyNDArray, known: Any = None) -> AnyNDArray:
+        """Predict quantiles in the model's units, [N, Q] or [N, P, Q]."""
+        X, gaussian = self._inputs(X), has_gaussian_noise(self.likelihood_)
+        mixture = self._numpy_mixture if gaussian and known is None else None
+
+        def exact(posterior: Mixture, rows: AnyNDArray) -> Any:
+            return posterior.predict_quantiles(rows, quantiles)
+
+        def of_draws(posterior: Mixture, rows: AnyNDArray) -> Any:
+            y = posterior.predict_y_samples(rows, _DRAWS, full_cov=False, seed=0)
+            return np.moveaxis(np.quantile(y, quantiles, axis=0), 0, -1)
+
+        if mixture is not None:
+            predict = partial(predict_quantiles, mixture, quantiles=quantiles)
+            return self._predicted(X, predict, PREDICTION_CHUNK)[0]
+        options = (exact, PREDICTION_CHUNK) if gaussian else (of_draws, _DRAWN_ROWS)
+        return self._without_axis(self._by_posterior(X, known, *options)[0])
+
+    @property
+    def mixes_outputs_(self) -> bool:
+        """Whether columns of y are mixtures of common functions, so that ``known`` ones help."""
+        check_is_fitted(self)
+        return is_mixture(self.kernel_)
+
+    def _by_posterior(
+        self,
+        X: AnyNDArray,
+        known: Any,
+        predict: Callable[[Mixture, AnyNDArray], Any],
+        chunk_size: int = PREDICTION_CHUNK,
+    ) -> list[AnyNDArray]:
+        """Predict some rows at a time by the posterior, or given outputs that are known."""
+        if known is None:
+            return self._predicted(X, partial(predict, self.posterior_), chunk_size)
+        if not self.mixes_outputs_:
+            got, expected = "them with outputs that are independent", "none"
+            raise refusal("known", got, expected, "Leave them out: they say nothing of others.")
+        D, model = X.shape[1], self.model_
+        Y = self._target.transform(as_outputs("known", known, X, self.n_outputs_))
+
+        def predict_given(rows: AnyNDArray) -> Any:
+            return predict(GivenOutputs(*components(model), rows[:, D:]), rows[:, :D])
+
+        return self._predicted(np.hstack([X, Y]), predict_given, chunk_size)
+
+    def _without_axis(self, values: AnyNDArray) -> AnyNDArray:
+        """Take the axis of outputs [N, P, ...] away where there is one output."""
+        return values[:, 0] if self.n_outputs_ == 1 else values
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, *, calibrate: str | None = None
+    ) -> AnyNDArray:
+        """
+        Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2] if y had
+        several columns.
+
+        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at others that rows
+        which were left out say (:mod:`gpflow_pep.estimators.intervals`): about the right fraction
+        of these lies inside, even where the predicted distribution is too narrow or too wide. One
+        correction is made for all rows, so that some regions can still have too few.
+
+        :param X: Inputs, [N, D].
+        :param coverage: The probability, in (0, 1).
+        :param calibrate: Which rows correct the intervals. "loo": the training rows, each by the
+            model without its site, for no extra training; the hyperparameters have seen the row, so
+            that intervals can still be narrow. "folds": the training rows by five estimators, each
+            trained without a fifth of the rows when this is called first, which is what to take
+            where coverage matters. None: no correction.
+        :raises ValueError: If an argument is outside its range; with ``calibrate``, if the
+            likelihood is not Gaussian, rows cannot be left out, or there are too few of them.
+        """
+        check_is_fitted(self)
+        ends = as_coverage(coverage)
+        check_choice("calibrate", calibrate, ("loo", "folds", None), "Leave it out if in doubt.")
+        if calibrate is None:
+            return self.predict_quantiles(X, ends)
+        scores = self._normal_scores(calibrate)
+        if self.n_outputs_ == 1:
+            ends = interval(partial(self._model_quantiles, X), conformal_score(scores, coverage))
+            return self._target.inverse_transform(ends)
+
+        def quantiles(probabilities: AnyNDArray, p: int) -> AnyNDArray:
+            return self._model_quantiles(X, probabilities)[:, p]
+
+        of_outputs = [
+            interval(partial(quantiles, p=p), conformal_score(column[~np.isnan(column)], coverage))
+            for p, column in enumerate(scores.T)
+        ]
+        return self._target.inverse_transform(np.stack(of_outputs, axis=1))
+
+    def _normal_scores(self, calibrate: str) -> AnyNDArray:
+        """Give the scores of training rows under predictions without them, computed once."""
+        if calibrate not in self._known_scores:
+            model = heaviest(self.model_)
+            if not has_gaussian_noise(self.likelihood_) or not hasattr(model, "data"):
+                got = f"{calibrate!r} with {type(self.likelihood_).__name__} or minibatches"
+                expected = "Gaussian noise, and a model that holds its rows"
+                raise refusal("calibrate", got, expected, "Pass calibrate=None.")
+            if calibrate == "loo":
+                if is_mixture(self.kernel_):
+                    got = "'loo' with outputs that are mixtures"
+                    raise refusal("calibrate", got, "'folds' or None", "Pass 'folds'.")
+                self._known_scores[calibrate] = loo_scores(self.model_)
+            else:
+                X, Y = map(np.asarray, model.data)
+                X, Y = self._scaler.inverse_transform(X), self._target.inverse_transform(Y)
+                self._known_scores[calibrate] = fold_scores(self, X, self._without_axis(Y))
+        return self._known_scores[calibrate]
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
+        """
+        Draw y jointly at some rows, [N, n_samples], or [N, P, n_samples] if y had several columns.
+
+        :param X: Inputs, [N, D].
+        :param n_samples: How many draws.
+        :param random_state: A seed or generator of random numbers.
+        """
+        X = self._inputs(X)
+        check_positive("n_samples", n_samples)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed)
+        values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))
+        return self._target.inverse_transform(values)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """
+        Compute R², of several columns the mean over them, each of the targets that are there.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N], or [N, P] with NaN where one was not observed.
+        :param sample_weight: The weight of each row, [N]; None: equal ones.
+        """
+        check_is_fitted(self)
+        if self.n_outputs_ == 1:
+            return float(super().score(X, y, sample_weight))
+        mean: Any = self.predict(X)
+        return mean_r2(as_outputs("y", y, mean, self.n_outputs_), mean, sample_weight)
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """
+        Compute the mean log predictive density of rows, in nats, in the original units of y; with
+        several columns that of the targets that are there.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N], or [N, P] with NaN where one was not observed.
+        """
+        densities = self.log_densities(X, y)
+        return float(np.mean(densities if densities.ndim == 1 else densities[~np.isnan(densities)]))
+
+    def log_densities(self, X: Any, y: Any) -> AnyNDArray:
+        """
+        Compute the log predictive density of each row, [N], or of each target, [N, P], NaN where
+        it was not observed; see :meth:`log_score`.
+
+        :param X: Inputs, [N, D].
+        :param y: Targets, [N], or [N, P] with NaN where one was not observed.
+        """
+        X = self._inputs(X)
+        if self.n_outputs_ > 1:
+            return self._densities_of_entries(X, as_outputs("y", y, X, self.n_outputs_))
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))
+        check_consistent_length(X, y)
+        Y = self._target.transform(y[:, None])
+        rows = np.hstack([X, Y])
+
+        mixture = self._numpy_mixture if traits(self.likelihood_).is_gaussian else None
+
+        def density(rows: AnyNDArray) -> Any:
+            if mixture is not None:
+                return predict_log_densities(mixture, rows[:, :-1], rows[:, -1])
+            return self.posterior_.predict_log_density((rows[:, :-1], rows[:, -1:]))
+
+        (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
+        return densities + self._target.log_slope(y)
+
+    def _densities_of_entries(self, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+        D, rows = X.shape[1], np.hstack([X, self._target.transform(Y)])
+
+        def density(rows: AnyNDArray) -> Any:
+            return self.posterior_.predict_log_density_of_entries((rows[:, :D], rows[:, D:]))
+
+        (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
+        return densities + self._target.log_slope(Y)
+
+    def _mean_log_slope(self, Y: AnyNDArray) -> float:
+        slopes = self._target.log_slope(self._target.inverse_transform(Y))
+        return float(np.mean(np.nansum(slopes, axis=1)))
+
+    def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Predict y jointly in the model's units: mean [N] and covariance [N, N]."""
+        logarithm = self._target.logarithm
+        if self.n_outputs_ > 1:
+            remedy = "Ask for return_std, or draw with sample_y."
+            raise refusal("return_cov", "it with several columns of y", "one column", remedy)
+        if logarithm or not traits(self.likelihood_).is_gaussian:
+            raise refusal(
+                "return_cov",
+                f"it with {'log_normal' if logarithm else type(self.likelihood_).__name__}",
+                "a Gaussian likelihood: y is not Gaussian",
+                "Ask for return_std, or draw with sample_y.",
+            )
+        mean, covariance = self.model_.predict_f(X, full_cov=True)
+        posterior = self.posterior_
+        noise = sum(
+            weight * likelihood.variance_at(X)[:, 0]
+            for weight, likelihood in zip(posterior.weights.numpy(), posterior.likelihoods)
+        )
+        return np.asarray(mean)[:, 0], np.asarray(covariance[0] + tf.linalg.diag(noise))

@@ -1,0 +1,223 @@
+"""Comparisons of several targets: all together, and each by itself."""
+
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from compare.small_comparison import run
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from gpflow_pep.compare import (
+    Comparison,
+    clean,
+    compare,
+    make_preparation,
+    predict_table,
+    summarise,
+    write_report,
+)
+from gpflow_pep.compare.details import describe_others
+from gpflow_pep.compare.headline import explained_by_target, headline
+from gpflow_pep.compare.report import by_row
+from gpflow_pep.compare.run import table_of
+from gpflow_pep.compare.scores import scores
+from gpflow_pep.compare.summary import together_or_separate
+from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
+from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
+from gpflow_pep.training.shared import SharedLosses
+
+TARGETS = ["height", "weight"]
+pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = np.round(rng.uniform(-2.0, 2.0, 40), 3)
+    height = np.sin(2.0 * x) + 0.1 * rng.standard_normal(40)
+    weight = 100.0 + 30.0 * height + rng.standard_normal(40)
+    weight[rng.random(40) < 0.3] = np.nan
+    height[:3], weight[2] = np.nan, np.nan
+    return pd.DataFrame({"x": x, "height": height, "weight": weight})
+
+
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
+    monkeypatch.setattr(SharedLosses, "maximise", no_steps)
+
+
+@cache
+def small() -> Comparison:
+    options: dict[str, Any] = {"num_inducing": 5, "max_iterations": 12, "mix": False}
+    return compare(table(), TARGETS, alphas=(0.5,), folds=2, baselines=False, **options)
+
+
+def test_rows_with_any_target_are_learnt_from() -> None:
+    data = clean(table(), TARGETS)
+    assert list(data.X.columns) == ["x"] and list(data.y.columns) == TARGETS
+    assert len(data.X) == 39 and data.kind == "numbers"
+    assert "Dropped 1 of 40 rows without any target." in data.notes
+    missing = data.y["height"].isna().sum()
+    assert f"Target 'height' is missing in {missing} of 39 rows." in data.notes
+    assert clean(table(), ["1", "2"]).y.equals(data.y)
+
+
+def test_names_and_arrays_of_targets() -> None:
+    frame, names = table_of(table(), TARGETS)
+    assert names == TARGETS and frame.equals(table())
+    X, Y = table()[["x"]], table()[TARGETS]
+    assert table_of(X, Y)[1] == TARGETS and table_of(X, Y)[0].equals(table())
+    assert table_of(X.to_numpy(), Y.to_numpy())[1] == ["y0", "y1"]
+    labels = ["yes", "no"] * 20
+    assert table_of(X, labels)[1] == "y"  # no names, but a label of each row
+
+
+def test_scores_recomputed_from_the_predictions() -> None:
+    comparison = small()
+    rows = summarise(comparison)
+    assert list(rows.index) == ["mean", "alpha 0.5", "alpha 0.5 (separate)"]
+    Y = comparison.data.y
+    for name in rows.index:
+        held_out = comparison.held_out[name]
+        assert len(held_out) == Y.notna().sum().sum()
+        relative, own, densities = [], [], []
+        for _, part in held_out.groupby("part"):
+            for target in TARGETS:
+                some = part[part["target"] == target]
+                true = Y.loc[some.index, target]
+                assert_array_equal(some["true"], true)
+                error = np.sqrt(np.mean((true - some["mean"]) ** 2))
+                relative.append(error / true.std(ddof=0))
+                own.append(error)
+                densities.append(-np.mean(norm.logpdf(true, some["mean"], some["sd"])))
+        assert_allclose(rows.loc[name, "rmse"], np.mean(relative))
+        assert_allclose(rows.loc[name, "nlpd"], np.mean(densities), rtol=1e-6)
+        assert_allclose(rows.loc[name, "rmse(height)"], np.mean(own[::2]))
+        assert_allclose(rows.loc[name, "nlpd(weight)"], np.mean(densities[1::2]), rtol=1e-6)
+
+
+def test_errors_do_not_depend_on_units() -> None:
+    held_out = small().held_out["alpha 0.5"].copy()
+    before, numbers = scores(held_out), ["true", "mean", "lower_90", "upper_90"]
+    held_out.loc[held_out["target"] == "height", numbers] *= 1000.0
+    after = scores(held_out)
+    assert_allclose([after[n] for n in ("rmse", "mae")], [before[n] for n in ("rmse", "mae")])
+
+
+def test_separate_models_are_those_of_each_target() -> None:
+    comparison = small()
+    held_out = comparison.held_out["alpha 0.5 (separate)"]
+    part = held_out[(held_out["part"] == 1) & (held_out["target"] == "weight")]
+    rows = comparison.data.y["weight"].dropna().index
+    train = [row for row in rows if row not in held_out.index[held_out["part"] == 1]]
+    options: dict[str, Any] = {"num_inducing": 5, "max_iterations": 12, "random_state": 0}
+    alone = PEPRegressor(alpha=0.5, **options)
+    X, y = comparison.data.X, comparison.data.y["weight"]
+    mean = alone.fit(X.loc[train].to_numpy(), y.loc[train]).predict(X.loc[part.index].to_numpy())
+    assert_allclose(part["mean"], mean, rtol=1e-6)
+
+
+def test_what_is_said() -> None:
+    comparison = small()
+    text = together_or_separate(comparison)
+    assert "Modelling the targets together" in text and "alpha 0.5 (separate)" in text
+    shares = explained_by_target(comparison.held_out[str(comparison.best)])
+    assert f"explains {shares['height']:.0%} of the variance of 'height', " in headline(comparison)
+    assert comparison.details is not None and comparison.details.given_others is not None
+    before, after = comparison.details.given_others["weight"]
+    assert 0.0 < after < before  # noise of height is noise of weight
+    described = describe_others(comparison.details.given_others)
+    assert f"{after:.4g} instead of {before:.4g} of 'weight'" in described
+
+
+def test_report_and_predictions(tmp_path: Path) -> None:
+    comparison = small()
+    write_report(tmp_path, comparison, figures=False)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Targets &#39;height&#39;, &#39;weight&#39;" in page and "RMSE of weight" in page
+    wide = pd.read_csv(tmp_path / "predictions.csv", index_col="row")
+    held_out = comparison.held_out[str(comparison.best)]
+    assert len(wide) == 39 and wide["true(weight)"].isna().any()
+    some = held_out[held_out["target"] == "weight"]
+    assert_allclose(wide.loc[some.index, "mean(weight)"], some["mean"])
+    assert by_row(held_out[held_out["target"] == "height"].drop(columns="target")).shape[1] == 8
+    assert not (tmp_path / "scorer").exists()
+
+
+def test_each_target_is_predicted_from_the_others_of_its_row(
+    tmp_path: Path, no_training: None
+) -> None:
+    data, new = clean(table(), TARGETS), table().head(6)
+    options: dict[str, Any] = {"num_inducing": 5, "max_iterations": 12, "random_state": 0}
+    estimator = PEPRegressor(alpha=0.5, **options)
+    model = make_pipeline(make_preparation(data.X), estimator).fit(data.X, data.y)
+    save_estimator(tmp_path / "model", model)
+    (tmp_path / "new.csv").write_text(new.to_csv(index=False))
+    result = run("predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    written = pd.read_csv(tmp_path / "p.csv", index_col="row")
+    before = predict_table(model, new)
+    assert_allclose(written["mean(height)"], before["mean(height)"], rtol=1e-6)
+    assert list(before.columns[:2]) == ["mean(height)", "sd(height)"]
+    changed = predict_table(model, new.assign(height=new["height"] + 1.0))
+    assert_allclose(changed["mean(height)"], before["mean(height)"], rtol=1e-9)
+    moved = np.abs(changed["mean(weight)"] - before["mean(weight)"]) > 0.1
+    assert_array_equal(moved, new["height"].notna())
+    without = predict_table(model, new[["x"]])
+    assert_allclose(without["mean(height)"], model.predict(new[["x"]])[:, 0])
+
+
+def test_separate_estimators_are_saved_and_mixed(tmp_path: Path, no_training: None) -> None:
+    X, Y = table()[["x"]].to_numpy(), table()[TARGETS]
+    options: dict[str, Any] = {"num_inducing": 4, "max_iterations": 2, "random_state": 0}
+    first = SeparateRegressors(PEPRegressor(alpha=0.5, **options), max_seconds=20.0)
+    fitted = [clone(first).set_params(estimator__alpha=a).fit(X, Y) for a in (0.5, 1.0)]
+    assert fitted[0].estimators_[0].max_seconds == 10.0
+    assert fitted[0].n_iter_ == sum(part.n_iter_ for part in fitted[0].estimators_)
+    mixed = mix_fitted(fitted)
+    save_estimator(tmp_path / "model", mixed)
+    loaded = load_estimator(tmp_path / "model")
+    assert loaded.target_names_ == TARGETS
+    parts = [part.score(X[~Y[n].isna()], Y[n].dropna()) for n, part in zip(Y, loaded.estimators_)]
+    assert loaded.score(X, Y) == pytest.approx(np.mean(parts))
+    assert loaded.log_score(X, Y) == pytest.approx(np.nanmean(loaded.log_densities(X, Y)))
+    for got, expected in zip(loaded.predict(X, return_std=True), mixed.predict(X, return_std=True)):
+        assert_array_equal(got, expected)
+    each = np.stack([part.predict(X) for part in fitted])
+    low, high = each.min(axis=0) - 1e-9, each.max(axis=0) + 1e-9
+    assert np.all((low <= mixed.predict(X)) & (mixed.predict(X) <= high))
+
+
+@pytest.mark.parametrize(
+    "change, options, message",
+    [
+        ({"weight": ["a", "b"] * 20}, {}, "target 'weight': got classes, expected numbers"),
+        ({}, {"likelihood": "poisson"}, "likelihood: got 'poisson' with 2 targets"),
+        ({}, {"neighbours": 3}, "neighbours: got 3 with 2 targets"),
+        ({}, {"select": "loo"}, "select: got 'loo' with 2 targets"),
+        ({}, {"drop": ("weight",)}, "drop: got 'weight'"),
+    ],
+)
+def test_refused(change: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(table().assign(**change), TARGETS, **options)
+
+
+def test_refused_by_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    table().to_csv(path, index=False)
+    twice = run("compare", path, "--target", "height", "--target", "height")
+    assert twice.exit_code == 2 and "one column, or several that differ" in twice.stderr
+    exported = run("compare", path, "--target", "height", "--target", "weight", "--saved-model")
+    assert exported.exit_code == 2 and "--saved-model with several targets" in exported.stderr

@@ -1,0 +1,265 @@
+"""Regressors of several columns of y, some of whose targets are missing."""
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.metrics import r2_score
+
+from gpflow_pep.estimators import PEPRegressor, export_numpy, load_estimator, save_estimator
+from gpflow_pep.likelihoods import PerOutput
+from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior
+from gpflow_pep.training.shared import SharedLosses
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, (28, 1))
+COMPLETE = np.hstack([np.sin(2.0 * X), 1e3 - 40.0 * np.sin(2.0 * X)]) + [0.1, 4.0] * (
+    RNG.standard_normal((28, 2))
+)
+Y = COMPLETE.copy()
+Y[RNG.random(Y.shape) < 0.3] = np.nan
+Y[3] = np.nan
+NEW = np.linspace(-2.0, 2.0, 6)[:, None]
+SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 3, "random_state": 0}
+pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
+
+
+def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
+    return SimpleNamespace(converged=True, iterations=0)
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
+    monkeypatch.setattr(SharedLosses, "maximise", no_steps)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> PEPRegressor:
+    return PEPRegressor(**SMALL).fit(X, Y)
+
+
+def dense_prediction(
+    model: PEPRegressor, known: AnyNDArray | None
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """The exact process of several outputs at NEW, in units of the model, by NumPy alone."""
+    W = np.asarray(model.kernel_.W)
+    scales = [float(part.lengthscales.numpy()[0]) for part in model.kernel_.latent_kernels]
+    noise = np.array([float(part.variance.numpy()) for part in model.likelihood_.likelihoods])
+
+    def covariance(a: AnyNDArray, p: AnyNDArray, b: AnyNDArray, q: AnyNDArray) -> AnyNDArray:
+        squares = (a[:, None] - b[None, :]) ** 2
+        return sum(
+            np.outer(W[p, k], W[q, k]) * np.exp(-0.5 * squares / scale**2)
+            for k, scale in enumerate(scales)
+        )
+
+    rows, outputs = np.nonzero(~np.isnan(Y))
+    means, variances = np.empty((len(NEW), 2)), np.empty((len(NEW), 2))
+    for n, x in enumerate(NEW[:, 0]):
+        also = np.flatnonzero(~np.isnan(known[n])) if known is not None else np.empty(0, int)
+        places = np.concatenate([X[rows, 0], np.full(len(also), x)])
+        which = np.concatenate([outputs, also])
+        values = np.concatenate([Y[rows, outputs], [] if known is None else known[n, also]])
+        K = covariance(places, which, places, which) + np.diag(noise[which])
+        new = np.array([0, 1])
+        K_new = covariance(np.full(2, x), new, places, which)
+        means[n] = K_new @ np.linalg.solve(K, values)
+        prior = np.diag(covariance(np.full(2, x), new, np.full(2, x), new))
+        explained = np.einsum("pi,ip->p", K_new, np.linalg.solve(K, K_new.T))
+        variances[n] = prior - explained + noise
+    return means, variances
+
+
+def test_predictions_are_exact_with_inducing_points_at_all_rows(no_training: None) -> None:
+    with gpflow.config.as_context(gpflow.config.Config(jitter=1e-9)):
+        options: dict[str, Any] = {**SMALL, "inducing": X, "standardize": False, "alpha": 1.0}
+        model = PEPRegressor("matern12", **options)
+        model.set_params(kernel=gpflow.kernels.SquaredExponential(lengthscales=[0.6])).fit(X, Y)
+        known = np.where([True, False], COMPLETE[: len(NEW)], np.nan)
+        known[2] = np.nan
+        for given in (None, known):
+            mean, sd = model.predict(NEW, return_std=True, known=given)
+            expected_mean, expected_variance = dense_prediction(model, given)
+            np.testing.assert_allclose(mean, expected_mean, rtol=1e-5)
+            np.testing.assert_allclose(sd**2, expected_variance, rtol=1e-5)
+
+
+def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
+    center, size = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
+    there = ~np.isnan(Y).all(axis=1)
+    rows = (NEW - X[there].mean(0)) / X[there].std(0)
+    mean, variance = (part.numpy() for part in fitted.model_.predict_y(rows))
+    got_mean, got_sd = fitted.predict(NEW, return_std=True)
+    np.testing.assert_allclose(got_mean, size * mean + center, rtol=1e-9)
+    np.testing.assert_allclose(got_sd, size * np.sqrt(variance), rtol=1e-9)
+    ends = fitted.predict_interval(NEW, 0.8)
+    assert ends.shape == (6, 2, 2)
+    np.testing.assert_allclose(ends[..., 1], norm.ppf(0.9, got_mean, got_sd), rtol=1e-9)
+    densities = fitted.log_densities(X, Y)
+    np.testing.assert_allclose(
+        densities, norm.logpdf(Y, *fitted.predict(X, return_std=True)), rtol=1e-8
+    )
+    assert fitted.log_score(X, Y) == pytest.approx(np.nanmean(densities))
+    known = np.where([False, True], COMPLETE[: len(NEW)], np.nan)
+    given = (known - center) / size
+    np.testing.assert_allclose(
+        fitted.predict(NEW, known=known),
+        size * fitted.model_.predict_f(rows, given=given)[0] + center,
+        rtol=1e-9,
+    )
+    quantiles = fitted.predict_quantiles(NEW, [0.5], known=known)
+    np.testing.assert_allclose(quantiles[..., 0], fitted.predict(NEW, known=known), rtol=1e-6)
+
+
+def test_score_is_the_mean_over_columns(fitted: PEPRegressor) -> None:
+    mean = fitted.predict(X)
+    parts = [r2_score(Y[~np.isnan(y), p], mean[~np.isnan(y), p]) for p, y in enumerate(Y.T)]
+    assert fitted.score(X, Y) == pytest.approx(np.mean(parts))
+    assert fitted.score(X, COMPLETE) == pytest.approx(r2_score(COMPLETE, mean))
+    assert fitted.score(X, COMPLETE, np.arange(28.0)) == pytest.approx(
+        r2_score(COMPLETE, mean, sample_weight=np.arange(28.0))
+    )
+
+
+def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) -> None:
+    rows = NEW[2:4]
+    draws = fitted.sample_y(rows, 20_000)
+    assert draws.shape == (2, 2, 20_000)
+    scaled = fitted.input_scaler_.transform(rows)
+    size = np.tile(np.nanstd(Y, axis=0), 2)
+    _, of_f = fitted.model_.predict_f(scaled, full_cov=True, full_output_cov=True)
+    noise = np.tile([float(part.variance.numpy()) for part in fitted.likelihood_.likelihoods], 2)
+    expected = np.asarray(of_f).reshape(4, 4) + np.diag(noise)
+    got = np.cov(draws.reshape(4, -1)) / np.outer(size, size)
+    np.testing.assert_allclose(got, expected, atol=0.06 * np.diag(expected).max())
+    apart = fitted.model_.predict_f(scaled)[1]
+    assert np.max(np.abs(expected - np.diag(np.ravel(apart) + noise))) > 0.1  # they are correlated
+
+
+def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_training: None) -> None:
+    other = clone(fitted).fit(X, Y)
+    mixture = MixedModel([fitted.model_, other.model_], np.array([0.3, 0.7])).posterior()
+    assert isinstance(mixture, MixedPosterior)
+    scaled = fitted.input_scaler_.transform(X)
+    targets = (Y - np.nanmean(Y, axis=0)) / np.nanstd(Y, axis=0)
+    each = [
+        norm.pdf(targets, mean, np.sqrt(variance))
+        for mean, variance in mixture.components_of_y(scaled)
+    ]
+    np.testing.assert_allclose(
+        mixture.predict_log_density_of_entries((scaled, targets)),
+        np.log(0.3 * each[0] + 0.7 * each[1]),
+        rtol=1e-8,
+    )
+
+
+@pytest.mark.parametrize(
+    "options, model",
+    [
+        ({}, "MixedRegression"),
+        pytest.param({"num_latent": 0}, "IncompleteRegression", marks=pytest.mark.slow),
+        pytest.param({"likelihood": "student_t"}, "MixedPEP", marks=pytest.mark.slow),
+    ],
+)
+def test_saved_and_pickled(
+    options: dict[str, Any], model: str, tmp_path: Path, no_training: None
+) -> None:
+    before = PEPRegressor(**SMALL, **options).fit(X, Y)
+    save_estimator(tmp_path / "model", before)
+    for after in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(before))):
+        assert type(after.model_).__name__ == model and after.n_outputs_ == 2
+        np.testing.assert_array_equal(after.model_.data[1], before.model_.data[1])
+        for got, expected in zip(*(e.predict(NEW, return_std=True) for e in (after, before))):
+            np.testing.assert_allclose(got, expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="several"):
+        export_numpy(tmp_path / "scorer", before)
+
+
+def test_number_of_latent_functions(no_training: None) -> None:
+    options = SMALL
+    five = np.hstack([COMPLETE, COMPLETE**2, X])
+    model = PEPRegressor(**options).fit(X, five)
+    assert model.kernel_.W.shape == (5, 4) and model.predict(X).shape == five.shape
+    model = PEPRegressor(**options, num_latent=1).fit(X, Y)
+    assert model.kernel_.W.shape == (2, 1)
+    independent = PEPRegressor(**options, num_latent=0).fit(X, COMPLETE)
+    assert independent.kernel_.variance.shape == () and independent.predict(X).shape == Y.shape
+    assert not independent.far_rows(X).any() and independent.far_rows(X + 50.0).all()
+    assert not model.far_rows(X).any() and model.far_rows(X + 50.0).all()
+    with pytest.raises(ValueError, match="known: got them with outputs that are independent"):
+        independent.predict(X, known=Y)
+    one = PEPRegressor(**options).fit(X, COMPLETE[:, 0])
+    assert one.predict(X).shape == (28,) and one.predict_interval(X).shape == (28, 2)
+
+
+@pytest.mark.slow
+def test_own_mixtures_and_likelihoods_are_copied(no_training: None) -> None:
+    kernels = [gpflow.kernels.SquaredExponential(), gpflow.kernels.Matern32()]
+    kernel = gpflow.kernels.LinearCoregionalization(kernels, W=np.array([[1.0, 0.2], [0.5, 1.0]]))
+    likelihood = PerOutput([gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Gaussian(0.2)])
+    model = PEPRegressor(kernel, likelihood=likelihood, **SMALL).fit(X, Y)
+    assert [type(part).__name__ for part in model.kernel_.kernels] == [
+        "SquaredExponential",
+        "Matern32",
+    ]
+    assert model.likelihood_ is not likelihood and isinstance(model.likelihood_, PerOutput)
+    assert model.kernel_ is not kernel
+    with pytest.raises(ValueError, match="num_latent: got 1, expected 2, which the kernel has"):
+        PEPRegressor(kernel, num_latent=1, **SMALL).fit(X, Y)
+
+
+@pytest.mark.slow
+def test_units_of_each_column(no_training: None) -> None:
+    counts = np.column_stack([np.round(10.0 + X[:, 0]), 100.0 * X[:, 0]])
+    likelihood = PerOutput([gpflow.likelihoods.Poisson(), gpflow.likelihoods.Gaussian(0.1)])
+    model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, counts)
+    targets = np.asarray(model.model_.data[1])
+    np.testing.assert_array_equal(targets[:, 0], counts[:, 0])
+    np.testing.assert_allclose([targets[:, 1].mean(), targets[:, 1].std()], [0.0, 1.0], atol=1e-9)
+    assert model.predict_quantiles(X[:2]).shape == (2, 2, 3)  # of draws
+
+
+@pytest.mark.slow
+def test_intervals_of_folds() -> None:
+    model = PEPRegressor(**SMALL).fit(X, Y)
+    ends = model.predict_interval(X, 0.7, calibrate="folds")
+    scores, there = model._known_scores["folds"], ~np.isnan(Y[:, 0])
+    np.testing.assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
+    assert np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1])) > 0.5
+
+
+@pytest.mark.parametrize(
+    "options, targets, message",
+    [
+        ({"num_latent": 3}, Y, "num_latent: got 3, expected an integer from 1 to 2"),
+        ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
+        ({"num_latent": 2}, COMPLETE[:, 0], "num_latent: got 2, expected an integer from 1 to 1"),
+        ({}, np.where([True, False], Y, np.nan), "y: got NaN alone in column 1"),
+        ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
+        ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
+        ({"neighbours": 2}, Y, "neighbours"),
+        ({}, Y[:-1], "inconsistent"),
+    ],
+)
+def test_refused(options: dict[str, Any], targets: AnyNDArray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PEPRegressor(**{**SMALL, **options}).fit(X, targets)
+
+
+def test_refused_by_predictions(fitted: PEPRegressor) -> None:
+    with pytest.raises(ValueError, match="return_cov: got it with several columns"):
+        fitted.predict(X, return_cov=True)
+    with pytest.raises(ValueError, match="'loo' with outputs that are mixtures"):
+        fitted.predict_interval(X, calibrate="loo")
+    with pytest.raises(ValueError, match="known: got 1 columns, expected 2"):
+        fitted.predict(X, known=Y[:, :1])
+    with pytest.raises(ValueError, match="y: got 1 columns, expected 2"):
+        fitted.score(X, Y[:, :1])
