@@ -37,7 +37,9 @@ def difference(comparison: Comparison, name: str, other: str) -> Difference:
         for model in (name, other)
     )
     num_rows = len(comparison.data.X)
-    held_out = len(comparison.held_out[name]) / len(losses)
+    table = comparison.held_out[name]
+    rows = pd.MultiIndex.from_arrays([table["part"], table.index])  # of several targets repeated
+    held_out = rows.nunique() / len(losses)
     return difference_over_parts(losses, others, held_out / (num_rows - held_out))
 
 

@@ -27,8 +27,8 @@ from gpflow_pep.compare.details import describe_others
 from gpflow_pep.compare.headline import explained_by_target, headline
 from gpflow_pep.compare.report import by_row
 from gpflow_pep.compare.run import table_of
-from gpflow_pep.compare.scores import scores
-from gpflow_pep.compare.summary import together_or_separate
+from gpflow_pep.compare.scores import difference_over_parts, scores
+from gpflow_pep.compare.summary import difference, together_or_separate
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
 from gpflow_pep.training.shared import SharedLosses
@@ -105,6 +105,13 @@ def test_scores_recomputed_from_the_predictions() -> None:
         assert_allclose(rows.loc[name, "nlpd"], np.mean(densities), rtol=1e-6)
         assert_allclose(rows.loc[name, "rmse(height)"], np.mean(own[::2]))
         assert_allclose(rows.loc[name, "nlpd(weight)"], np.mean(densities[1::2]), rtol=1e-6)
+
+
+def test_rows_are_counted_once_whatever_their_targets() -> None:
+    comparison, names = small(), ("alpha 0.5", "alpha 0.5 (separate)")
+    losses = [np.array([f.scores["nlpd"] for f in comparison.fits_of(name)]) for name in names]
+    expected = difference_over_parts(*losses, ratio=1.0)  # of each of two folds half of the rows
+    assert_allclose(difference(comparison, *names), expected)
 
 
 def test_errors_do_not_depend_on_units() -> None:
