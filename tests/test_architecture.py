@@ -46,7 +46,7 @@ BUDGET = {
     "estimators": 3202,
     "metrics": 303,
     "plotting": 1527,
-    "compare": 5209,
+    "compare": 5220,
     "monitor": 163,
     "trieste": 350,
     "files": 145,

@@ -1,5 +1,6 @@
 """Which process runs which trial when, for how long, and what a callback is told of it."""
 
+import os
 import threading
 import time
 import warnings
@@ -122,7 +123,7 @@ class Queue:
 
         def waiting() -> Iterator[Any]:
             while task := self._next(0):
-                yield joblib.delayed(_run_elsewhere)(comparison, *task)
+                yield joblib.delayed(_run_elsewhere)(comparison, os.getpid(), *task)
 
         parallel = joblib.Parallel(
             return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
@@ -158,7 +159,17 @@ class Queue:
                 warnings.warn(str(error), stacklevel=1)
 
 
-def _run_elsewhere(comparison: tuple[Any, ...], trial: Trial, seconds: float) -> tuple[Any, ...]:
-    """Run a trial in a process of joblib's."""
+def _run_elsewhere(
+    comparison: tuple[Any, ...], process: int, trial: Trial, seconds: float
+) -> tuple[Any, ...]:
+    """
+    Run a trial where joblib's backend does.
+
+    :param process: The one that asked. In threads of it warnings arrive by themselves, and
+        recording them there would not be safe.
+    """
+    trials = Trials(*comparison)
     with one_blas_thread():
-        return trial, *run_recording(Trials(*comparison), trial, seconds)
+        if os.getpid() == process:
+            return trial, trials.run(trial, seconds), []
+        return trial, *run_recording(trials, trial, seconds)

@@ -9,7 +9,7 @@ import pytest
 from compare.small_comparison import ALPHAS, OPTIONS, small_comparison, small_table
 from compare.test_workers import assert_same
 
-from gpflow_pep.compare import Progress, compare
+from gpflow_pep.compare import Progress, compare, workers
 from gpflow_pep.compare.trials import Trials
 
 
@@ -19,14 +19,15 @@ def compare_by_joblib(callback: Any = None) -> None:
 
 
 def test_a_backend_runs_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were two jobs: joblib runs them in this process, one after another."""
     reports: list[Progress] = []
     asked = []
     run = Trials.run
     monkeypatch.setattr(Trials, "run", lambda *args: asked.append(args[1]) or run(*args))
     expected = small_comparison()
     asked.clear()
-    with joblib.parallel_config(backend="threading", n_jobs=2):
-        compare_by_joblib(reports.append)
+    monkeypatch.setattr(joblib, "effective_n_jobs", lambda _: 2)
+    compare_by_joblib(reports.append)
     num_parts = len({fit.part for fit in expected.fits})
     num_trials = len(expected.candidates) * num_parts + len(expected.details.learning) - 1
     assert len(asked) == num_trials
@@ -34,15 +35,18 @@ def test_a_backend_runs_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == list(range(1, len(ended) + 1)) and len(ended) == reports[0].total
 
 
-def test_warnings_of_a_backend_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def warns_as_well(*args: Any) -> Any:
-        warnings.warn("as seen there", UserWarning, stacklevel=1)
-        return run(*args)
+def test_warnings_of_another_process_are_given_here() -> None:
+    class Warns:
+        def run(self, trial: Any, seconds: float) -> list[Any]:
+            warnings.warn(f"{trial} took {seconds}", UserWarning, stacklevel=1)
+            return ["outcome"]
 
-    run = Trials.run
-    monkeypatch.setattr(Trials, "run", warns_as_well)
-    with joblib.parallel_config(backend="threading", n_jobs=2), pytest.warns(match="as seen there"):
-        compare_by_joblib()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcomes, caught = workers.run_recording(Warns(), "trial", 3.0)
+    assert outcomes == ["outcome"] and caught == [("trial took 3.0", UserWarning)]
+    with pytest.warns(UserWarning, match="trial took 3.0"):
+        workers.warn_again(caught)
 
 
 @pytest.mark.slow
