@@ -1,6 +1,6 @@
 """Print what derivatives of converged sites cost: products with a sweep's derivative, and seconds.
 
-    python -m examples derivatives       # the table of docs/derivatives_of_sites.rst
+    python -m examples derivatives --repeats 3
 
 Generated rows of two inputs, a squared exponential and inducing inputs from k-means. Before each
 call the lengthscales move by 1%, up or down, as in training: so the sites have to move as well.
