@@ -42,7 +42,7 @@ BUDGET = {
     "paths": 966,
     "models": 3849,
     "selection": 1050,
-    "training": 3429,
+    "training": 3454,
     "estimators": 2743,
     "metrics": 303,
     "plotting": 1527,

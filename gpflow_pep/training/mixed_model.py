@@ -18,6 +18,7 @@ from .. import checks
 from ..models.base import finite
 from ..tilted import class_probabilities, num_classes, predict_mean_and_var, traits
 from ..tilted.entries import has_gaussian_noise, takes_missing_targets, target_rule
+from .mixed_missing import impute_y
 from .mixed_paths import draw_mixed_paths
 
 #: Halvings of an interval: enough for all digits of a double.
@@ -300,7 +301,7 @@ class MixedModel(Mixture):
     :raises ValueError: If the models or the weights do not fit together.
     """
 
-    paths = draw_mixed_paths
+    paths, impute_y = draw_mixed_paths, impute_y
 
     def __init__(
         self,
