@@ -42,7 +42,7 @@ BUDGET = {
     "paths": 966,
     "models": 3856,
     "selection": 1050,
-    "training": 3665,
+    "training": 3689,
     "estimators": 3202,
     "metrics": 303,
     "plotting": 1527,

@@ -13,6 +13,7 @@ from gpflow.posteriors import AbstractPosterior
 
 from .. import checks
 from ..tilted.entries import takes_missing_targets
+from .mixed_missing import impute_y
 from .mixed_paths import draw_mixed_paths
 from .mixture import Mixture
 
@@ -43,7 +44,7 @@ class MixedModel(Mixture):
     :raises ValueError: If the models or the weights do not fit together.
     """
 
-    paths = draw_mixed_paths
+    paths, impute_y = draw_mixed_paths, impute_y
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def test_warnings_of_another_process_are_given_here() -> None:
             return ["outcome"]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("always")
         outcomes, caught = workers.run_recording(Warns(), "trial", 3.0)
     assert outcomes == ["outcome"] and caught == [("trial took 3.0", UserWarning)]
     with pytest.warns(UserWarning, match="trial took 3.0"):
