@@ -335,8 +335,8 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
     :param F: The changes of the two numbers of each, see
         :class:`~gpflow_pep.sites.record.SweepEvaluation`.
     """
-    m, s = marginals[0], marginals[1]
-    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
+    m, s = tf.unstack(marginals)
+    first, F_tau = tf.unstack(F, axis=-3)
     if not coupled:
         first -= m * F_tau
     return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
