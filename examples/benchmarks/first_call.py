@@ -119,9 +119,7 @@ def least(results: list[Any]) -> Any:
 
 
 def main() -> None:
-    args = arguments(
-        __doc__, names=MODELS, rows=200, repeats=3, quick={"rows": 50, "repeats": 1}
-    )
+    args = arguments(__doc__, names=MODELS, rows=200, repeats=3, quick={"rows": 50, "repeats": 1})
     names = list(dict.fromkeys([*MODELS[:2], *args.names]))
     calls: dict[str, list[FirstCall]] = {name: [] for name in names}
     fits: dict[str, list[Fit]] = {name: [] for name in names if name.startswith("PEP")}

@@ -100,7 +100,10 @@ def _phase_at(phases: list[Phase], place: tf.Tensor, dtype: tf.DType) -> Phase:
     power_shifts, fallbacks, mean_squares, sweeps = zip(*phases)
     numbers, counts = (
         tf.unstack(tf.gather(tf.constant(list(zip(*columns)), kind), place))
-        for columns, kind in (((power_shifts, mean_squares), dtype), ((fallbacks, sweeps), tf.int32))
+        for columns, kind in (
+            ((power_shifts, mean_squares), dtype),
+            ((fallbacks, sweeps), tf.int32),
+        )
     )
     return Phase(numbers[0], counts[0], numbers[1], counts[1])
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..ops.chunks import Reduction
+from ..ops.chunks import Reduction, num_rows
 from .posterior import in_deviations
 from .record import DAMPED, LIMITED, SweepEvaluation
 
@@ -190,9 +190,7 @@ def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
     return tf.stack([first, tau]), state._replace(differences=differences)
 
 
-def _accelerated_step(
-    state: State, rules: StepRules, moved: tf.Tensor, dF: tf.Tensor
-) -> tf.Tensor:
+def _accelerated_step(state: State, rules: StepRules, moved: tf.Tensor, dF: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` for which
     :math:`|F - \sum_k \gamma_k dF_k|` is smallest, in standard deviations of q.
@@ -234,10 +232,11 @@ def accept(
     :param fallback: That of the phase.
     """
     marginals, coupled = tf.stack(evaluation.marginals), rules.coupled
-    error, num_rows = rules.total(
-        tf.reduce_sum(tf.square(evaluation.error)), tf.cast(tf.shape(x)[1], x.dtype)
+    error, total_rows = rules.total(
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(num_rows(evaluation.marginals.m), x.dtype),
     )
-    mean_square, limited = 0.5 * error / num_rows, fallback == LIMITED
+    mean_square, limited = 0.5 * error / total_rows, fallback == LIMITED
     first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
     early = coupled & (mean_square > _EARLY)
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
