@@ -59,6 +59,8 @@ FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 13}
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},
     r"\.set_enable_check_shapes|disable_check_shapes\(": {"compare/process.py"},
+    # process.py does so for its whole process, once all is loaded.
+    r"\bgc\.": {"compare/process.py", "ops/graphs.py"},
     # process.py keeps what TensorFlow writes to stderr while it loads: no file that stays.
     r"os\.replace|\btempfile\b": {"compare/process.py", "files.py"},
     r"_rows_version": {"models/base.py"},

@@ -35,6 +35,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.utilities import Dispatcher
 
 from ..ops.chunks import float_variables
+from ..ops.graphs import without_collector
 from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -94,7 +95,7 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
     """Decorate a method whose results have these shapes, and that AutoGraph is to leave alone."""
 
     def decorate(method: Function) -> Function:
-        checked = check_shapes(*shapes)(method)
+        checked = without_collector(check_shapes(*shapes)(method))
         unchanged: Function = tf.autograph.experimental.do_not_convert(checked)
         return unchanged
 

@@ -258,7 +258,7 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     eye = identity_like(K)
 
     def succeeded(L: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(L)), axis=-1)
+        return tf.reduce_all(tf.math.is_finite(L), axis=[-2, -1])
 
     def unfinished(jitter: tf.Tensor, L: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(~succeeded(L) & (jitter < scale))
@@ -384,5 +384,5 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
 
         return tf.identity(constant), gradient
 
-    constant = tf.linalg.triangular_solve(L, identity_like(L) + tf.zeros_like(L))
+    constant = tf.linalg.triangular_solve(L, identity_like(L))
     return Factor(factor(K), inverse(K))

@@ -30,9 +30,8 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     # derivative of the branch not taken is ever NaN.
     t_near = tf.where(near, t, tf.zeros_like(t))
     t_far = tf.where(near, tf.ones_like(t), t)
-    nodes, weights = (tf.constant(part, t.dtype) for part in (_NODES, _WEIGHTS))
-    values = tf.math.reciprocal(1.0 + nodes * tf.expand_dims(t_near, -1))
-    integral = tf.reduce_sum(weights * values, axis=-1)
+    first, second = (tf.constant(part, t.dtype) for part in (1.0 / _WEIGHTS, _NODES / _WEIGHTS))
+    integral = tf.reduce_sum(tf.math.reciprocal(first + second * tf.expand_dims(t_near, -1)), -1)
     return tf.where(near, integral, tf.math.log1p(t_far) / t_far)
 
 
