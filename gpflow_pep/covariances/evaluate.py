@@ -95,9 +95,14 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
     """Decorate a method whose results have these shapes, and that AutoGraph is to leave alone."""
 
     def decorate(method: Function) -> Function:
-        checked = without_collector(check_shapes(*shapes)(method))
-        unchanged: Function = tf.autograph.experimental.do_not_convert(checked)
-        return unchanged
+        checked = check_shapes(*shapes)(method)
+        traced = without_collector(checked)
+
+        @functools.wraps(checked)
+        def chosen(*arguments: Any, **options: Any) -> Any:
+            return (checked if tf.executing_eagerly() else traced)(*arguments, **options)
+
+        return tf.autograph.experimental.do_not_convert(chosen)  # type: ignore[no-any-return]
 
     return decorate
 

@@ -34,7 +34,7 @@ def without_collector(function: Function) -> Function:
 
     @functools.wraps(function)
     def paused(*arguments: Any, **options: Any) -> Any:
-        if tf.executing_eagerly() or not gc.isenabled():
+        if not gc.isenabled():
             return function(*arguments, **options)
         gc.disable()
         try:

@@ -62,7 +62,7 @@ def _num_rows(matrix: tf.Tensor) -> Any:
 
 
 def _rows(matrix: tf.Tensor, start: Any, stop: Any) -> tf.Tensor:
-    """Some rows of [L, M, N], without an operation where they are all."""
+    """Take some rows of [L, M, N], without an operation where they are all."""
     is_all = isinstance(start, int) and (start, stop) == (0, matrix.shape[-2])
     return matrix if is_all else matrix[:, start:stop]
 

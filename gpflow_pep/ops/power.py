@@ -30,8 +30,11 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     # derivative of the branch not taken is ever NaN.
     t_near = tf.where(near, t, tf.zeros_like(t))
     t_far = tf.where(near, tf.ones_like(t), t)
-    first, second = (tf.constant(part, t.dtype) for part in (1.0 / _WEIGHTS, _NODES / _WEIGHTS))
-    integral = tf.reduce_sum(tf.math.reciprocal(first + second * tf.expand_dims(t_near, -1)), -1)
+    column = [-1, *[1] * t.shape.rank]
+    first, second = (
+        tf.constant(part.reshape(column), t.dtype) for part in (1.0 / _WEIGHTS, _NODES / _WEIGHTS)
+    )
+    integral = tf.reduce_sum(tf.math.reciprocal(first + second * tf.expand_dims(t_near, 0)), 0)
     return tf.where(near, integral, tf.math.log1p(t_far) / t_far)
 
 

@@ -127,30 +127,6 @@ def _chosen(condition: tf.Tensor, state: State, other: State) -> State:
     return chosen
 
 
-def _packed(state: State) -> list[tf.Tensor]:
-    """Stack the scalars of a state: a loop has ten operations for each tensor that it carries."""
-    parts = tf.nest.flatten(state)
-    scalars = [part for part in parts if part.shape.rank == 0]
-    stacked = (tf.stack([part for part in scalars if part.dtype == kind]) for kind in _kinds(state))
-    return [*stacked, *(part for part in parts if part.shape.rank != 0)]
-
-
-def _unpacked(packed: list[tf.Tensor], like: State) -> State:
-    """Take apart what was packed of a state that has the types and ranks of another."""
-    kinds = _kinds(like)
-    scalars = {kind: iter(tf.unstack(part)) for kind, part in zip(kinds, packed)}
-    others = iter(packed[len(kinds) :])
-    parts = tf.nest.flatten(like)
-    parts = [next(scalars[part.dtype] if part.shape.rank == 0 else others) for part in parts]
-    state: State = tf.nest.pack_sequence_as(like, parts)
-    return state
-
-
-def _kinds(state: State) -> list[tf.DType]:
-    """List the types of the scalars of a state, each one once."""
-    return list(dict.fromkeys(x.dtype for x in tf.nest.flatten(state) if x.shape.rank == 0))
-
-
 def _met(state: State, goal: Goal) -> tf.Tensor:
     relative = tf.where(state.first_mean_square < FAR, _OF_FIRST * state.first_mean_square, 0.0)
     least = goal.mean_square_residual
@@ -265,8 +241,7 @@ def run_to_fixed_point(
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
-    def body(packed: list[tf.Tensor], _: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        state = _unpacked(packed, start)
+    def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:
         phase = _phase_at(phases, state.phase, x.dtype)
         proposal, state = propose(state, rules)
         evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra)
@@ -286,16 +261,15 @@ def run_to_fixed_point(
         useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
         passed_over = (state.phase == main) & useless
         following = _next_phase(state, phase, passed_over, len(phases) - 2)
-        return _packed(_chosen(over, following, state)), goes_on
+        return _chosen(over, following, state), goes_on
 
-    packed, _ = tf.while_loop(
+    end, _ = tf.while_loop(
         lambda _, goes_on: goes_on,
         body,
-        (_packed(start), ~no),
+        (start, ~no),
         parallel_iterations=1,
         maximum_iterations=sum(NUM_FACTORS + phase.sweeps for phase in phases),
     )
-    end = _unpacked(packed, start)
     info = SiteUpdateInfo(
         end.sweep,
         end.residual,

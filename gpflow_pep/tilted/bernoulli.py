@@ -136,10 +136,10 @@ def _mixed(
             slopes = _slopes(three(weights, mean, variance), mean, variance)
             return None, *(tf.reduce_sum(upstream * by, 1, True) for by in slopes)
 
-        def nothing() -> Tensor:
+        def zeros() -> Tensor:
             return tf.matmul(tf.zeros_like(m), tf.zeros([1, weights.shape[1]], m.dtype))
 
-        return tf.cond(needed, lambda: tf.matmul(density(), weights), nothing), gradient
+        return tf.cond(needed, lambda: tf.matmul(density(), weights), zeros), gradient
 
     def three(weights: Tensor, mean: Tensor, variance: Tensor) -> list[Tensor]:
         """With the powers 0, 1 and 2 of the places."""
