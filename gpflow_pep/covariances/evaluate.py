@@ -108,11 +108,7 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
 
 
 def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariables]:
-    """
-    Take apart inducing variables of several latent functions: those of each, or one for all.
-
-    :param inducing_variable: Of one output or of several.
-    """
+    """Take apart inducing variables of one or several outputs: those of each, or one for all."""
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return list(inducing_variable.inducing_variable_list)
     if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):
