@@ -102,7 +102,7 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
         def chosen(*arguments: Any, **options: Any) -> Any:
             return (checked if tf.executing_eagerly() else traced)(*arguments, **options)
 
-        return tf.autograph.experimental.do_not_convert(chosen)  # type: ignore[no-any-return]
+        return tf.autograph.experimental.do_not_convert(chosen)
 
     return decorate
 
