@@ -27,20 +27,20 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
     "refusals": 21,
-    "checks": 752,
+    "checks": 754,
     "columns": 737,
     "scoring": 975,
-    "ops": 1679,
+    "ops": 1720,
     "kernels": 226,
     "inducing_variables": 381,
-    "covariances": 1069,
-    "tilted": 2620,
+    "covariances": 1071,
+    "tilted": 2625,
     "likelihoods": 1434,
-    "sites": 2993,
-    "energies": 1955,
+    "sites": 3028,
+    "energies": 1957,
     "predictions": 896,
     "paths": 966,
-    "models": 3856,
+    "models": 3859,
     "selection": 1050,
     "training": 3689,
     "estimators": 3202,
@@ -59,6 +59,8 @@ FILES = {"PEPRegression": 10, "PEP": 16, "ARPEP": 13}
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},
     r"\.set_enable_check_shapes|disable_check_shapes\(": {"compare/process.py"},
+    # process.py does so for its whole process, once all is loaded.
+    r"\bgc\.": {"compare/process.py", "ops/graphs.py"},
     # process.py keeps what TensorFlow writes to stderr while it loads: no file that stays.
     r"os\.replace|\btempfile\b": {"compare/process.py", "files.py"},
     r"_rows_version": {"models/base.py"},

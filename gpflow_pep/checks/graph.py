@@ -55,7 +55,9 @@ def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.
         ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
     """
     if not tf.executing_eagerly():
-        return [tf.debugging.Assert(condition, [message, *numbers], summarize=10)]
+        # tf.debugging.Assert makes a branch of it, to copy the numbers only where it stops.
+        text = tf.constant(message)
+        return [tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)]
     if not bool(condition):
         printed = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
         raise ValueError(" ".join([message, *printed]))
@@ -86,7 +88,7 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     """
     value = read_powers(alpha)
     if value.shape.rank == 0:
-        return value[None]
+        return tf.expand_dims(value, 0)
     known = tf.get_static_value(num_factors)
     if known is not None and value.shape == (known,):
         return value

@@ -35,6 +35,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.utilities import Dispatcher
 
 from ..ops.chunks import float_variables
+from ..ops.graphs import without_collector
 from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -95,18 +96,19 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
 
     def decorate(method: Function) -> Function:
         checked = check_shapes(*shapes)(method)
-        unchanged: Function = tf.autograph.experimental.do_not_convert(checked)
-        return unchanged
+        traced = without_collector(checked)
+
+        @functools.wraps(checked)
+        def chosen(*arguments: Any, **options: Any) -> Any:
+            return (checked if tf.executing_eagerly() else traced)(*arguments, **options)
+
+        return tf.autograph.experimental.do_not_convert(chosen)
 
     return decorate
 
 
 def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariables]:
-    """
-    Take apart inducing variables of several latent functions: those of each, or one for all.
-
-    :param inducing_variable: Of one output or of several.
-    """
+    """Take apart inducing variables of one or several outputs: those of each, or one for all."""
     if isinstance(inducing_variable, FallbackSeparateIndependentInducingVariables):
         return list(inducing_variable.inducing_variable_list)
     if isinstance(inducing_variable, FallbackSharedIndependentInducingVariables):

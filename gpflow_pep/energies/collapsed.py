@@ -104,7 +104,7 @@ def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     X, Y, alpha = rows
     A, d = parts.project(W, X)
     r, noise = parts.observe(X, Y)
-    return ProjectedRows(A, d[0], noise, alpha, r)
+    return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
 
 
 def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
@@ -165,9 +165,10 @@ def sums_by_precision(
     A: tf.Tensor, precision: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor
 ) -> RowSums:
     """Sum over rows that are each a factor of their own."""
-    weighted = r * precision[:, None]
+    weighted = r * tf.expand_dims(precision, 1)
+    moments = tf.matmul(A, tf.expand_dims(weighted, 0))
     return RowSums(
-        Natural(gram(A, precision[None]), _by_output(tf.matmul(A, weighted[None]))),
+        Natural(gram(A, tf.expand_dims(precision, 0)), _by_output(moments)),
         tf.reduce_sum(r * weighted),
         tf.reduce_sum(logdet),
     )

@@ -72,7 +72,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
     q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
     parts, (all_X, all_Y, all_alpha), w = problem.parts, problem.rows, q.w
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
-    power = all_alpha[:, None]
+    power = tf.expand_dims(all_alpha, 1)
     by_variance = 0.5 * (delta2 + power * tf.square(delta1))
     left = cavity(fixed_point.marginals, fixed_point.sites, power)
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
@@ -189,7 +189,8 @@ def projection_gradient_only(
     @tf.custom_gradient
     def zero(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            first, second, third = (upstream * part[:, None, :] for part in (slope, tau, by_d))
+            parts = (tf.expand_dims(part, 1) for part in (slope, tau, by_d))
+            first, second, third = (upstream * part for part in parts)
             by_A = first * w - second * tf.matmul(covariance, A) - (2.0 * third) * A
             return sum_like(by_A, A)
 

@@ -128,7 +128,7 @@ class SiteParameters(Module):
         if cached.nu.shape[0] is not None and cached.nu.shape[0] == empty.nu.shape[0]:
             return cached
         same = tf.equal(tf.shape(cached.nu)[0], num_rows)
-        parts = [tf.cond(same, lambda a=a: a, lambda b=b: b) for a, b in zip(cached, empty)]
+        parts = tf.cond(same, lambda: cached, lambda: empty)
         return Sites(*(tf.ensure_shape(part, empty.nu.shape) for part in parts))
 
     def write(self, sites: Sites) -> None:

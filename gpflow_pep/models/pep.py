@@ -351,7 +351,10 @@ class PEP(InternalDataModel, PowerEPModel):
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
         options = {"max_sweeps": self.max_sweeps, "goal": Goal(self.tolerance, mean_square)}
         fixed_point = self._run(problem, self.fresh_sites, self._loop, **options)
-        with tf.control_dependencies(self._resolved(fixed_point)):
+        stops = self._resolved(fixed_point)
+        if not stops:
+            return fixed_point
+        with tf.control_dependencies(stops):
             sites, moments, extra = tf.nest.map_structure(tf.identity, fixed_point[:3])
         return FixedPoint(sites, moments, extra, fixed_point.info)
 

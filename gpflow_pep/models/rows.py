@@ -116,8 +116,8 @@ class Rows(NamedTuple):
 
     def total_number(self) -> tf.Tensor:
         """Count the rows of all processes."""
-        X = self.data[0]
-        return self.reduction.total(tf.cast(tf.shape(X)[0], X.dtype))
+        X = tf.convert_to_tensor(self.data[0])
+        return self.reduction.total(tf.cast(chunks.num_rows(X), X.dtype))
 
     def plan(self) -> chunks.Plan:
         """Choose how to sum over them."""

@@ -302,6 +302,8 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
     Call a function whose results are constants for differentiation, without any record of how
     they came about: what it computes on the way is freed at once, in eager mode too.
     """
+    if not tf.executing_eagerly():
+        return tf.nest.map_structure(tf.stop_gradient, function())
     structure = list[Tensors]()
 
     @tf.custom_gradient

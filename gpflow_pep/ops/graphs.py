@@ -7,6 +7,8 @@ values of transforms. A graph takes one to six megabytes, and a program that tra
 makes thousands.
 """
 
+import functools
+import gc
 import inspect
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,6 +22,27 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: What names of gradients begin with that no one but the graph refers to.
 _ONE_USE = "CustomGradient-"
+
+
+def without_collector(function: Function) -> Function:
+    """
+    Pause Python's search for garbage while a function is traced.
+
+    The ten thousands of objects of a graph stay, but so many new ones start a search through all
+    that is loaded, TensorFlow too, which takes about as long as tracing does.
+    """
+
+    @functools.wraps(function)
+    def paused(*arguments: Any, **options: Any) -> Any:
+        if not gc.isenabled():
+            return function(*arguments, **options)
+        gc.disable()
+        try:
+            return function(*arguments, **options)
+        finally:
+            gc.enable()
+
+    return paused  # type: ignore[return-value]
 
 
 class OneUseGraphs:
@@ -48,7 +71,7 @@ class OneUseGraphs:
             self._note()
             return function(*arguments)
 
-        return of_graph  # type: ignore[return-value]
+        return without_collector(of_graph)  # type: ignore[return-value]
 
     @tf.autograph.experimental.do_not_convert
     def _note(self) -> None:

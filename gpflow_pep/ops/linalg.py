@@ -23,6 +23,8 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 #: TensorFlow's matrix product slows down below about 150 rows.
 _BLOCK_ROWS = 160
 _MAX_BLOCKS = 8
+#: Larger matrices are not written into graphs.
+_LARGEST_CONSTANT = 256
 _JITTER_ADDED = (
     "A covariance matrix of inducing variables could not be factorised with"
     " gpflow.config.default_jitter(): jitter was added to its diagonal. Likely causes are inducing"
@@ -59,20 +61,27 @@ def _num_rows(matrix: tf.Tensor) -> Any:
     return tf.shape(matrix)[-2] if static is None else static
 
 
+def _rows(matrix: tf.Tensor, start: Any, stop: Any) -> tf.Tensor:
+    """Take some rows of [L, M, N], without an operation where they are all."""
+    is_all = isinstance(start, int) and (start, stop) == (0, matrix.shape[-2])
+    return matrix if is_all else matrix[:, start:stop]
+
+
 def _lower_by_blocks(size: Any, block: Callable[[Any, Any], tf.Tensor]) -> tf.Tensor:
     """Lower triangle whose ``block(start, stop)`` are those rows and columns up to ``stop``."""
-    rows = []
-    for start, stop in _row_blocks(size):
-        part = block(start, stop)
-        rows.append(tf.pad(part, [*[[0, 0]] * (part.shape.rank - 1), [0, size - stop]]))
-    return tf.linalg.band_part(tf.concat(rows, axis=-2), -1, 0)
+    *upper, last = [(stop, block(start, stop)) for start, stop in _row_blocks(size)]
+    rows = [
+        tf.pad(part, [*[[0, 0]] * (part.shape.rank - 1), [0, size - stop]]) for stop, part in upper
+    ]
+    full = tf.concat([*rows, last[1]], axis=-2) if rows else last[1]
+    return tf.linalg.band_part(full, -1, 0)
 
 
 def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """Lower triangle of ``A Bᵀ``; zero above it."""
     return _lower_by_blocks(
         _num_rows(A),
-        lambda start, stop: tf.matmul(A[:, start:stop], B[:, :stop], transpose_b=True),
+        lambda start, stop: tf.matmul(_rows(A, start, stop), _rows(B, 0, stop), transpose_b=True),
     )
 
 
@@ -84,11 +93,14 @@ def mirrored(lower: tf.Tensor) -> tf.Tensor:
 
 def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """``Wᵀ B`` of a lower triangular ``W``."""
-    blocks = [
+    blocks = _row_blocks(_num_rows(W))
+    if len(blocks) == 1:
+        return tf.matmul(W, B, transpose_a=True)
+    products = [
         tf.matmul(W[:, start:, start:stop], B[:, start:], transpose_a=True)
-        for start, stop in _row_blocks(_num_rows(W))
+        for start, stop in blocks
     ]
-    return tf.concat(blocks, axis=-2)
+    return tf.concat(products, axis=-2)
 
 
 def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
@@ -133,7 +145,7 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     """Compute :math:`Aᵀ w`."""
     # TensorFlow transposes A itself on its way to a product that says so.
-    return tf.matmul(w[:, None, :, 0], A)[:, 0, :]
+    return tf.squeeze(tf.matmul(tf.linalg.matrix_transpose(w), A), axis=-2)
 
 
 @check_shapes(
@@ -146,7 +158,8 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def product(A: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        left = A * weights[:, None, :]
+        weights = tf.expand_dims(weights, 1)
+        left = A * weights
         if len(_row_blocks(_num_rows(A))) > 1:
             full = mirrored(_lower_of_product(left, A))
         else:
@@ -156,7 +169,7 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
             # One product instead of the two that automatic differentiation would need.
             HA = tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), A)
             by_weights = 0.5 * tf.reduce_sum(A * HA, axis=-2)
-            return sum_like(HA * weights[:, None, :], A), sum_like(by_weights, weights)
+            return sum_like(HA * weights, A), sum_like(by_weights, weights)
 
         return full, gradient
 
@@ -210,8 +223,11 @@ def row_products(A: tf.Tensor) -> tf.Tensor:
 
 
 def identity_like(K: tf.Tensor) -> tf.Tensor:
-    """Make an identity matrix, a constant of the graph where its size is known."""
-    return tf.eye(K.shape[-1] or tf.shape(K)[-1], dtype=K.dtype)
+    """Make an identity matrix, a constant where its size is known and not large."""
+    size = K.shape[-1]
+    if size is None or size > _LARGEST_CONSTANT:
+        return tf.eye(size or tf.shape(K)[-1], dtype=K.dtype)
+    return tf.constant(np.eye(size), K.dtype)
 
 
 @check_shapes(
@@ -238,11 +254,11 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
     eps = np.finfo(K.dtype.as_numpy_dtype).eps
-    rounding = tf.cast(tf.shape(K)[-1], K.dtype) * tf.constant(eps, K.dtype) * scale
+    rounding = tf.cast(_num_rows(K), K.dtype) * tf.constant(eps, K.dtype) * scale
     eye = identity_like(K)
 
     def succeeded(L: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_all(tf.math.is_finite(tf.linalg.diag_part(L)), axis=-1)
+        return tf.reduce_all(tf.math.is_finite(L), axis=[-2, -1])
 
     def unfinished(jitter: tf.Tensor, L: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(~succeeded(L) & (jitter < scale))
@@ -368,5 +384,5 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
 
         return tf.identity(constant), gradient
 
-    constant = tf.linalg.triangular_solve(L, identity_like(L) + tf.zeros_like(L))
+    constant = tf.linalg.triangular_solve(L, identity_like(L))
     return Factor(factor(K), inverse(K))

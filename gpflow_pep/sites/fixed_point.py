@@ -52,6 +52,8 @@ POWER_SHIFTS = tuple(-k / 20 for k in range(20, 0, -1))
 #: that is no warm-up; where that is less than one there is none of them. Longer ones were seen to
 #: lose the way where sites jump.
 _CONTINUATION_RESIDUAL, _CONTINUATION_PART = 1e-4, 0.1
+#: Tensors of no more numbers are copied where one of two is taken: that is no time.
+_COPIED = 100_000
 
 
 class Phase(NamedTuple):
@@ -95,9 +97,34 @@ def phases_of(warm_up: bool, fall_back: bool, max_sweeps: int) -> list[Phase]:
 
 
 def _phase_at(phases: list[Phase], place: tf.Tensor, dtype: tf.DType) -> Phase:
-    dtypes = dtype, tf.int32, dtype, tf.int32
-    columns = map(tf.constant, map(list, zip(*phases)), dtypes)
-    return Phase(*(tf.gather(column, place) for column in columns))
+    power_shifts, fallbacks, mean_squares, sweeps = zip(*phases)
+    numbers, counts = (
+        tf.unstack(tf.gather(tf.constant(list(zip(*columns)), kind), place))
+        for columns, kind in (
+            ((power_shifts, mean_squares), dtype),
+            ((fallbacks, sweeps), tf.int32),
+        )
+    )
+    return Phase(numbers[0], counts[0], numbers[1], counts[1])
+
+
+def _chosen(condition: tf.Tensor, state: State, other: State) -> State:
+    """
+    Choose one of two states, of which both were computed.
+
+    That takes an operation for each tensor that differs, where a branch has several for each that
+    it reads or returns. Only tensors of many numbers are not copied.
+    """
+
+    def one_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        if tensor is other:
+            return tensor
+        if (tensor.shape.num_elements() or 0) > _COPIED:
+            return tf.cond(condition, lambda: tensor, lambda: other)
+        return tf.where(condition, tensor, other)
+
+    chosen: State = tf.nest.map_structure(one_of, state, other)
+    return chosen
 
 
 def _met(state: State, goal: Goal) -> tf.Tensor:
@@ -215,29 +242,26 @@ def run_to_fixed_point(
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:
-        phase, proposal = _phase_at(phases, state.phase, x.dtype), propose(state, rules)
-        evaluation = evaluate(Sites(proposal[0], proposal[1]), phase.power_shift, state.extra)
+        phase = _phase_at(phases, state.phase, x.dtype)
+        proposal, state = propose(state, rules)
+        evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
-        state = tf.cond(
+        state = _chosen(
             evaluation.proper & (state.nothing_accepted | no_worse),
-            lambda: accept(state, phase.fallback, proposal, evaluation, rules),
-            lambda: refuse(state, evaluation),
+            accept(state, phase.fallback, proposal, evaluation, rules),
+            refuse(state, evaluation),
         )
         last = state.phase == len(phases) - 1
         spent, settled = _spent(state, phase), _settled(state, phase, goal)
         over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & state.is_close)
         over |= phase.is_warm_up & (spent | settled)
         goes_on = over | ~(spent | settled)
-
-        def next_phase() -> State:
-            # Other powers are of no use where the run is close, or where not even no sites are
-            # proper.
-            useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
-            passed_over = (state.phase == main) & useless
-            return _next_phase(state, phase, passed_over, len(phases) - 2)
-
-        return tf.cond(over, next_phase, lambda: state), goes_on
+        # Other powers are of no use where the run is close, or where not even no sites are proper.
+        useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
+        passed_over = (state.phase == main) & useless
+        following = _next_phase(state, phase, passed_over, len(phases) - 2)
+        return _chosen(over, following, state), goes_on
 
     end, _ = tf.while_loop(
         lambda _, goes_on: goes_on,

@@ -188,7 +188,7 @@ def no_sites(num_rows: tf.Tensor, num_latent: int, dtype: tf.DType) -> Sites:
 def sites_of_rows(A: tf.Tensor, sites: Sites) -> Natural:
     """Sum the sites of some rows."""
     nu, tau = map(tf.transpose, sites)
-    return Natural(gram(A, tau), tf.matmul(A, nu[..., None]))
+    return Natural(gram(A, tau), tf.matmul(A, tf.expand_dims(nu, -1)))
 
 
 def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
@@ -219,9 +219,9 @@ def add_memory(natural: Natural, terms: MemoryTerms | None) -> Natural:
 def posterior_factor(natural: Natural) -> PosteriorFactor:
     """Factorise the precision B = I + G of q(v)."""
     G, b = natural
-    R, W = factorise(G + identity_like(G))
-    logs = tf.math.log(tf.linalg.diag_part(R))
-    return PosteriorFactor(W, lower_matmul(W, b), tf.reduce_sum(logs, axis=-1))
+    W = factorise(G + identity_like(G)).W
+    logs = tf.math.log(tf.linalg.diag_part(W))  # so that derivatives need those of W alone
+    return PosteriorFactor(W, lower_matmul(W, b), -tf.reduce_sum(logs, axis=-1))
 
 
 @check_shapes(
@@ -335,8 +335,8 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
     :param F: The changes of the two numbers of each, see
         :class:`~gpflow_pep.sites.record.SweepEvaluation`.
     """
-    m, s = marginals[0], marginals[1]
-    first, F_tau = F[..., 0, :, :], F[..., 1, :, :]
+    m, s = tf.unstack(marginals)
+    first, F_tau = tf.unstack(F, axis=-3)
     if not coupled:
         first -= m * F_tau
     return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)

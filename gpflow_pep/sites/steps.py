@@ -5,12 +5,13 @@ Each site makes a step of its own, or all follow Anderson's acceleration, which 
 last ones. See :mod:`gpflow_pep.sites.fixed_point`.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ..ops.chunks import Reduction
+from ..ops.chunks import Reduction, num_rows
 from .posterior import in_deviations
 from .record import DAMPED, LIMITED, SweepEvaluation
 
@@ -49,6 +50,7 @@ NUM_FACTORS = len(_FACTORS)
 #: The step instead, the same for all sites, where the merit fell but nothing was improper. Without
 #: these 2 cells of 1440 fewer converge (examples/benchmarks/stress.py), of the probit.
 _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
+_OF_RETRY = tuple(zip(_NEGATIVE, _FACTORS, _MERIT_STEPS))
 _RESTART_CAP = 0.1
 
 
@@ -72,8 +74,12 @@ class Differences(NamedTuple):
     count: tf.Tensor
     """[], how many were remembered since some were forgotten."""
 
-    dx: tf.Tensor
-    """[depth, 2, N, L], the last ones of x, in turn."""
+    newest: tf.Tensor
+    """[2, 2, N, L], the last one of x + F(x), and of F(x)."""
+
+    moved: tf.Tensor
+    """[depth, 2, N, L], the last ones of x + F(x), in turn: the newest is to take the place of the
+    oldest."""
 
     dF: tf.Tensor
     """[depth, 2, N, L], of F(x)."""
@@ -83,20 +89,19 @@ class Differences(NamedTuple):
         """Remember nothing, but have room for differences of sites [2, N, L]."""
         size = reduction.known_total(x.shape.num_elements())
         depth = _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
-        sizes = [known or size for known, size in zip(x.shape, tf.unstack(tf.shape(x)))]
-        room = tf.zeros([depth, *sizes], x.dtype)
-        return cls(tf.constant(0), room, room)
+        shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
+        room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
+        return cls(tf.constant(0), tf.stack([x, x]), room, room)
 
     def forgotten(self) -> "Differences":
         """Remember nothing."""
         return self._replace(count=tf.zeros_like(self.count))
 
-    def appended(self, dx: tf.Tensor, dF: tf.Tensor) -> "Differences":
-        """Remember one more, in the place of the oldest."""
-        place = tf.reshape(self.count % self.dx.shape[0], [1, 1])
-        latest = zip((self.dx, self.dF), (dx, dF))
-        rooms = (tf.tensor_scatter_nd_update(room, place, new[None]) for room, new in latest)
-        return Differences(self.count + 1, *rooms)
+    def entered(self) -> "list[tf.Tensor]":
+        """Put the newest one among the others."""
+        place = tf.reshape((self.count - 1) % self.dF.shape[0], [1, 1])
+        rooms = zip((self.moved, self.dF), tf.split(self.newest, 2))
+        return [tf.tensor_scatter_nd_update(room, place, newest) for room, newest in rooms]
 
 
 class State(NamedTuple):
@@ -153,56 +158,61 @@ class State(NamedTuple):
         return (self.retry == 0) & (self.differences.count > 0)
 
 
-def propose(state: State, rules: StepRules) -> tf.Tensor:
-    """Make the next sites to evaluate, [2, N, L]."""
-    step = tf.cond(
-        state.accelerates, lambda: _accelerated_step(state, rules), lambda: _plain_step(state)
+def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
+    """Make the next sites to evaluate, [2, N, L], and enter the newest difference if it is used."""
+    past = state.differences
+    columns = tf.constant(_OF_RETRY, state.x.dtype)
+    negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
+
+    def plain_step() -> list[tf.Tensor]:
+        """Towards where each site wants to be."""
+        damped = factor * tf.minimum(state.step, state.cap)
+        step = tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
+        return [step, past.moved, past.dF]
+
+    def accelerated_step(depth: int) -> list[tf.Tensor]:
+        moved, dF = past.entered()
+        return [_accelerated_step(state, rules, moved[:depth], dF[:depth]), moved, dF]
+
+    # Most runs end before there are many differences.
+    longest = tf.where(past.count <= _SMALL_DEPTH, 1, 2)
+    step, moved, dF = tf.switch_case(
+        tf.where(state.accelerates, longest, 0),
+        [
+            plain_step,
+            partial(accelerated_step, _SMALL_DEPTH),
+            partial(accelerated_step, past.dF.shape[0]),
+        ],
     )
     first, tau = tf.unstack(state.x + step)
-    shrink = tf.constant(_NEGATIVE, tau.dtype)[state.retry]
-    return tf.stack([first, tf.where(state.improper & (tau < 0.0), shrink * tau, tau)])
+    tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
+    differences = past._replace(moved=moved, dF=dF)
+    return tf.stack([first, tau]), state._replace(differences=differences)
 
 
-def _plain_step(state: State) -> tf.Tensor:
-    """Make a step of each site towards where it wants to be."""
-    factors, uniform = (
-        tf.constant(column, state.x.dtype)[state.retry] for column in (_FACTORS, _MERIT_STEPS)
-    )
-    damped = factors * tf.minimum(state.step, state.cap)
-    return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
-
-
-def _accelerated_step(state: State, rules: StepRules) -> tf.Tensor:
+def _accelerated_step(state: State, rules: StepRules, moved: tf.Tensor, dF: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` for which
     :math:`|F - \sum_k \gamma_k dF_k|` is smallest, in standard deviations of q.
+
+    :param moved: :math:`dx + dF`.
     """
-    past = state.differences
-    scaled = in_deviations(state.F, state.marginals, rules.coupled)
-
-    def step_from(depth: int) -> tf.Tensor:
-        dx, dF = past.dx[:depth], past.dF[:depth]
-        rows = tf.reshape(in_deviations(dF, state.marginals, rules.coupled), [depth, -1])
-        products, moments = rules.total(
-            tf.matmul(rows, rows, transpose_b=True),
-            tf.matmul(rows, tf.reshape(scaled, [-1, 1])),
-        )
-        squares = tf.linalg.diag_part(products)
-        known = (tf.range(depth) < past.count) & (squares > 0.0)
-        unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))[:, None]
-        # Normal equations of rows of unit length; the ridge is far above their rounding error.
-        ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
-        normal = unit * products * tf.transpose(unit)
-        normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
-        gamma = unit * tf.linalg.solve(normal, unit * moments)
-        return state.F - tf.tensordot(gamma[:, 0], dx + dF, axes=1)
-
-    # Most runs end before there are many.
-    return tf.cond(
-        past.count <= _SMALL_DEPTH,
-        lambda: step_from(_SMALL_DEPTH),
-        lambda: step_from(past.dx.shape[0]),
+    depth = dF.shape[0]
+    rows = tf.reshape(in_deviations(dF, state.marginals, rules.coupled), [depth, -1])
+    products, moments = rules.total(
+        tf.matmul(rows, rows, transpose_b=True),
+        tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
     )
+    squares = tf.linalg.diag_part(products)
+    known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
+    unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
+    column = tf.expand_dims(unit, 1)
+    # Normal equations of rows of unit length; the ridge is far above their rounding error.
+    ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
+    normal = column * products * unit
+    normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
+    gamma = column * tf.linalg.solve(normal, column * moments)
+    return state.F - tf.reduce_sum(tf.reshape(gamma, [depth, 1, 1, 1]) * moved, axis=0)
 
 
 def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:
@@ -222,10 +232,11 @@ def accept(
     :param fallback: That of the phase.
     """
     marginals, coupled = tf.stack(evaluation.marginals), rules.coupled
-    error, num_rows = rules.total(
-        tf.reduce_sum(tf.square(evaluation.error)), tf.cast(tf.shape(x)[1], x.dtype)
+    error, total_rows = rules.total(
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(num_rows(evaluation.marginals.m), x.dtype),
     )
-    mean_square, limited = 0.5 * error / num_rows, fallback == LIMITED
+    mean_square, limited = 0.5 * error / total_rows, fallback == LIMITED
     first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
     early = coupled & (mean_square > _EARLY)
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
@@ -253,11 +264,10 @@ def accept(
     if coupled:  # where acceleration overshoots, so do the plain steps that follow it
         cap = tf.where(jumped & state.accelerates, _REFUSED_CAP * cap, cap)
     remembers = ~(jumped | state.nothing_accepted | restarted) & (largest < _ACCELERATE_BELOW)
-    differences = tf.cond(
-        remembers,
-        lambda: state.differences.appended(x - state.x, F - state.F),
-        state.differences.forgotten,
-    )
+    dF = F - state.F
+    newest = tf.stack([x - state.x + dF, dF])
+    count = tf.where(remembers, state.differences.count + 1, 0)
+    differences = state.differences._replace(count=count, newest=newest)
     damped, from_far = (min(rules.damping, most) for most in (_DAMPED_CAP, _CAP_FROM_FAR))
     largest_step = _either(fallback == DAMPED, damped, rules.damping, x)
     if coupled:

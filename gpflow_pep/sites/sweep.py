@@ -99,7 +99,7 @@ def match_moments(
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
     """
     X, Y, alpha = problem.rows
-    power = alpha[:, None]
+    power = tf.expand_dims(alpha, 1)
     left = cavity(q, sites, power)
     d = tf.transpose(projection.D)
     proper = (left.e > 0.0) & (left.s + d <= LARGEST_CAVITY * prior.variance)
@@ -115,7 +115,7 @@ def match_moments(
         moments = moments._replace(ell=moments.ell + scale_terms(v))
     target, limited = matching_sites(moments, m, s, power)
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
-    proper &= tf.math.is_finite(moments.ell)[:, None]
+    proper &= tf.expand_dims(tf.math.is_finite(moments.ell), 1)
     return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
 
 
@@ -283,7 +283,7 @@ def infer(
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),
-            TiltedDerivatives(zeros[:, 0], zeros, zeros),
+            TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros),
             CurvatureFactor.empty(problem, zeros) if direct else (),
         ),
     )
@@ -303,8 +303,9 @@ def with_power_shift(problem: SiteProblem, power_shift: tf.Tensor) -> SiteProble
 def _no_factor(problem: SiteProblem, sites: Sites) -> PosteriorFactor:
     """NaN, as where B is not positive definite."""
     nan = tf.constant(np.nan, problem.W.dtype)
-    W = tf.zeros_like(problem.W[:1]) + tf.fill([sites.nu.shape[1], 1, 1], nan)
-    return PosteriorFactor(W, W[..., :1], W[:, 0, 0])
+    num_inducing = problem.W.shape[1] or tf.shape(problem.W)[1]
+    sizes = sites.nu.shape[1], num_inducing, num_inducing
+    return PosteriorFactor(*(tf.fill(part, nan) for part in (sizes, (*sizes[:2], 1), sizes[:1])))
 
 
 def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:

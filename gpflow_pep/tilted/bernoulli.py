@@ -69,7 +69,8 @@ def _bernoulli(
     if likelihood.invlink is not inv_probit:
         return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     if alpha.shape[0] == 1:
-        return tf.reduce_sum(_with_one_bump(signs(Y) * Fmu, Fvar, alpha[:, None]), axis=-1)
+        power = tf.expand_dims(alpha, 1)
+        return tf.reduce_sum(_with_one_bump(signs(Y) * Fmu, Fvar, power), axis=-1)
     epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
     terms = squeezed_probit_log_power_expectation(Fmu, Fvar, Y, epsilon, alpha[:, None], _NUM_NODES)
     return tf.reduce_sum(terms, axis=-1)
@@ -88,8 +89,9 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
 
     places, width, logs, cdf, inverse = _gaussians()
     g = expm1_over_power(tf.constant(logs), tf.cast(alpha, tf.float64))
-    low, b = g[:1], g[-1:] - g[:1]
-    weights = tf.matmul(tf.constant(inverse), g[1:-1] - (low + b * tf.constant(cdf)))
+    low, g, high = tf.split(g, [1, _NUM_PLACES, 1])
+    b = high - low
+    weights = tf.matmul(tf.constant(inverse), g - (low + b * tf.constant(cdf)))
     low, b, weights = (tf.cast(part, mean.dtype) for part in (low, b, weights))
     mixed = _mixed(places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0))
     excess = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + mixed
@@ -134,8 +136,10 @@ def _mixed(
             slopes = _slopes(three(weights, mean, variance), mean, variance)
             return None, *(tf.reduce_sum(upstream * by, 1, True) for by in slopes)
 
-        zero = tf.zeros_like(m * weights[:1])
-        return tf.cond(needed, lambda: tf.matmul(density(), weights), lambda: zero), gradient
+        def zeros() -> Tensor:
+            return tf.matmul(tf.zeros_like(m), tf.zeros([1, weights.shape[1]], m.dtype))
+
+        return tf.cond(needed, lambda: tf.matmul(density(), weights), zeros), gradient
 
     def three(weights: Tensor, mean: Tensor, variance: Tensor) -> list[Tensor]:
         """With the powers 0, 1 and 2 of the places."""

@@ -120,7 +120,8 @@ def tilted_derivatives(
         tape.watch((Fmu, Fvar))
         ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     delta1, by_variance = tape.gradient(ell, (Fmu, Fvar))
-    alpha = tf.broadcast_to(tf.convert_to_tensor(alpha, Fmu.dtype), tf.shape(ell))[:, None]
+    alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
+    alpha = tf.expand_dims(alpha, 1) if alpha.shape.rank else alpha
     return TiltedDerivatives(ell, delta1, 2.0 * by_variance - (alpha * delta1) * delta1)
 
 

@@ -16,7 +16,7 @@ import tf_keras
 from sklearn.exceptions import ConvergenceWarning
 
 import gpflow_pep as pep
-from gpflow_pep.ops.graphs import OneUseGraphs
+from gpflow_pep.ops.graphs import OneUseGraphs, without_collector
 
 X = np.linspace(-1.0, 1.0, 12)[:, None]
 Y = np.sin(3.0 * X)
@@ -178,3 +178,26 @@ def num_graphs() -> int:
     for _ in range(3):
         gc.collect()
     return sum(isinstance(one, tf.Graph) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_searched_for_while_tracing(enabled: bool) -> None:
+    searches = []
+
+    @without_collector
+    def function(x: tf.Tensor) -> tf.Tensor:
+        searches.append(gc.isenabled())
+        if x.dtype == tf.int32:
+            raise ValueError("refused")
+        return 2.0 * x
+
+    try:
+        if not enabled:
+            gc.disable()
+        compiled = tf.function(function)
+        compiled(tf.constant(1.0))
+        with pytest.raises(ValueError, match="refused"):
+            compiled(tf.constant(1))
+        assert searches == [False, False] and gc.isenabled() is enabled
+    finally:
+        gc.enable()
