@@ -137,7 +137,7 @@ def print_models(num_rows: int, num_inducing: int) -> None:
                     try:
                         with warnings.catch_warnings(record=True) as caught:
                             results.append(numbers_of(create, data.new))
-                        warned |= any(w.category is pep.ConvergenceWarning for w in caught)
+                        warned |= any(w.category is pep.models.ConvergenceWarning for w in caught)
                     except (ValueError, tf.errors.InvalidArgumentError) as error:
                         results.append(str(error).splitlines()[0])
             print(f"{name:30}" + _differences(*results, num_rows) + " !" * warned)
