@@ -1,0 +1,300 @@
+"""Quality against time: test scores by the seconds since a fit began, beside what people use.
+
+    python -m examples quality --quick --out FOLDER              # generated data, a minute
+    python -m examples quality --data DIRECTORY --out FOLDER     # an hour and a half on one core
+    python -m examples quality --data DIRECTORY --out FOLDER --sets kin8nm --seconds 60 --jobs 2
+    python -m examples quality --table FOLDER/results.csv --out FOLDER    # tables and figures alone
+
+Each run is a method with so many inducing points (M): it trains until it has converged or for
+SECONDS, and test rows are scored on the way. The same command goes on where it was stopped. Prints,
+for times from the beginning of a fit, compilation included, the best score of other packages and
+of this one, a run being judged by the last parameters that it had by then, and M and method chosen
+in hindsight for both. Seconds are processor time of all threads, one for each process; what it
+takes to score is left out.
+
+Sets are NAME/ROWS: kin8nm, kin40k, late (flights: late or not) and friedman (generated). Others are
+GPflow's SGPR and SVGP (natural gradients and Adam), GPJax's, GPBoost's FITC, Vecchia and both
+together (VIF), where they are installed, and gradient boosting of scikit-learn, whose density is
+Gaussian with the variance of rows that it holds out. GPJax may be in another interpreter.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from scipy.stats import norm
+from sklearn.datasets import make_friedman1
+
+from examples import large_scale, neighbours
+from examples.benchmarks.quality_curve import Curve
+from examples.benchmarks.quality_methods import Setting, skipped, train
+from examples.common import arguments
+from examples.data_sets import DIRECTORY, Dataset, Problem, standardised
+from examples.papers import runner
+from examples.papers.runner import Cell
+from gpflow_pep import plotting
+from gpflow_pep.metrics import error_rate, mean_nlpd, smse
+
+SETS = ("kin8nm/5000", "kin40k/10000", "late/263853", "kin40k/30000", "friedman/1000000")
+MOST_TEST = 2000
+TIMES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+#: Above so many rows methods take minibatches.
+MOST_AT_ONCE = 100_000
+OURS = ("PEP", "near", "mix", "PEPRegressor", "PEPClassifier", "ARPEP")
+#: ``loss`` is the error rate where targets are classes.
+SCORES = {"nlpd": "test NLPD", "loss": "test SMSE"}
+#: Of the figures.
+DPI = 110
+
+
+def methods(name: str) -> Iterator[tuple[str, int, float | None]]:
+    """Methods of a set, M and alpha; the most telling first."""
+    _, num_rows, classes = parts(name)
+    few, many = (50, 100, 200, 400), (25, 50, 100, 200, 400, 800)
+    yield from (("HistGB 0.1", 0, None), ("HistGB 0.03", 0, None))
+    if classes or num_rows > MOST_AT_ONCE:
+        yield ("PEPClassifier" if classes else "PEPRegressor"), 0, None
+        for M in few:
+            yield "ARPEP 0.03", M, 0.5
+            yield "ARPEP natural 0.03", M, 0.5
+            yield "GPflow SVGP 0.03", M, None
+        for M in (100, 400):
+            yield "GPflow SVGP 0.1", M, None
+            yield "GPJax SVGP 0.03", M, None
+        return
+    for M in many:
+        yield "PEP", M, 0.5
+        yield "GPflow SGPR", M, None
+    for M in few:
+        yield "near", M, 0.5
+    for M in (100, 200, 400):
+        yield "GPBoost fitc", M, None
+        yield "GPBoost vif", M, None
+    yield "GPBoost vecchia", 0, None
+    yield "PEPRegressor", 0, None
+    for M in (50, 100, 200, 400):
+        yield "GPJax SGPR", M, None
+        yield "PEP", M, 0.0
+        yield "PEP", M, 1.0
+    for M in (100, 200):
+        yield "near", M, 0.0
+        yield "near", M, 1.0
+        yield "mix", M, None
+    for rate in (0.03, 0.1):
+        yield f"GPflow SVGP {rate}", 200, None
+        yield f"GPJax SVGP {rate}", 200, None
+
+
+def parts(name: str) -> tuple[str, int, bool]:
+    """The name, the number of rows to train on, and whether targets are classes."""
+    known, _, rows = name.partition("/")
+    rows = rows or next((each.split("/")[1] for each in SETS if each.startswith(known)), "")
+    return known, int(rows), known == "late"
+
+
+@lru_cache(maxsize=1)
+def load(name: str, directory: Path) -> Problem:
+    """Rows to train on, and at most MOST_TEST others."""
+    known, num_rows, classes = parts(name)
+    if classes:
+        flights = large_scale.load("late", directory)
+        problem = Problem((flights.X[:num_rows], flights.Y[:num_rows]), flights[2:4])
+    elif known == "friedman":
+        X, y = make_friedman1(num_rows + MOST_TEST, 8, noise=1.0, random_state=0)
+        places = np.split(np.arange(len(X)), [num_rows])
+        problem = standardised(Dataset(X, y[:, None]), (places[0], places[1]))
+    else:
+        problem = neighbours.load(known, directory, num_rows)
+    X, Y = problem.test
+    return Problem(problem.train, (X[:MOST_TEST], Y[:MOST_TEST]))
+
+
+def scores(Y: AnyNDArray, classes: bool, mean: AnyNDArray, variance: AnyNDArray) -> dict[str, Any]:
+    """NLPD of test rows, and SMSE; or error rate where the mean is the probability of class 1."""
+    if classes:
+        p = np.clip(np.where(Y == 1.0, mean, 1.0 - mean), 1e-12, 1.0)
+        return {
+            "nlpd": mean_nlpd(np.log(p)),
+            "loss": error_rate(Y[:, 0], 1.0 * (mean[:, 0] > 0.5)),
+        }
+    return {"nlpd": mean_nlpd(norm.logpdf(Y, mean, np.sqrt(variance))), "loss": smse(Y, mean)}
+
+
+def evaluate(directory: Path, python: str, cell: Cell) -> list[dict[str, Any]]:
+    """Points of a curve."""
+    why = skipped(cell, python)
+    if why:
+        raise ModuleNotFoundError(why)
+    problem, (*_, classes) = load(cell.data, directory), parts(cell.data)
+    tf.function(tf.sin)(tf.constant(1.0))  # TensorFlow's own first function
+    limit = float(cell.experiment.split()[0])
+    curve = Curve(limit, partial(scores, problem.test[1], classes))
+    train(Setting(problem, classes, cell, curve, python))
+    digits = {"processor": round(curve.processor, 2)}
+    points = [point._asdict() for point in curve.points]
+    return [{**point, **point.pop("scores")} for point in points] or [digits]
+
+
+def grid(sets: Sequence[str], chosen: Sequence[str], seconds: float) -> list[Cell]:
+    return [
+        Cell(f"{seconds:g} s", name, 0, M, method, alpha)
+        for name in sets
+        for method, M, alpha in methods(name)
+        if (not chosen or method in chosen or method.split()[0] in chosen)
+        and parts(name)[1] >= 3 * M
+    ]
+
+
+def label(method: str, kind: str, alpha: float | None) -> str:
+    """What a curve is called: the method, the power, and near rows where prediction has them."""
+    power = "" if alpha is None or np.isnan(alpha) else f" {alpha:g}"
+    return f"{method}{power}" + (" + near rows" if kind == "near" and method != "near" else "")
+
+
+def curves(found: pd.DataFrame) -> pd.DataFrame:
+    """Points with the label of their method, and whether it is ours."""
+    kinds = found["kind"].fillna("")
+    labels = [label(*row) for row in zip(found["method"], kinds, found["alpha"], strict=True)]
+    ours = found["method"].str.split().str[0].isin(OURS)
+    return found.assign(label=labels, ours=ours).sort_values("processor", kind="stable")
+
+
+def reached(points: pd.DataFrame, seconds: float, score: str) -> pd.DataFrame:
+    """The last point that each run had by a time, the best first."""
+    until = points[points["processor"] <= seconds]
+    return until.groupby(["label", "M"], sort=False).last().reset_index().sort_values(score)
+
+
+def front(found: pd.DataFrame) -> pd.DataFrame:
+    """For each set, score and time: the best of others and of ours, and the difference."""
+    rows = []
+    for name, of_set in curves(found).groupby("data", sort=False):
+        for score in SCORES:
+            for seconds in TIMES:
+                if seconds > 1.5 * of_set["processor"].max():
+                    continue  # no run went on for so long
+                best = {}
+                for ours in (False, True):
+                    points = of_set[of_set["ours"] == ours]
+                    points = points[points["processor"] <= seconds]
+                    best[ours] = None if points.empty else reached(points, seconds, score).iloc[0]
+                row = {"data": name, "score": score, "seconds": seconds}
+                for ours, prefix in ((False, "others"), (True, "ours")):
+                    one = best[ours]
+                    row[prefix] = np.nan if one is None else one[score]
+                    row[f"{prefix}_run"] = "" if one is None else run_name(one)
+                rows.append({**row, "difference": row["ours"] - row["others"]})
+    return pd.DataFrame(rows)
+
+
+def run_name(point: Any) -> str:
+    return f"{point['label']}, M = {point['M']}" if point["M"] else point["label"]
+
+
+def lines(fronts: pd.DataFrame) -> Iterator[str]:
+    """The table of the fronts."""
+    for (name, score), rows in fronts.groupby(["data", "score"], sort=False):
+        title = "error rate" if score == "loss" and parts(name)[2] else SCORES[score]
+        yield f"{name}, {title}"
+        yield f"{'seconds':>8}  {'others':32}{'':>8}  {'gpflow_pep':32}{'':>8}{'difference':>12}"
+        for row in rows.itertuples():
+            yield (
+                f"{row.seconds:8g}  {row.others_run:32}{row.others:8.4f}  {row.ours_run:32}"
+                f"{row.ours:8.4f}{row.difference:+12.4f}"
+            )
+        yield ""
+
+
+def envelope(points: pd.DataFrame, score: str) -> tuple[AnyNDArray, AnyNDArray]:
+    """Seconds, and the best score that any run of a method has at that time."""
+    times = np.unique(points["processor"])
+    return times, np.array([reached(points, time, score)[score].iloc[0] for time in times])
+
+
+def draw(found: pd.DataFrame, name: str, path: Path) -> None:
+    """Both scores by the time, a line for each method; ours are solid."""
+    figure = plotting.figure(11.0, 5.0)
+    panels = figure.subplots(1, 2)
+    of_set = curves(found[found["data"] == name])
+    labels = of_set.groupby("label", sort=False)["ours"].first()
+    colours = {ours: iter(plotting_colours(ours)) for ours in (True, False)}
+    for method, ours in labels.items():
+        colour = next(colours[ours])
+        style = {"color": colour, "linestyle": "-" if ours else "--", "linewidth": 1.6}
+        for axes, score in zip(panels, SCORES, strict=True):
+            points = envelope(of_set[of_set["label"] == method], score)
+            axes.step(*points, where="post", label=method, **style)
+    for axes, (score, title) in zip(panels, SCORES.items(), strict=True):
+        classes = score == "loss" and parts(name)[2]
+        axes.set(xscale="log", xlabel="seconds of processor time since the fit began")
+        axes.set(ylabel="test error rate" if classes else title)
+        values = of_set[score]
+        low, high = values.min(), np.quantile(values, 0.9)
+        axes.set_ylim(low - 0.05 * (high - low), high)
+        plotting.tidy(axes)
+    panels[0].set_title(name, loc="left")
+    panels[1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+
+
+def plotting_colours(ours: bool) -> list[Any]:
+    """Enough of them: blue and green for ours, red to grey for others."""
+    import matplotlib
+
+    names = ("winter", "cool") if ours else ("autumn", "copper")
+    return [
+        matplotlib.colormaps[name](value) for value in np.linspace(0.0, 1.0, 8) for name in names
+    ]
+
+
+def summarise(found: pd.DataFrame, out: Path) -> None:
+    """Print and write the table, and draw the figures."""
+    found = found[found["nlpd"].notna()]
+    if found.empty:
+        sys.exit("No run has a score.")
+    fronts = front(found)
+    table = "\n".join(lines(fronts))
+    print(table)
+    fronts.to_csv(out / "front.csv", index=False, float_format="%.6g")
+    (out / "front.txt").write_text(table + "\n", encoding="utf-8")
+    for name in found["data"].unique():
+        path = out / f"{name.replace('/', '_')}.png"
+        draw(found, name, path)
+        print(f"wrote {path}")
+
+
+def main() -> None:
+    args = arguments(
+        __doc__,
+        data=DIRECTORY,
+        out={"type": Path, "required": True},
+        sets=list(SETS),
+        methods={"nargs": "+", "default": []},
+        seconds=60.0,
+        gpjax_python=sys.executable,
+        jobs=1,
+        minutes=float,
+        retry=False,
+        table=Path,
+        quick={"sets": ["friedman/300"], "seconds": 1.0},
+    )
+    if args.table is None:
+        cells, left_out = grid(args.sets, args.methods, args.seconds), {}
+        for cell in cells:
+            library = cell.method.split()[0]
+            if library not in left_out:
+                left_out[library] = skipped(cell, args.gpjax_python)
+        for why in filter(None, left_out.values()):
+            print(f"left out: {why}")
+        cells = [cell for cell in cells if not left_out[cell.method.split()[0]]]
+        evaluate_cell = partial(evaluate, args.data, args.gpjax_python)
+        runner.run(
+            cells, evaluate_cell, args.out, args.jobs, minutes=args.minutes, retry=args.retry
+        )
+    summarise(runner.read(args.table or args.out / runner.TABLE), args.out)
