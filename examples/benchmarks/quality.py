@@ -60,6 +60,8 @@ def methods(name: str) -> Iterator[tuple[str, int, float | None]]:
     yield from (("HistGB 0.1", 0, None), ("HistGB 0.03", 0, None))
     if classes or num_rows > MOST_AT_ONCE:
         yield ("PEPClassifier" if classes else "PEPRegressor"), 0, None
+        for M in () if classes else few:
+            yield "PEP subset", M, 0.5
         for M in few:
             yield "ARPEP 0.03", M, 0.5
             yield "ARPEP natural 0.03", M, 0.5
@@ -70,6 +72,7 @@ def methods(name: str) -> Iterator[tuple[str, int, float | None]]:
         return
     for M in many:
         yield "PEP", M, 0.5
+        yield "PEP subset", M, 0.5
         yield "GPflow SGPR", M, None
     for M in few:
         yield "near", M, 0.5

@@ -26,7 +26,7 @@ from examples.papers.runner import Cell
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.models import ARPEP, PEPRegression
 from gpflow_pep.selection import kmeans
-from gpflow_pep.training import fit, maximise, shuffled_batches
+from gpflow_pep.training import fit, maximise, maximise_on_subset, shuffled_batches
 
 NOISE_VARIANCE = 0.1
 NEIGHBOURS = 10
@@ -246,8 +246,12 @@ def boosting(setting: Setting) -> None:
 
 
 def pep(setting: Setting) -> None:
-    """Our regression at one power; predicted from u alone, and with near rows as well."""
-    cell = setting.cell
+    """
+    Our regression at one power; predicted from u alone, and with near rows as well.
+
+    If named so, it is trained on some rows first, and then predicts from all of them.
+    """
+    cell, curve = setting.cell, setting.curve
     model = PEPRegression(
         setting.problem.train,
         setting.kernel,
@@ -260,7 +264,12 @@ def pep(setting: Setting) -> None:
     only = {"u": partial(moments, model, setting.Xnew)}
     kinds = near if cell.method == "near" else {**only, **near}
     with contextlib.suppress(Over):
-        maximise(model, callback=lambda step: setting.curve.look(**kinds), progress=False)
+        if cell.method == "PEP subset":
+            maximise_on_subset(model, callback=lambda step: curve.look(), progress=False)
+            model.posterior()  # what a user waits for before predictions
+            for kind, predict in kinds.items():
+                curve.add(predict, kind)
+        maximise(model, callback=lambda step: curve.look(**kinds), progress=False)
 
 
 def moments_near(model: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:

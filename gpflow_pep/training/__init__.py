@@ -14,6 +14,7 @@ from .mixtures import mix_alphas, mix_models, mixture_weights
 from .objectives import hybrid_evidence, training_loss
 from .points import PointsScore
 from .robust import maximise_robust
+from .subset import maximise_on_subset
 
 __all__ = [
     "AlphaScore",
@@ -34,6 +35,7 @@ __all__ = [
     "hybrid_evidence",
     "laplace",
     "maximise",
+    "maximise_on_subset",
     "maximise_robust",
     "mix_alphas",
     "mix_models",

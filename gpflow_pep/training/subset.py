@@ -1,0 +1,81 @@
+"""
+Training on some of the rows, before training on all.
+
+Hyperparameters and inducing inputs need far fewer rows than the posterior does, and a step costs in
+proportion to the rows.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import check_positive, check_seed, refusal
+from ..models import PEPRegression
+from .full_batch import MaximiseRecord, maximise
+
+#: Rows that train first, for each inducing variable.
+ROWS_PER_POINT = 20
+#: Training on some rows ends when as many steps gain less than so many nats a row, on average.
+TOLERANCE, WINDOW = 1e-3, 5
+
+
+def maximise_on_subset(
+    model: PEPRegression, num_rows: int | None = None, *, seed: int = 0, **options: Any
+) -> MaximiseRecord:
+    """
+    Train a model on some of its rows::
+
+        pep.training.maximise_on_subset(model)
+        pep.training.maximise(model)
+
+    All parameters are those of the model, which afterwards predicts from all its rows, and can be
+    trained on them from there. With many rows that is several times faster than training on all of
+    them from the beginning.
+
+    :param model: Without blocks, memory, several powers or missing targets. With neighbours, those
+        of its rows are chosen again at the end.
+    :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`) for each
+        inducing variable. If the model has no more, it is trained on all of them.
+    :param seed: Which rows.
+    :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but ``num_inducing`` and
+        ``optimizer``. By default ``tolerance`` is 1e-3 and ``window`` is 5.
+    :return: The record of this training. Its objective is that of the rows that were chosen.
+    :raises ValueError: If the model is another, or an argument is outside its range.
+    """
+    check_seed(seed)
+    for name in {"num_inducing", "optimizer"} & options.keys():
+        raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
+    _check_model(model)
+    if num_rows is None:
+        num_rows = ROWS_PER_POINT * model.num_inducing
+    subset = _with_rows(model, check_positive("num_rows", num_rows), seed)
+    record = maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
+    if model.neighbours:
+        model.refresh_neighbours()
+    return record
+
+
+def _check_model(model: Any) -> None:
+    plain = type(model) is PEPRegression and model.memory is None and not model.has_blocks
+    if not plain or model.alpha.shape.rank != 0:
+        got = type(model).__name__
+        if type(model) is PEPRegression:
+            got = "one with blocks, a memory or a power for each row"
+        expected = "a PEPRegression without these, whose targets were all observed"
+        raise refusal("model", got, expected, "Call maximise alone.")
+
+
+def _with_rows(model: PEPRegression, num_rows: int, seed: int) -> PEPRegression:
+    """Make a model of random rows, whose parts and so parameters are those of the other one."""
+    X, Y = map(np.asarray, model.data)
+    rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
+    return PEPRegression(
+        (X[rows], Y[rows]),
+        model.kernel,
+        model.inducing_variable,
+        alpha=model.alpha.numpy(),
+        mean_function=model.mean_function,
+        likelihood=model.likelihood,
+        conditional=model.conditional,
+        neighbours=min(model.neighbours, len(rows) - 1),
+    )

@@ -1,0 +1,97 @@
+"""Training on some rows: whose parameters change, which rows count, and what is refused."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_pep.models import PEP, PEPRegression
+from gpflow_pep.training import maximise, maximise_on_subset
+from gpflow_pep.training.subset import ROWS_PER_POINT
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.0, 6.0, (90, 1))
+Y = np.sin(2.0 * X) + 0.1 * RNG.standard_normal(X.shape)
+
+
+def regression(data=(X, Y), **options) -> PEPRegression:
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=0.8)
+    return PEPRegression(data, kernel, X[:3].copy(), noise_variance=0.05, **options)
+
+
+def values(model) -> list[np.ndarray]:
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
+    data = tuple(tf.Variable(part, trainable=False) for part in (X, Y))
+    model = regression(data, alpha=alpha, conditional="scaled")
+    record = maximise_on_subset(model, 20, seed=3, max_iterations=5, progress=False)
+    rows = np.random.default_rng(3).permutation(len(X))[:20]
+    other = regression((X[rows], Y[rows]), alpha=alpha, conditional="scaled")
+    options = {"tolerance": 1e-3, "window": 5, "max_iterations": 5}
+    expected = maximise(other, progress=False, **options)
+    np.testing.assert_allclose(record.objective, expected.objective, rtol=1e-8)
+    for mine, others in zip(values(model), values(other), strict=True):
+        np.testing.assert_allclose(mine, others, rtol=1e-6)
+    # The model has all its rows: what it predicts is that of a model made with its parameters.
+    parts = model.kernel, model.inducing_variable
+    options = {"likelihood": model.likelihood, "alpha": alpha, "conditional": "scaled"}
+    whole = PEPRegression((X, Y), *parts, **options)
+    np.testing.assert_allclose(model.predict_f(X[:5]), whole.predict_f(X[:5]), rtol=1e-8)
+
+
+def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    monkeypatch.setattr(
+        "gpflow_pep.training.subset.maximise", lambda model, **_: trained.append(model)
+    )
+    model = regression()
+    maximise_on_subset(model)
+    maximise_on_subset(model, 10**6)
+    assert [len(each.data[0]) for each in trained] == [3 * ROWS_PER_POINT, 90]
+
+
+def test_neighbours_are_chosen_again() -> None:
+    inputs = np.concatenate([X, RNG.uniform(0.0, 6.0, X.shape)], axis=1)
+
+    def create() -> PEPRegression:
+        kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.8, 0.8])
+        options = {"noise_variance": 0.05, "neighbours": 4}
+        return PEPRegression((inputs, Y), kernel, inputs[:3].copy(), **options)
+
+    model, again = create(), create()
+    maximise_on_subset(model, 30, max_iterations=10, progress=False)
+    gpflow.utilities.multiple_assign(again, gpflow.utilities.parameter_dict(model))
+    assert abs(model.training_loss() - again.training_loss()) > 0.1
+    again.refresh_neighbours()
+    np.testing.assert_allclose(model.training_loss(), again.training_loss(), rtol=1e-10)
+
+
+def classification() -> PEP:
+    labels = (Y > 0.0).astype(float)
+    return PEP((X, labels), gpflow.kernels.Matern32(), gpflow.likelihoods.Bernoulli(), X[:3])
+
+
+def with_missing_targets() -> PEPRegression:
+    targets = Y.copy()
+    targets[0] = np.nan
+    return regression((X, targets))
+
+
+@pytest.mark.parametrize(
+    "model, options, words",
+    [
+        (classification, {}, "model: got PEP, expected a PEPRegression"),
+        (with_missing_targets, {}, "Call maximise alone"),
+        (lambda: regression(blocks=np.arange(90) // 9), {}, "got one with blocks"),
+        (lambda: regression(alpha=np.full(90, 0.5)), {}, "a power for each row"),
+        (regression, {"num_rows": 0}, "num_rows: got 0, expected"),
+        (regression, {"seed": -1}, "seed: got -1"),
+        (regression, {"num_inducing": "auto"}, "num_inducing: got 'auto', expected none"),
+    ],
+)
+def test_refused(model, options, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        maximise_on_subset(model(), **options)
