@@ -47,10 +47,11 @@ def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         "gpflow_pep.training.subset.maximise", lambda model, **_: trained.append(model)
     )
-    model = regression()
-    maximise_on_subset(model)
-    maximise_on_subset(model, 10**6)
-    assert [len(each.data[0]) for each in trained] == [3 * ROWS_PER_POINT, 90]
+    large = regression((np.tile(X, [2, 1]), np.tile(Y, [2, 1])))
+    maximise_on_subset(large)
+    maximise_on_subset(regression())  # at most half
+    maximise_on_subset(regression(), 10**6)
+    assert [len(each.data[0]) for each in trained] == [3 * ROWS_PER_POINT, 45, 90]
 
 
 def test_neighbours_are_chosen_again() -> None:
