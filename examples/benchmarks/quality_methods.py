@@ -93,8 +93,9 @@ def skipped(cell: Cell, python: str) -> str:
 
 def moments(model: Any, Xnew: AnyNDArray, **options: Any) -> tuple[AnyNDArray, ...]:
     """Mean and variance of y."""
+    posterior = model.posterior(**options)  # once for all parts
     parts = [
-        model.likelihood.predict_mean_and_var(part, *model.predict_f(part, **options))
+        model.likelihood.predict_mean_and_var(part, *posterior.predict_f(part))
         for part in np.array_split(Xnew, max(1, len(Xnew) // 1000))
     ]
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
