@@ -22,6 +22,7 @@ Gaussian with the variance of rows that it holds out. GPJax may be in another in
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ MOST_AT_ONCE = 100_000
 OURS = ("PEP", "near", "mix", "PEPRegressor", "PEPClassifier", "ARPEP")
 #: ``loss`` is the error rate where targets are classes.
 SCORES = {"nlpd": "test NLPD", "loss": "test SMSE"}
-#: Of the figures.
+#: Of the figures: of ours, blue to green; and of others.
+COLOURS = {
+    True: ("#08306b", "#2171b5", "#41b6c4", "#7a0177", "#006d2c", "#74c476", "#8073ac", "#35978f"),
+    False: ("#d7301f", "#fc8d59", "#8c510a", "#dfa700", "#525252", "#e7298a", "#969696", "#000000"),
+}
 DPI = 110
 
 
@@ -177,10 +182,11 @@ def front(found: pd.DataFrame) -> pd.DataFrame:
     """For each set, score and time: the best of others and of ours, and the difference."""
     rows = []
     for name, of_set in curves(found).groupby("data", sort=False):
+        limit = max(float(each.split()[0]) for each in of_set["experiment"])
         for score in SCORES:
             for seconds in TIMES:
-                if seconds > 1.5 * of_set["processor"].max():
-                    continue  # no run went on for so long
+                if seconds > limit:
+                    continue  # runs were ended before
                 best = {}
                 for ours in (False, True):
                     points = of_set[of_set["ours"] == ours]
@@ -204,12 +210,11 @@ def lines(fronts: pd.DataFrame) -> Iterator[str]:
     for (name, score), rows in fronts.groupby(["data", "score"], sort=False):
         title = "error rate" if score == "loss" and parts(name)[2] else SCORES[score]
         yield f"{name}, {title}"
-        yield f"{'seconds':>8}  {'others':32}{'':>8}  {'gpflow_pep':32}{'':>8}{'difference':>12}"
+        yield f"{'seconds':>8}  {'others':34}{'':>8}  {'gpflow_pep':38}{'':>8}{'difference':>12}"
         for row in rows.itertuples():
-            yield (
-                f"{row.seconds:8g}  {row.others_run:32}{row.others:8.4f}  {row.ours_run:32}"
-                f"{row.ours:8.4f}{row.difference:+12.4f}"
-            )
+            others, ours = (f"{value:.4f}" for value in (row.others, row.ours))
+            line = f"{row.seconds:8g}  {row.others_run:34}{others:>8}  {row.ours_run:38}{ours:>8}"
+            yield (line + f"{row.difference:+12.4f}").replace("+nan", "    ").replace("nan", "  -")
         yield ""
 
 
@@ -225,7 +230,7 @@ def draw(found: pd.DataFrame, name: str, path: Path) -> None:
     panels = figure.subplots(1, 2)
     of_set = curves(found[found["data"] == name])
     labels = of_set.groupby("label", sort=False)["ours"].first()
-    colours = {ours: iter(plotting_colours(ours)) for ours in (True, False)}
+    colours = {ours: cycle(COLOURS[ours]) for ours in (True, False)}
     for method, ours in labels.items():
         colour = next(colours[ours])
         style = {"color": colour, "linestyle": "-" if ours else "--", "linewidth": 1.6}
@@ -235,6 +240,7 @@ def draw(found: pd.DataFrame, name: str, path: Path) -> None:
     for axes, (score, title) in zip(panels, SCORES.items(), strict=True):
         classes = score == "loss" and parts(name)[2]
         axes.set(xscale="log", xlabel="seconds of processor time since the fit began")
+        axes.set_xlim(left=TIMES[0] / 4.0)
         axes.set(ylabel="test error rate" if classes else title)
         values = of_set[score]
         low, high = values.min(), np.quantile(values, 0.9)
@@ -243,16 +249,6 @@ def draw(found: pd.DataFrame, name: str, path: Path) -> None:
     panels[0].set_title(name, loc="left")
     panels[1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=DPI, bbox_inches="tight")
-
-
-def plotting_colours(ours: bool) -> list[Any]:
-    """Enough of them: blue and green for ours, red to grey for others."""
-    import matplotlib
-
-    names = ("winter", "cool") if ours else ("autumn", "copper")
-    return [
-        matplotlib.colormaps[name](value) for value in np.linspace(0.0, 1.0, 8) for name in names
-    ]
 
 
 def summarise(found: pd.DataFrame, out: Path) -> None:

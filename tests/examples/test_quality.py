@@ -72,7 +72,7 @@ def found() -> pd.DataFrame:
         ("HistGB 0.1", 0, "u", np.nan, 0.2, 0.8),
     ]
     columns = ["method", "M", "kind", "alpha", "processor", "nlpd"]
-    table = pd.DataFrame(points, columns=columns).assign(data="friedman/300")
+    table = pd.DataFrame(points, columns=columns).assign(data="friedman/300", experiment="10 s")
     return table.assign(loss=table["nlpd"] / 2.0)
 
 
@@ -91,8 +91,10 @@ def test_a_run_is_judged_by_the_last_that_it_had(found: pd.DataFrame) -> None:
 
 def test_a_time_before_all_points_has_no_score(found: pd.DataFrame) -> None:
     late = found.assign(processor=found["processor"] + 2.0)
-    first = quality.front(late).iloc[0]
-    assert first["seconds"] == 1.0 and first["ours_run"] == "" and np.isnan(first["others"])
+    first, *_ = quality.front(late).itertuples()
+    line = list(quality.lines(quality.front(late)))[2]
+    assert line.split() == ["1", "-", "-"]
+    assert first.seconds == 1.0 and first.ours_run == "" and np.isnan(first.others)
 
 
 def test_figures(found: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,13 +107,15 @@ def test_figures(found: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_sets_and_methods() -> None:
     assert quality.parts("kin40k") == ("kin40k", 10_000, False)
     assert quality.parts("late/500") == ("late", 500, True)
-    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["PEP", "ARPEP natural 0.03"], 5.0)
+    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["near", "ARPEP natural 0.03"], 5.0)
     assert {(cell.data, cell.method) for cell in cells} == {
-        ("kin8nm/300", "PEP"),
+        ("kin8nm/300", "near"),
         ("friedman/1000000", "ARPEP natural 0.03"),
     }
-    assert max(cell.M for cell in cells if cell.method == "PEP") == 100
-    assert len(set(cells)) == len(cells)
+    assert max(cell.M for cell in cells if cell.method == "near") == 100
+    for name in quality.SETS:
+        cells = quality.grid([name], [], 5.0)
+        assert len(set(cells)) == len(cells) > len(quality.grid([name], [], 5.0, most=14)) > 12
 
 
 def evaluate(method: str, M: int, alpha: float | None = None, limit: float = 0.3) -> pd.DataFrame:
