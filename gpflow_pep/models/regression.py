@@ -183,7 +183,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         parts = self._parts_of_output()
         terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
-        pieces = chunks.row_chunks(self.rows.read(), chunk_size)
+        pieces = self.rows.single_rows(chunk_size)
         options: dict[str, Any] = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(terms, pieces, (W, no_slack), **options)

@@ -8,6 +8,7 @@ from gpflow.models import GPModel
 
 from ..covariances.evaluate import is_plain
 from ..models import PEP
+from ..models.base import InternalDataModel
 from ..ops.graphs import OneUseGraphs
 from . import checks
 from .model_state import state_of
@@ -45,6 +46,8 @@ class WholeLoss:
 
     def num_rows(self) -> int:
         """Count the rows that the model has now."""
+        if isinstance(self.model, InternalDataModel) and self.model.num_data:
+            return int(self.model.num_data)
         some = tf.nest.flatten(self.model.data)[0]
         return int(some.shape[0] or tf.shape(some)[0])
 
