@@ -13,9 +13,10 @@ lengthscale for each input:
 * ``ARPEP`` at alpha 0.5 sees each row once, in minibatches, by natural gradients for q and Adam for
   all else.
 
-``seconds`` is the time of training since the start, with compilation and without the scores;
-``rows / s`` is of how many rows a second value and gradient were computed, of ``ARPEP`` since the
-line before. NLPD is the mean negative log density of 10 000 other rows. ``GiB`` is the peak of the
+``seconds`` is the time of training since the start, with compilation and without the scores, and
+``processor`` the seconds of the processor in it, all threads together. ``rows / s`` is of how many
+rows value and gradient were computed in a second of the processor, of ``ARPEP`` since the line
+before. NLPD is the mean negative log density of 10 000 other rows. ``GiB`` is the peak of the
 process so far, with TensorFlow in it and with those pages of the file that are mapped to memory;
 each model has a process of its own. The last line is the function that made the rows.
 """
@@ -86,22 +87,31 @@ class Clock:
     """Seconds of training, without those of scores, and the lines of the table."""
 
     def __init__(self) -> None:
-        self.start, self.paused = time.perf_counter(), 0.0
+        self.start, self.paused = self.now(), np.zeros(2)
         self.X_test, self.Y_test = rows(HELD_OUT, SEED_OF_HELD_OUT)
 
-    def seconds(self) -> float:
-        return time.perf_counter() - self.start - self.paused
+    @staticmethod
+    def now() -> AnyNDArray:
+        return np.array([time.perf_counter(), time.process_time()])
+
+    def seconds(self) -> AnyNDArray:
+        """Since the start, and of the processor, all threads together."""
+        return self.now() - self.start - self.paused
 
     def line(self, label: str, speed: float, predict: Callable[[AnyNDArray], Any]) -> float:
         """Print a line with the score of predictions."""
-        seconds, began = self.seconds(), time.perf_counter()
+        seconds, began = self.seconds(), self.now()
         log_density = norm.logpdf(self.Y_test, *moments(predict(self.X_test)))
         nlpd = mean_nlpd(log_density[:, 0])
-        shown = f"{speed:12.0f}" if speed else f"{'':12}"
-        numbers = f"{seconds:9.0f}{shown}{nlpd:10.4f}{peak_gibibytes():9.2f}"
-        print(f"{label:38}{numbers}", flush=True)
-        self.paused += time.perf_counter() - began
+        numbers = f"{numbers_of(seconds, speed)}{nlpd:10.4f}{peak_gibibytes():7.2f}"
+        print(f"{label:34}{numbers}", flush=True)
+        self.paused += self.now() - began
         return nlpd
+
+
+def numbers_of(seconds: AnyNDArray, speed: float) -> str:
+    """The columns of time."""
+    return f"{seconds[0]:9.0f}{seconds[1]:11.0f}" + (f"{speed:11.0f}" if speed else f"{'':11}")
 
 
 def moments(prediction: Any) -> tuple[AnyNDArray, AnyNDArray]:
@@ -120,7 +130,7 @@ def kernel() -> gpflow.kernels.Kernel:
 
 def train_on_all(path: Path, num_inducing: int, steps: int) -> None:
     """Begin with some rows in memory, and go on with all."""
-    print(f"{'before any row':38}{'':31}{peak_gibibytes():9.2f}", flush=True)
+    print(f"{'before any row':34}{'':41}{peak_gibibytes():7.2f}", flush=True)
     clock, data = Clock(), source(path)
     some = next(iter(data.shuffled_batches(NUM_FIRST, seed=0)(0)))
     Z = first_inducing_inputs(path, num_inducing)
@@ -136,8 +146,9 @@ def train_on_all(path: Path, num_inducing: int, steps: int) -> None:
 
     began = clock.seconds()
     record = pep.training.maximise(model, max_iterations=steps, callback=show, progress=False)
-    speed = record.evaluations * data.num_rows / (clock.seconds() - began)
-    print(f"{f'... {record.evaluations} evaluations':38}{clock.seconds():9.0f}{speed:12.0f}")
+    end = clock.seconds()
+    speed = record.evaluations * data.num_rows / (end - began)[1]
+    print(f"{f'... {record.evaluations} evaluations':34}{numbers_of(end, speed)}", flush=True)
 
 
 def train_by_minibatches(path: Path, num_inducing: int, batch_size: int) -> None:
@@ -158,8 +169,8 @@ def train_by_minibatches(path: Path, num_inducing: int, batch_size: int) -> None
     def evaluate(_: Any) -> Mapping[str, float]:
         nonlocal num_seen, before
         num_seen += every * batch_size
-        speed = every * batch_size / (clock.seconds() - before)
-        before = clock.seconds()
+        spent = clock.seconds()[1]
+        speed, before = every * batch_size / (spent - before), spent
         return {"nlpd": clock.line(f"ARPEP, {num_seen} rows", speed, predict)}
 
     schedule = tf_keras.optimizers.schedules.CosineDecay(0.02, num_steps)
@@ -189,9 +200,10 @@ def main() -> None:
     write(path, args.rows)
     size = path.stat().st_size / 2**20
     print(f"{args.rows} rows of {NUM_INPUTS} inputs, {size:.0f} MiB; M = {args.inducing}")
-    print(f"{'':38}{'seconds':>9}{'rows / s':>12}{'NLPD':>10}{'GiB':>9}", flush=True)
+    heads = f"{'seconds':>9}{'processor':>11}{'rows / s':>11}{'NLPD':>10}{'GiB':>7}"
+    print(f"{'':34}{heads}", flush=True)
     in_own_process(train_on_all, path, args.inducing, args.steps)
     in_own_process(train_by_minibatches, path, args.inducing, args.batch_size)
     X, Y = rows(HELD_OUT, SEED_OF_HELD_OUT)
     truth = mean_nlpd(norm.logpdf(Y, friedman(X), NOISE)[:, 0])
-    print(f"{'the function':38}{'':21}{truth:10.4f}")
+    print(f"{'the function':34}{'':31}{truth:10.4f}")

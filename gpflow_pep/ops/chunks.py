@@ -20,6 +20,8 @@ ALL_ROWS = 2**31 - 1
 MIN_CHUNK = 256
 #: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
 MEMORY_BUDGET = 2**30
+#: The name of loops over chunks of rows in graphs, for those who look at what is in them.
+ROW_LOOP = "rows"
 
 #: Tensors, in any structure that ``tf.nest`` knows.
 Tensors = Any
@@ -176,7 +178,9 @@ def _loop(
     return _after_the_first(chunks, add, total)[0]
 
 
-def _after_the_first(chunks: Chunks | Stream, body: Callable[..., Any], *start: Tensors) -> list[Any]:
+def _after_the_first(
+    chunks: Chunks | Stream, body: Callable[..., Any], *start: Tensors
+) -> list[Any]:
     """Run a loop over all chunks but the first, one at a time."""
     _, *results = tf.while_loop(
         lambda k, *_: k < chunks.count,
@@ -184,6 +188,7 @@ def _after_the_first(chunks: Chunks | Stream, body: Callable[..., Any], *start: 
         (tf.constant(1), *start),
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,
+        name=ROW_LOOP,
     )
     return results
 

@@ -24,15 +24,26 @@ class Stream(NamedTuple):
     """N, of all batches."""
 
     chunk_size: int
-    """The most rows at a time."""
+    """About the most rows at a time."""
 
     constants: tuple[tf.Tensor, ...] = ()
     """Tensors that belong to every chunk; they follow those of the data set."""
 
     @property
+    def size(self) -> int:
+        """
+        Rows in a chunk, about equal in all but the last, which has fewer: another row in it shows
+        that the data set has more rows than N.
+        """
+        size = -(-self.num_rows // max(-(-self.num_rows // self.chunk_size), 1))
+        while self.num_rows % size == 0:
+            size += 1
+        return size
+
+    @property
     def count(self) -> int:
         """How many chunks there are, at least 1."""
-        return max(-(-self.num_rows // self.chunk_size), 1)
+        return -(-self.num_rows // self.size)
 
     def is_one(self) -> bool:
         """Whether there is one chunk."""
@@ -45,7 +56,7 @@ class Stream(NamedTuple):
         :return: A function of 0, 1, 2, ... to be called in this order, which gives the tensors of
             that chunk. It stops where the data set has other than N rows.
         """
-        size = -(-self.num_rows // self.count)  # nearly equal chunks
+        size = self.size
         iterator = iter(self.dataset.rebatch(size).prefetch(READ_AHEAD))
         text = message(
             "data",
@@ -60,19 +71,8 @@ class Stream(NamedTuple):
             batch = iterator.get_next_as_optional()
             with tf.control_dependencies(require(batch.has_value(), text)):
                 rows = batch.get_value()
-            here = tf.shape(rows[0])[0]
-            as_many = tf.equal(here, tf.minimum(size, self.num_rows - k * size))
-            if self.is_one() or not isinstance(k, int):
-                as_many &= self._is_over(k, iterator)
-            with tf.control_dependencies(require(as_many, text)):
+            number, expected = tf.shape(rows[0])[0], tf.minimum(size, self.num_rows - k * size)
+            with tf.control_dependencies(require(tf.equal(number, expected), text)):
                 return (*map(tf.identity, rows), *self.constants)
 
         return take
-
-    def _is_over(self, k: Any, iterator: Any) -> tf.Tensor:
-        """Find out whether nothing follows the last chunk; true for all others."""
-        return tf.cond(
-            tf.equal(k, self.count - 1),
-            lambda: ~iterator.get_next_as_optional().has_value(),
-            lambda: tf.constant(True),
-        )
