@@ -8,9 +8,10 @@ precision, with all that loops and branches run. ``without`` counts operations t
 kernel for their types in TensorFlow's registry, ``in loops`` those of them within a loop over rows
 or sweeps, where each pass would wait for the host. ``row loop`` counts the operations within loops
 over chunks of rows, and ``copies`` those of them that need a number in the host's memory which
-another one leaves in the device's: each chunk would wait for it. Both are listed below. Texts of messages and the Python function that
-warns stay on the host on every device: they are of no size, run once in an evaluation at most, and
-are counted apart, as ``messages``. The host also reads data sets.
+another one leaves in the device's: each chunk would wait for it. Both are listed below. Texts of
+messages and the Python function that warns stay on the host on every device: they are of no size,
+run once in an evaluation at most, and are counted apart, as ``messages``. The host also reads data
+sets.
 """
 
 import re

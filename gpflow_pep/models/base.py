@@ -288,11 +288,10 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:
         self._rows_version = tf.Variable(0, trainable=False)
-        self.data = data
+        self.data, self._cut = data, cut
         self.chunk_size = (
             None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
         )
-        self._cut = cut
         self.num_data = self.rows.num_rows
 
     @property

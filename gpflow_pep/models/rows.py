@@ -84,8 +84,8 @@ class SingleRows(Cut):
 class Rows(NamedTuple):
     """The rows of a model as they are now, and all that sums over them depend on."""
 
-    data: Data
-    """X [N, D] and Y [N, P], tensors or variables."""
+    data: Any
+    """X [N, D] and Y [N, P], tensors or variables; of ``StreamedRows`` a data set."""
 
     alpha: Power
     """The power of all, or of each factor."""
@@ -159,7 +159,7 @@ class Rows(NamedTuple):
         self.version.assign_add(1)
         return self._replace(alpha=alpha)
 
-    def with_data(self, data: Data) -> "Rows":
+    def with_data(self, data: Any) -> "Rows":
         """
         Put other rows in their place, once all that may be refused has been checked.
 

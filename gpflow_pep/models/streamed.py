@@ -1,6 +1,7 @@
 """Sparse Gaussian process regression on rows that are read from files, chunk by chunk."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -108,7 +109,7 @@ class StreamedRows(Rows):
         """See :class:`Rows`."""
         with tf.control_dependencies(self.require_same_version()):
             alpha = tf.identity(self.powers())
-        return self.single_rows(chunk_size)._replace(constants=(alpha,))
+        return replace(self.single_rows(chunk_size), constants=(alpha,))
 
 
 def _check_one_power(alpha: Any) -> None:
@@ -132,6 +133,8 @@ class StreamedRegression(PEPRegression):
     for some chunks. Predictions, ``upper_bound`` and ``remember`` work as ever; what needs rows in
     memory is refused: blocks, neighbours, a power for each row, leave-one-out moments, row terms.
     """
+
+    data: Any
 
     def __init__(
         self, data: tf.data.Dataset, kernel: Kernel, inducing_variable: Any, **options: Any

@@ -283,15 +283,16 @@ def _sum_own_chunks(
     return tf.nest.pack_sequence_as(structure[0], values)
 
 
-def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
+def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks | Stream) -> Tensors:
     """Compute tensors with a value for each row, chunk after chunk; not for differentiation."""
-    structure = function(chunks.take(0))
+    take = chunks.one_pass()
+    structure = function(take(0))
     if chunks.is_one():
         return structure
     head = tf.nest.flatten(structure)
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
-        values = tf.nest.flatten(function(chunks.take(k)))
+        values = tf.nest.flatten(function(take(k)))
         return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
 
     shapes = [[None, *value.shape[1:]] for value in head]

@@ -1,7 +1,8 @@
 """Rows that no memory holds: a data set that is read anew, chunk by chunk, for each sum over it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +12,8 @@ from ..checks import message, require
 READ_AHEAD = 2
 
 
-class Stream(NamedTuple):
+@dataclass(frozen=True)
+class Stream:
     """
     Chunks of rows as :class:`~gpflow_pep.ops.chunks.Chunks` are, but in the order in which a data
     set gives them. Each pass over them begins to read it from its start.

@@ -150,7 +150,7 @@ def _groups(path: Path, columns: Sequence[str]) -> list[RowGroup]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise refusal("path", f"{path}, a folder without *.parquet", "some", "Check its name.")
-    groups = []
+    groups: list[RowGroup] = []
     for file in files:
         content = _open(file)
         _check_columns(file, content.schema_arrow, columns)

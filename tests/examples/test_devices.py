@@ -32,6 +32,7 @@ def test_row_loops_wait_for_no_number() -> None:
     copies = {"... in chunks": set(), "... from a data set": {"DynamicStitch for Reshape"}}
     for name, expected in copies.items():
         operations = devices.operations_of_loss(*devices.losses(60, 10)[name]())
+        assert operations.without == frozenset()
         assert operations.in_row_loops["BatchMatMulV2"] > 2  # the loop was found
         assert operations.copied_in_row_loops == expected
 
