@@ -141,8 +141,10 @@ def train_on_all(path: Path, num_inducing: int, steps: int) -> None:
         data.batches(), start.kernel, start.inducing_variable, likelihood=start.likelihood
     )
 
+    predict = tf.function(model.predict_y, autograph=False)
+
     def show(step: pep.training.Step) -> None:
-        clock.line(f"... all rows, step {step.iteration}", 0.0, model.predict_y)
+        clock.line(f"... all rows, step {step.iteration}", 0.0, predict)
 
     began = clock.seconds()
     record = pep.training.maximise(model, max_iterations=steps, callback=show, progress=False)
@@ -192,7 +194,7 @@ def main() -> None:
         folder={"type": Path, "required": True, "help": "where the Parquet file is, or goes to"},
         rows=1_000_000,
         inducing=100,
-        steps=5,
+        steps=3,
         batch_size=5_000,
         quick={"rows": 50_000, "inducing": 20, "steps": 2},
     )
