@@ -40,7 +40,7 @@ BUDGET = {
     "energies": 1957,
     "predictions": 896,
     "paths": 966,
-    "models": 4050,
+    "models": 4051,
     "selection": 1050,
     "training": 3864,
     "estimators": 3202,
