@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from examples.benchmarks import parquet
+from examples import parquet
 from examples.benchmarks.processes import numbers_of_message
 from examples.common import arguments, squared_exponential, value_and_gradient
 

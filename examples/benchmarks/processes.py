@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ import numpy as np
 from examples.common import arguments, squared_exponential, value_and_gradient
 from examples.distributed import free_addresses
 
+ROOT = Path(__file__).parents[2]
 NUM_INPUTS = 8
 BATCH_SIZE = 65_536
 #: An environment variable by which a process knows that it is one of a group.
@@ -66,6 +68,7 @@ class Group:
                 environment["TF_CONFIG"] = json.dumps(configuration)
             process = subprocess.Popen(
                 command,
+                cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
