@@ -46,8 +46,9 @@ class WholeLoss:
 
     def num_rows(self) -> int:
         """Count the rows that the model has now."""
-        if isinstance(self.model, InternalDataModel) and self.model.num_data:
-            return int(self.model.num_data)
+        known = self.model.rows.num_rows if isinstance(self.model, InternalDataModel) else None
+        if known is not None:
+            return known
         some = tf.nest.flatten(self.model.data)[0]
         return int(some.shape[0] or tf.shape(some)[0])
 
