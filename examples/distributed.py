@@ -77,13 +77,18 @@ def train(args: argparse.Namespace, strategy: tf.distribute.Strategy | None) -> 
     )
 
 
-def launch(count: int) -> None:
-    """Start this command in several processes of this machine, and wait for them."""
+def free_addresses(count: int) -> list[str]:
+    """Of this machine; the ports are free as long as nobody else is quick."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+def launch(count: int) -> None:
+    """Start this command in several processes of this machine, and wait for them."""
+    addresses = free_addresses(count)
     command = [sys.executable, "-m", "examples", "distributed", *sys.argv[1:]]
     processes = []
     try:

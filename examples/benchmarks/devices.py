@@ -6,13 +6,20 @@
 ``operations`` counts those of value and gradient of the training loss, in double and in single
 precision, with all that loops and branches run. ``without`` counts operations that have no GPU
 kernel for their types in TensorFlow's registry, ``in loops`` those of them within a loop over rows
-or sweeps, where each pass would wait for the host. Texts of messages and the Python function that
-warns stay on the host on every device: they are of no size, run once in an evaluation at most, and
-are counted apart, as ``messages``.
+or sweeps, where each pass would wait for the host. ``row loop`` counts the operations within loops
+over chunks of rows, and ``copies`` those of them that need a number in the host's memory which
+another one leaves in the device's: each chunk would wait for it. Both are listed below. Texts of
+messages and the Python function that warns stay on the host on every device: they are of no size,
+run once in an evaluation at most, and are counted apart, as ``messages``. The host also reads data
+sets.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import gpflow
@@ -21,10 +28,11 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework import kernels
+from tensorflow.python.framework import kernels, op_def_registry
 
 import gpflow_pep as pep
 from examples.common import arguments, seconds_by_turns, value_and_gradient
+from gpflow_pep.ops.chunks import ROW_LOOP
 
 Loss = Callable[[], tf.Tensor]
 LOOPS = ("While", "StatelessWhile")
@@ -37,6 +45,11 @@ class Operations(NamedTuple):
     without: frozenset[str]
     without_in_loops: frozenset[str]
     num_messages: int
+    in_row_loops: Counter[str]
+    """How often each operation is there within loops over chunks of rows."""
+
+    copied_in_row_loops: frozenset[str]
+    """Pairs of operations there, of which one needs what the other computes in host memory."""
 
 
 def is_known(operation: str, device: str = "GPU") -> bool:
@@ -51,14 +64,21 @@ def _kernels(operation: str) -> Any:
 
 def has_kernel(node: NodeDef, device: str = "GPU") -> bool:
     """Is there a kernel of the device for the operation at its types?"""
-    return any(
-        kernel.device_type in (device, "DEFAULT")
+    return kernel_of(node, device) is not None
+
+
+def kernel_of(node: NodeDef, device: str = "GPU") -> Any:
+    """The kernel of the device for the operation at its types, or None."""
+    suiting = (
+        kernel
+        for kernel in _kernels(node.op)
+        if kernel.device_type in (device, "DEFAULT")
         and all(
             node.attr[constraint.name].type in constraint.allowed_values.list.type
             for constraint in kernel.constraint
         )
-        for kernel in _kernels(node.op)
     )
+    return next(suiting, None)
 
 
 def is_message(node: NodeDef) -> bool:
@@ -66,31 +86,42 @@ def is_message(node: NodeDef) -> bool:
     return node.op == "PyFunc" or node.attr["dtype"].type == tf.string.as_datatype_enum
 
 
+def is_of_host(node: NodeDef) -> bool:
+    """A message, or a data set in files, which the host reads whatever the device is."""
+    return is_message(node) or "Dataset" in node.op
+
+
 def operations_of(graph: GraphDef, device: str = "GPU") -> Operations:
     """Count the operations of a graph and of all functions that it calls."""
     functions = {function.signature.name: function for function in graph.library.function}
     nodes = [*graph.node, *(node for part in functions.values() for node in part.node_def)]
 
-    def within(name: str, met: set[str]) -> Iterator[NodeDef]:
-        if name in met:
-            return
-        met.add(name)
-        for node in functions[name].node_def:
-            yield node
-            for called in _called(node):
-                yield from within(called, met)
+    def within(loops: Iterable[NodeDef]) -> set[str]:
+        """Names of functions that loops call, and that these call."""
+        met: set[str] = set()
+        waiting = [name for loop in loops for name in _called(loop)]
+        while waiting:
+            name = waiting.pop()
+            if name not in met:
+                met.add(name)
+                waiting += [call for node in functions[name].node_def for call in _called(node)]
+        return met
 
-    met: set[str] = set()
-    in_loops = [
-        node
-        for loop in nodes
-        if loop.op in LOOPS
-        for name in _called(loop)
-        for node in within(name, met)
-    ]
-    without = frozenset(n.op for n in nodes if not is_message(n) and not has_kernel(n, device))
+    loops = [node for node in nodes if node.op in LOOPS]
+    in_loops = [node for name in within(loops) for node in functions[name].node_def]
+    over_rows = within(loop for loop in loops if ROW_LOOP in re.split("[/_]", loop.name))
+    in_row_loops = [node for name in over_rows for node in functions[name].node_def]
+    copies = (copied_to_host(functions[name].node_def, device) for name in over_rows)
+    without = frozenset(n.op for n in nodes if not is_of_host(n) and not has_kernel(n, device))
     waits = frozenset(n.op for n in in_loops if n.op == "PyFunc" or n.op in without)
-    return Operations(len(nodes), without, waits, sum(map(is_message, nodes)))
+    return Operations(
+        len(nodes),
+        without,
+        waits,
+        sum(map(is_message, nodes)),
+        Counter(node.op for node in in_row_loops),
+        frozenset(chain.from_iterable(copies)),
+    )
 
 
 def _called(node: NodeDef) -> Iterator[str]:
@@ -101,6 +132,34 @@ def _called(node: NodeDef) -> Iterator[str]:
             yield function.name
 
 
+def copied_to_host(nodes: Sequence[NodeDef], device: str) -> Iterator[str]:
+    """Pairs of operations of a function of which one computes what the other needs on the host."""
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
+        kernel = kernel_of(node, device)
+        on_host = kernel.host_memory_arg if kernel else ()
+        for argument, source in zip(_arguments(node), _sources(node)):
+            name, output, *_ = (*source.split(":"), "")
+            maker = by_name.get(name)
+            if argument in on_host and maker is not None and maker.op != "Const":
+                kernel_of_maker = kernel_of(maker, device)
+                if kernel_of_maker and output not in kernel_of_maker.host_memory_arg:
+                    yield f"{maker.op} for {node.op}"
+
+
+def _sources(node: NodeDef) -> list[str]:
+    return [source for source in node.input if not source.startswith("^")]
+
+
+def _arguments(node: NodeDef) -> Iterator[str]:
+    """The name of the argument that each input is of."""
+    definition = op_def_registry.get(node.op)
+    for argument in definition.input_arg if definition else ():
+        several = node.attr[argument.type_list_attr].list.type if argument.type_list_attr else [1]
+        number = node.attr[argument.number_attr].i if argument.number_attr else len(several)
+        yield from [argument.name] * number
+
+
 def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Loss, Any]]]:
     """Losses with the variables that they are trained by, of GPflow's default float."""
     kind = gpflow.default_float()
@@ -109,15 +168,19 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
     Y = (np.sin(X[:, :1]) + 0.1 * rng.standard_normal((num_rows, 1))).astype(kind)
     labels, counts = (Y > 0.0).astype(kind), np.digitize(Y, [-0.3, 0.3]).astype(kind)
     Z = X[:num_inducing]
-    blocks = np.arange(num_rows) // 5
+    blocks, chunk_size = np.arange(num_rows) // 5, -(-num_rows // 3)
     bernoulli = gpflow.likelihoods.Bernoulli
 
-    def regression(**options: Any) -> tuple[Loss, Any]:
-        model = pep.PEPRegression((X, Y), _kernel(), Z.copy(), alpha=0.5, **options)
+    def regression(data: Any = (X, Y), **options: Any) -> tuple[Loss, Any]:
+        model = pep.PEPRegression(data, _kernel(), Z.copy(), alpha=0.5, **options)
         return model.training_loss, model.trainable_variables
 
-    def sites(likelihood: Any, targets: AnyNDArray) -> tuple[Loss, Any]:
-        model = pep.PEP((X, targets), _kernel(), likelihood, Z.copy(), alpha=0.5)
+    def from_dataset() -> tuple[Loss, Any]:
+        batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(chunk_size)
+        return regression(batches, chunk_size=chunk_size)
+
+    def sites(likelihood: Any, targets: AnyNDArray, **options: Any) -> tuple[Loss, Any]:
+        model = pep.PEP((X, targets), _kernel(), likelihood, Z.copy(), alpha=0.5, **options)
         return model.training_loss, model.trainable_variables
 
     def minibatch(name: str) -> tuple[Loss, Any]:
@@ -133,9 +196,12 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
     return {
         "GPflow's SVGP, labels": of_svgp,
         "PEPRegression": regression,
+        "... in chunks": lambda: regression(chunk_size=chunk_size),
+        "... from a data set": from_dataset,
         "... with blocks": lambda: regression(blocks=blocks),
         "... with neighbours": lambda: regression(neighbours=5),
         "PEP, labels": lambda: sites(bernoulli(), labels),
+        "... labels in chunks": lambda: sites(bernoulli(), labels, chunk_size=chunk_size),
         "... counts": lambda: sites(gpflow.likelihoods.Poisson(), counts),
         "... Student's t": lambda: sites(gpflow.likelihoods.StudentT(), Y),
         "... three classes": lambda: sites(gpflow.likelihoods.MultiClass(3), counts),
@@ -160,7 +226,8 @@ def print_operations() -> None:
     if not is_known("MatMul"):
         print("This TensorFlow is built without kernels for GPUs: nothing can be said of them.")
         return
-    print(f"{'model':24} {'operations':>18} {'without':>8} {'in loops':>9} {'messages':>9}")
+    heads = f"{'without':>8} {'in loops':>9} {'messages':>9} {'row loop':>9} {'copies':>7}"
+    print(f"{'model':24} {'operations':>18} {heads}")
     counts: dict[str, list[Operations]] = {}
     for kind in (np.float64, np.float32):
         with gpflow.config.as_context(gpflow.config.Config(float=kind)):
@@ -170,7 +237,15 @@ def print_operations() -> None:
         number = f"{double.number} / {single.number}"
         without = len(double.without | single.without)
         loops = len(double.without_in_loops | single.without_in_loops)
-        print(f"{name:24} {number:>18} {without:>8} {loops:>9} {double.num_messages:>9}")
+        row_loop, copies = double.in_row_loops.total(), len(double.copied_in_row_loops)
+        numbers = f"{without:>8} {loops:>9} {double.num_messages:>9} {row_loop:>9} {copies:>7}"
+        print(f"{name:24} {number:>18} {numbers}")
+    for name, (double, _) in counts.items():
+        if double.copied_in_row_loops:
+            print(f"\nCopies in the row loop of {name}: {', '.join(double.copied_in_row_loops)}")
+    in_chunks = counts["... in chunks"][0].in_row_loops
+    print("\nThe row loops of PEPRegression in chunks, value and gradient:")
+    print(fill(", ".join(f"{name} {number}" for name, number in sorted(in_chunks.items())), 100))
 
 
 def print_seconds(num_rows: int, num_inducing: int, repeats: int) -> None:

@@ -69,6 +69,9 @@ def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
 
 def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Convert a pair of arrays to tensors."""
+    if isinstance(data, tf.data.Dataset):
+        remedy = "PEPRegression of independent outputs reads one; ARPEP takes one in fit."
+        raise refusal("data", "a tf.data.Dataset", "a pair of arrays", f"Pass (X, Y). {remedy}")
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
     return as_tensor("X", data[0]), as_tensor("Y", data[1])

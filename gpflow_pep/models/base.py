@@ -288,11 +288,11 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:
         self._rows_version = tf.Variable(0, trainable=False)
-        self.data, self.num_data = data, data[0].shape[0]
+        self.data, self._cut = data, cut
         self.chunk_size = (
             None if chunk_size is None else checks.check_positive("chunk_size", chunk_size)
         )
-        self._cut = cut
+        self.num_data = self.rows.num_rows
 
     @property
     def rows(self) -> Rows:
@@ -320,7 +320,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         return copied
 
     def _check_powers(self, alpha: Power) -> tf.Tensor:
-        return self._cut.powers(alpha, self.data[0])
+        return self.rows._replace(alpha=alpha).powers()
 
     def _replace_power(self, alpha: Power) -> None:
         self._take(self.rows.with_powers(alpha))
@@ -337,7 +337,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _take(self, rows: Rows) -> None:
         """Make rows, which were checked, those of the model."""
-        set_unchecked(self, data=rows.data, alpha=rows.alpha, num_data=rows.data[0].shape[0])
+        set_unchecked(self, data=rows.data, alpha=rows.alpha, num_data=rows.num_rows)
 
     @abc.abstractmethod
     def natural_of_v(self) -> Natural:

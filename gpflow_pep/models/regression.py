@@ -60,7 +60,8 @@ class PEPRegression(InternalDataModel, PowerEPModel):
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
-        output is then trained on the rows that have it.
+        output is then trained on the rows that have it. Or a ``tf.data.Dataset`` of batches (X, Y),
+        for rows that no memory holds (:doc:`/billion`).
     :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``, one kernel for
         all columns of Y, which is the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables that GPflow's
@@ -183,7 +184,7 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         parts = self._parts_of_output()
         terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
-        pieces = chunks.row_chunks(self.rows.read(), chunk_size)
+        pieces = self.rows.single_rows(chunk_size)
         options: dict[str, Any] = {"keep": keep_all, "parts": parts, "reduction": self.reduction}
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(terms, pieces, (W, no_slack), **options)

@@ -14,6 +14,7 @@ from gpflow.kernels import Kernel
 from .. import checks
 from ..energies.collapsed import Bound, Conditional
 from ..ops import chunks
+from ..ops.streams import Stream
 from ..predictions.context_rows import BlockRows
 from .parameters import Power
 
@@ -83,8 +84,8 @@ class SingleRows(Cut):
 class Rows(NamedTuple):
     """The rows of a model as they are now, and all that sums over them depend on."""
 
-    data: Data
-    """X [N, D] and Y [N, P], tensors or variables."""
+    data: Any
+    """X [N, D] and Y [N, P], tensors or variables; of ``StreamedRows`` a data set."""
 
     alpha: Power
     """The power of all, or of each factor."""
@@ -104,10 +105,21 @@ class Rows(NamedTuple):
     num_inducing: int | None
     """M, where it is known: chunks are such that M x chunk numbers fit a processor's cache."""
 
+    @property
+    def num_rows(self) -> int | None:
+        """N of this process; None where it is not known before a graph runs."""
+        size: int | None = self.data[0].shape[0]
+        return size
+
+    @property
+    def in_variables(self) -> bool:
+        """Whether other rows may be assigned in their place."""
+        return isinstance(self.data[0], tf.Variable)
+
     def read(self) -> Data:
         """Read X and Y; a graph stops where they are not those that it was traced with."""
         X, Y = map(tf.convert_to_tensor, self.data)
-        with tf.control_dependencies(self._require_same_version()):
+        with tf.control_dependencies(self.require_same_version()):
             return (X if tf.executing_eagerly() else tf.identity(X)), Y
 
     def powers(self) -> tf.Tensor:
@@ -123,7 +135,11 @@ class Rows(NamedTuple):
         """Choose how to sum over them."""
         return self.cut.plan(self.chunk_size, self.num_inducing, self.data[0])
 
-    def pieces(self, chunk_size: int) -> chunks.Chunks:
+    def single_rows(self, chunk_size: int) -> chunks.Chunks | Stream:
+        """Cut X and Y alone, whatever factors the rows make."""
+        return chunks.row_chunks(self.read(), chunk_size)
+
+    def pieces(self, chunk_size: int) -> chunks.Chunks | Stream:
         """Cut them, as a bound takes them."""
         return self.cut.pieces(self.read(), self.powers(), chunk_size)
 
@@ -143,20 +159,21 @@ class Rows(NamedTuple):
         self.version.assign_add(1)
         return self._replace(alpha=alpha)
 
-    def with_data(self, data: Data) -> "Rows":
+    def with_data(self, data: Any) -> "Rows":
         """
         Put other rows in their place, once all that may be refused has been checked.
 
         Variables are assigned; otherwise graphs that were traced with the present rows stop.
         """
-        if isinstance(self.data[0], tf.Variable):
+        if self.in_variables:
             for variable, value in zip(self.data, data, strict=True):
                 variable.assign(value)
             return self
         self.version.assign_add(1)
         return self._replace(data=data)
 
-    def _require_same_version(self) -> list[tf.Operation]:
+    def require_same_version(self) -> list[tf.Operation]:
+        """Stop a graph where the rows are not those that it was traced with."""
         if tf.executing_eagerly():
             return []
         with tf.init_scope():
@@ -164,7 +181,7 @@ class Rows(NamedTuple):
         if traced is None:  # inside a graph that is no tf.function
             return []
         remedy = "Compile it anew (with another gpflow.optimizers.Scipy())"
-        if not isinstance(self.data[0], tf.Variable):
+        if not self.in_variables:
             remedy += ", or make the data tf.Variables of shape [None, D]"
         text = checks.message(
             "data",

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from .streams import Stream
+
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's cache
 #: (8 MB in float64), where TensorFlow's matrix products were measured to be fastest.
 CHUNK_ELEMENTS = 1_000_000
@@ -18,6 +20,8 @@ ALL_ROWS = 2**31 - 1
 MIN_CHUNK = 256
 #: Intermediate matrices of size M x N may be kept between value and gradient up to so many bytes.
 MEMORY_BUDGET = 2**30
+#: The name of loops over chunks of rows in graphs, for those who look at what is in them.
+ROW_LOOP = "rows"
 
 #: Tensors, in any structure that ``tf.nest`` knows.
 Tensors = Any
@@ -71,6 +75,10 @@ class Chunks(NamedTuple):
 
     take: Callable[[Any], Tensors]
     """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in ``range(count)``."""
+
+    def one_pass(self) -> Callable[[Any], Tensors]:
+        """Give ``take``, to be called with 0, 1, 2, ... in this order."""
+        return self.take
 
     def is_one(self) -> bool:
         """Whether it is known before a graph runs that there is one chunk."""
@@ -152,13 +160,16 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     return Chunks(count, take)
 
 
-def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]) -> Tensors:
-    total = function(chunks.take(0), *shared)
+def _loop(
+    function: Callable[..., Tensors], chunks: Chunks | Stream, shared: Sequence[tf.Tensor]
+) -> Tensors:
+    take = chunks.one_pass()
+    total = function(take(0), *shared)
     if chunks.is_one():
         return total
 
     def add(k: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
-        terms = function(chunks.take(k), *shared)
+        terms = function(take(k), *shared)
         # The terms of other chunks may know less of their shape.
         return k + 1, tf.nest.map_structure(
             lambda a, b: a + tf.ensure_shape(b, a.shape), total, terms
@@ -167,7 +178,9 @@ def _loop(function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.
     return _after_the_first(chunks, add, total)[0]
 
 
-def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) -> list[Any]:
+def _after_the_first(
+    chunks: Chunks | Stream, body: Callable[..., Any], *start: Tensors
+) -> list[Any]:
     """Run a loop over all chunks but the first, one at a time."""
     _, *results = tf.while_loop(
         lambda k, *_: k < chunks.count,
@@ -175,13 +188,14 @@ def _after_the_first(chunks: Chunks, body: Callable[..., Any], *start: Tensors) 
         (tf.constant(1), *start),
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,
+        name=ROW_LOOP,
     )
     return results
 
 
 def sum_over_chunks(
     function: Callable[..., Tensors],
-    chunks: Chunks,
+    chunks: Chunks | Stream,
     shared: Sequence[tf.Tensor],
     *,
     keep: bool,
@@ -219,7 +233,7 @@ def float_variables(*parts: Any) -> list[tf.Variable]:
 
 def _sum_own_chunks(
     function: Callable[..., Tensors],
-    chunks: Chunks,
+    chunks: Chunks | Stream,
     shared: Sequence[tf.Tensor],
     keep: bool,
     fixed: Sequence[tf.Variable],
@@ -269,15 +283,16 @@ def _sum_own_chunks(
     return tf.nest.pack_sequence_as(structure[0], values)
 
 
-def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> Tensors:
+def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks | Stream) -> Tensors:
     """Compute tensors with a value for each row, chunk after chunk; not for differentiation."""
-    structure = function(chunks.take(0))
+    take = chunks.one_pass()
+    structure = function(take(0))
     if chunks.is_one():
         return structure
     head = tf.nest.flatten(structure)
 
     def add(k: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
-        values = tf.nest.flatten(function(chunks.take(k)))
+        values = tf.nest.flatten(function(take(k)))
         return (k + 1, *(array.write(k - 1, v) for array, v in zip(arrays, values, strict=True)))
 
     shapes = [[None, *value.shape[1:]] for value in head]

@@ -12,6 +12,7 @@ from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mixture_weights
 from .objectives import hybrid_evidence, training_loss
+from .parquet import ParquetRows
 from .points import PointsScore
 from .robust import maximise_robust
 from .subset import maximise_on_subset
@@ -28,6 +29,7 @@ __all__ = [
     "MixedModel",
     "MixedPaths",
     "MixtureRecord",
+    "ParquetRows",
     "PointsScore",
     "Step",
     "best_evaluation",

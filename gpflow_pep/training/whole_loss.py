@@ -8,6 +8,7 @@ from gpflow.models import GPModel
 
 from ..covariances.evaluate import is_plain
 from ..models import PEP
+from ..models.base import InternalDataModel
 from ..ops.graphs import OneUseGraphs
 from . import checks
 from .model_state import state_of
@@ -45,6 +46,9 @@ class WholeLoss:
 
     def num_rows(self) -> int:
         """Count the rows that the model has now."""
+        known = self.model.rows.num_rows if isinstance(self.model, InternalDataModel) else None
+        if known is not None:
+            return known
         some = tf.nest.flatten(self.model.data)[0]
         return int(some.shape[0] or tf.shape(some)[0])
 

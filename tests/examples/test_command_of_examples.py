@@ -15,7 +15,7 @@ COMMANDS = commands()
 OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch neighbours pic saspa streaming"
-    " bounds mixed_outputs regression selection serving single_precision tied"
+    " bounds cluster mixed_outputs processes regression selection serving single_precision tied"
 )
 
 

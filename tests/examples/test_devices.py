@@ -13,6 +13,30 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def test_a_copy_in_a_row_loop_is_seen() -> None:
+    @tf.function(autograph=False)
+    def function(x: tf.Tensor) -> tf.Tensor:
+        def add(k: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return k + 1, tf.cond(tf.reduce_any(x > 2.0), lambda: x, lambda: x + 1.0)
+
+        return tf.while_loop(lambda k, _: k < 3, add, [tf.constant(0), x], name="rows")[1]
+
+    graph = function.get_concrete_function(tf.zeros(2, tf.float64)).graph
+    operations = devices.operations_of(graph.as_graph_def())
+    assert operations.copied_in_row_loops == {"Any for StatelessIf"}
+    assert operations.in_row_loops["Greater"] == 1
+
+
+def test_row_loops_wait_for_no_number() -> None:
+    """Value and gradient of regression in chunks; of rows from a data set, but for shapes."""
+    copies = {"... in chunks": set(), "... from a data set": {"DynamicStitch for Reshape"}}
+    for name, expected in copies.items():
+        operations = devices.operations_of_loss(*devices.losses(60, 10)[name]())
+        assert operations.without == frozenset()
+        assert operations.in_row_loops["BatchMatMulV2"] > 2  # the loop was found
+        assert operations.copied_in_row_loops == expected
+
+
 def test_what_a_gpu_cannot_run_is_seen() -> None:
     @tf.function(autograph=False)
     def function(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -28,7 +52,9 @@ def test_what_a_gpu_cannot_run_is_seen() -> None:
     assert operations.without_in_loops == {"PyFunc"} and operations.num_messages == 1
 
 
-@pytest.mark.near_copies("float64-PEPRegression", "float64-... three classes", "float64-ARPEP*")
+@pytest.mark.near_copies(
+    "float64-PEPRegression", "float64-... three classes", "float64-ARPEP*", "float64-*data set"
+)
 @pytest.mark.parametrize("name", devices.losses(3, 2))
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_a_gpu_runs_all_of_a_loss(name: str, kind: type) -> None:

@@ -91,6 +91,8 @@ def full_batch_models(rows: slice) -> Iterator[tuple[str, Any]]:
     alpha = np.linspace(0.0, 1.0, N)[rows]
     chunked: dict[str, Any] = {"noise_variance": 0.2, "chunk_size": 7}
     yield "regression", pep.models.PEPRegression(data, kernel(), Z.copy(), alpha=alpha, **chunked)
+    batches = tf.data.Dataset.from_tensor_slices(data).batch(4)
+    yield "streamed", pep.models.PEPRegression(batches, kernel(), Z.copy(), **chunked)
     yield (
         "classification",
         pep.models.PEPClassification(

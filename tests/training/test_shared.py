@@ -202,3 +202,14 @@ def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> No
     loss, gradient = compiled()
     assert_close(loss, value)
     assert_all_close(gradient, wanted)
+
+
+def test_rows_are_counted_as_they_are_now() -> None:
+    """The copy that stands for models of any number of rows was made of one with more."""
+    X = np.linspace(0.0, 1.0, 9)[:, None]
+    model = pep.PEPRegression((X, X), gpflow.kernels.SquaredExponential(), X[:3].copy())
+    loss = shared._loss_of_any_rows(model, (X, X), "evidence")
+    assert loss.num_rows() == 9
+    for variable in loss.model.data:
+        variable.assign(X[:4])
+    assert loss.num_rows() == 4

@@ -1,0 +1,174 @@
+"""Sparse Gaussian process regression on rows that are read from files, chunk by chunk."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+from gpflow.config import default_float
+from gpflow.kernels import Kernel
+
+from .. import checks
+from ..checks import refusal
+from ..ops.chunks import Plan
+from ..ops.streams import Stream
+from .grouped_rows import choose_cut
+from .parameters import Power, set_unchecked
+from .regression import PEPRegression
+from .rows import Cut, Data, Rows, check_replacement
+from .variants import variant_of
+
+_IN_MEMORY = "Make a model of some of the rows, as arrays (X, Y), with the same parameters."
+
+
+class StreamedData:
+    """
+    The rows of a data set, which is read once to count and check them.
+
+    What needs the rows in memory, and so takes this for a pair (X, Y), is refused.
+
+    :param dataset: Batches of X [B, D] and Y [B, P], of any sizes B, finite, of GPflow's default
+        float; the same rows each time that it is iterated over.
+    :raises ValueError: If it is another, or has no rows.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        _check_elements(dataset)
+        self.dataset = dataset
+        self.num_rows = 0
+        for batch in dataset:
+            X, Y = checks.check_data(batch)
+            if self.num_rows == 0:
+                self.first: Data = X, Y
+                """The first batch."""
+            self.num_rows += int(X.shape[0])
+        if self.num_rows == 0:
+            got, remedy = "a tf.data.Dataset without rows", "Check how the data are read."
+            raise refusal("data", got, "at least one batch", remedy)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StreamedData":
+        return self  # nothing of it ever changes
+
+    def __iter__(self) -> Iterator[Any]:
+        raise self.not_in_memory()
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise self.not_in_memory()
+
+    def not_in_memory(self) -> ValueError:
+        """Make the error for what needs the rows in memory."""
+        got = f"{self.num_rows} rows that are read from a tf.data.Dataset"
+        return refusal("data", got, "rows in memory, which this needs", _IN_MEMORY)
+
+
+def _check_elements(dataset: tf.data.Dataset) -> None:
+    spec, kind = dataset.element_spec, tf.as_dtype(default_float())
+    pair = isinstance(spec, tuple) and len(spec) == 2
+    if not pair or any(part.shape.rank != 2 or part.dtype != kind for part in spec):
+        expected = f"pairs of X [B, D] and Y [B, P] of {kind.name}"
+        remedy = "Batch it, and map its elements to such pairs."
+        raise refusal("data", f"a tf.data.Dataset of {spec}", expected, remedy)
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        got, expected = "a tf.data.Dataset without end", "each row once"
+        raise refusal("data", got, expected, "Leave out repeat().")
+
+
+class StreamedRows(Rows):
+    """Rows that are read anew for each sum over them: see :class:`Rows`."""
+
+    @property
+    def num_rows(self) -> int:
+        """See :class:`Rows`."""
+        return int(self.data.num_rows)
+
+    @property
+    def in_variables(self) -> bool:
+        """See :class:`Rows`."""
+        return False
+
+    def powers(self) -> tf.Tensor:
+        """See :class:`Rows`."""
+        _check_one_power(self.alpha)
+        return self.cut.powers(self.alpha, self.data.first[0])
+
+    def total_number(self) -> tf.Tensor:
+        """See :class:`Rows`."""
+        return self.reduction.total(tf.constant(self.num_rows, self.data.first[0].dtype))
+
+    def plan(self) -> Plan:
+        """See :class:`Rows`; nothing is ever kept."""
+        plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])
+        return plan._replace(keep=False)
+
+    def single_rows(self, chunk_size: int) -> Stream:
+        """See :class:`Rows`."""
+        return Stream(self.data.dataset, self.num_rows, chunk_size)
+
+    def pieces(self, chunk_size: int) -> Stream:
+        """See :class:`Rows`."""
+        with tf.control_dependencies(self.require_same_version()):
+            alpha = tf.identity(self.powers())
+        return replace(self.single_rows(chunk_size), constants=(alpha,))
+
+
+def _check_one_power(alpha: Any) -> None:
+    shape = tuple(alpha.shape if isinstance(alpha, Power) else np.shape(alpha))
+    if shape:
+        expected = "one number, the power of all rows, which are not in memory"
+        raise refusal("alpha", f"shape {shape}", expected, "Pass 0.5, or another.")
+
+
+def is_dataset(data: Any = None, *_: Any, **__: Any) -> bool:
+    """Whether rows are read from a data set."""
+    return isinstance(data, tf.data.Dataset)
+
+
+@variant_of(PEPRegression, is_dataset)
+class StreamedRegression(PEPRegression):
+    """
+    :class:`PEPRegression` where the data are a ``tf.data.Dataset`` of batches (X, Y).
+
+    log Z and its gradient are sums over rows, and each is one pass over the data set in memory
+    for some chunks. Predictions, ``upper_bound`` and ``remember`` work as ever; what needs rows in
+    memory is refused: blocks, neighbours, a power for each row, leave-one-out moments, row terms.
+    """
+
+    data: Any
+
+    def __init__(
+        self, data: tf.data.Dataset, kernel: Kernel, inducing_variable: Any, **options: Any
+    ) -> None:
+        _check_one_power(options.get("alpha", 0.5))
+        streamed = StreamedData(data)
+        # All checks are those of a model of the first batch.
+        super().__init__(streamed.first, kernel, inducing_variable, **options)
+        set_unchecked(self, data=streamed, num_data=streamed.num_rows)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows as they are now."""
+        rows = super().rows
+        return StreamedRows(*rows) if isinstance(self.data, StreamedData) else rows
+
+    def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
+        if blocks is not None or neighbours:
+            got = "blocks or neighbours of rows that are read from a tf.data.Dataset"
+            raise refusal("data", got, "rows in memory", "Leave them out, or pass arrays (X, Y).")
+        return choose_cut(self.rows, self.kernel, None, 0)
+
+    def _assign_data(self, data: Any) -> None:
+        if not is_dataset(data):
+            remedy = "Pass one, or make a new model of arrays."
+            raise refusal("data", type(data).__name__, "a tf.data.Dataset, as before", remedy)
+        streamed = StreamedData(data)
+        check_replacement(self.data.first, streamed.first, of_any_length=True)
+        self._take(self.rows.with_data(streamed))
+
+    def loo_moments(self) -> NoReturn:
+        """
+        Refuse them: they are numbers for each row.
+
+        :raises ValueError: Always.
+        """
+        raise self.data.not_in_memory()

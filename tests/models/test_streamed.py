@@ -1,0 +1,201 @@
+"""PEPRegression on a data set that is read in batches: the numbers of the same rows in memory."""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import Array, assert_all_close, assert_close, regression_problem
+
+import gpflow_pep as pep
+from gpflow_pep.ops.streams import Stream
+
+N = 137
+PROBLEM = regression_problem(num_data=N)
+SAME = 1e-10
+
+
+def dataset(X: Array = PROBLEM.X, Y: Array = PROBLEM.Y, batch_size: int = 10) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(batch_size)
+
+
+def streamed(data: Any = None, **options: Any) -> Any:
+    """The model of the problem, on a data set."""
+    return pep.PEPRegression(
+        dataset() if data is None else data,
+        PROBLEM.kernel(),
+        PROBLEM.Z,
+        noise_variance=PROBLEM.noise_variance,
+        **{"chunk_size": 23, **options},
+    )
+
+
+def value_and_gradient(model: Any) -> list[tf.Tensor]:
+    with tf.GradientTape() as tape:
+        loss = model.training_loss()
+    return [loss, *tape.gradient(loss, model.trainable_variables)]
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 6, 12, 24, 97])
+def test_chunks_have_every_row_once(num_rows: int) -> None:
+    rows = np.arange(num_rows)
+    batches = tf.data.Dataset.from_tensor_slices((rows,)).batch(5)
+    for chunk_size in (1, 2, 3, 4, 7, 12, 24, 100):
+        stream = Stream(batches, num_rows, chunk_size)
+        take = stream.one_pass()
+        chunks = [take(k)[0].numpy() for k in range(stream.count)]
+        np.testing.assert_array_equal(np.concatenate(chunks), rows)
+        assert max(map(len, chunks)) <= max(chunk_size + 1, 5) and len(chunks[-1]) < stream.size
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": 0.5},
+        {"alpha": 0.0},
+        {"alpha": 1e-6, "conditional": "scaled"},
+        {"alpha": 1.0},
+        {"alpha": 0.3, "chunk_size": None},
+    ],
+    ids=str,
+)
+@pytest.mark.near_copies("*0.5*", "*scaled*", "*None*")
+def test_value_and_gradient(options: dict[str, Any]) -> None:
+    in_memory = {name: value for name, value in options.items() if name != "chunk_size"}
+    expected = value_and_gradient(PROBLEM.model(pep.PEPRegression, **in_memory))
+    compiled = tf.function(value_and_gradient, autograph=False)(streamed(**options))
+    assert_all_close(compiled, expected, rtol=SAME)
+
+
+def test_all_else_that_needs_sums_alone() -> None:
+    model, other = streamed(), PROBLEM.model(pep.PEPRegression)
+    assert (type(model).__name__, model.num_data) == ("StreamedRegression", N)
+    assert_all_close(value_and_gradient(model), value_and_gradient(other), rtol=SAME)  # eager
+    for name in ("upper_bound", "compute_qu", "evidence_and_left_out"):
+        actual, expected = (getattr(which, name)() for which in (model, other))
+        assert_all_close(tf.nest.flatten(actual), tf.nest.flatten(expected), rtol=SAME)
+    for actual, expected in zip(
+        model.posterior().predict_f(PROBLEM.Xnew), other.predict_f(PROBLEM.Xnew)
+    ):
+        assert_close(actual, expected, rtol=SAME)
+    assert_close(model.remember().first, other.remember().first, rtol=1e-8)
+    copied = deepcopy(model)
+    copied.kernel.variance.assign(2.0 * model.kernel.variance)
+    assert copied.training_loss() != model.training_loss()
+    continued = streamed(memory=other.remember())
+    assert_close(
+        continued.training_loss(),
+        PROBLEM.model(pep.PEPRegression, memory=other.remember()).training_loss(),
+        rtol=SAME,
+    )
+
+
+def test_training() -> None:
+    model, other = streamed(), PROBLEM.model(pep.PEPRegression)
+    objectives = [
+        pep.training.maximise(which, max_iterations=4, progress=False).objective
+        for which in (model, other)
+    ]
+    assert_close(*objectives, rtol=1e-8)
+
+
+def test_other_rows() -> None:
+    model = streamed()
+    loss = tf.function(model.training_loss, autograph=False)
+    loss()
+    model.data = dataset(PROBLEM.X[:60], PROBLEM.Y[:60])
+    few = PROBLEM._replace(X=PROBLEM.X[:60], Y=PROBLEM.Y[:60]).model(pep.PEPRegression)
+    assert model.num_data == 60
+    assert_close(model.training_loss(), few.training_loss(), rtol=SAME)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="compiled for rows"):
+        loss()
+
+
+@pytest.mark.parametrize("later", [slice(0, 0), slice(0, 60), slice(0, 2 * N)])
+@pytest.mark.near_copies("later1")
+def test_a_data_set_that_gives_other_rows(later: slice) -> None:
+    """None, as from a generator that was used up; fewer; more."""
+    X, Y = (np.concatenate([part, part]) for part in PROBLEM.data)
+    present = slice(0, N)
+
+    def batches() -> Iterator[Any]:
+        if len(X[present]):
+            yield X[present], Y[present]
+
+    signature = tuple(tf.TensorSpec([None, part.shape[1]], part.dtype) for part in (X, Y))
+    data = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    model = streamed(data)
+    compiled = tf.function(model.training_loss, autograph=False)
+    compiled()
+    present = later
+    with pytest.raises(ValueError, match="other than its 137 rows"):
+        model.training_loss()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="other than its 137 rows"):
+        compiled()
+
+
+def _with_nan() -> tf.data.Dataset:
+    X = PROBLEM.X.copy()
+    X[100, 0] = np.nan
+    return dataset(X)
+
+
+Call = Callable[[], Any]
+REFUSED: dict[str, tuple[str, Call]] = {
+    "blocks": ("data: .*blocks.*memory", lambda: streamed(blocks=np.arange(N))),
+    "neighbours": ("data: .*neighbours.*memory", lambda: streamed(neighbours=3)),
+    "powers": (r"alpha: .*\(137,\).*one number", lambda: streamed(alpha=np.full(N, 0.5))),
+    "powers assigned": ("alpha: .*one number", lambda: setattr(streamed(), "alpha", [0.5] * N)),
+    "no pairs": ("data: .*pairs", lambda: streamed(dataset().map(lambda X, Y: X))),
+    "no batches": ("data: .*pairs", lambda: streamed(dataset().unbatch())),
+    "single precision": (
+        "data: .*float64",
+        lambda: streamed(dataset(np.float32(PROBLEM.X), np.float32(PROBLEM.Y))),
+    ),
+    "without end": ("data: .*without end", lambda: streamed(dataset().repeat())),
+    "no rows": ("data: .*without rows", lambda: streamed(dataset().take(0))),
+    "NaN": ("X: .*NaN", lambda: streamed(_with_nan())),
+    "left out": ("data: .*137 rows.*memory", lambda: streamed().loo_log_density()),
+    "row terms": ("data: .*137 rows.*memory", lambda: streamed().row_terms()),
+    "near rows": (
+        "data: .*137 rows.*memory",
+        lambda: streamed().predict_f(PROBLEM.Xnew, neighbours=2),
+    ),
+    "points": (
+        "data: .*137 rows.*memory",
+        lambda: pep.training.maximise(streamed(), num_inducing="auto", progress=False),
+    ),
+    "arrays": ("data: .*as before", lambda: setattr(streamed(), "data", PROBLEM.data)),
+    "columns": (
+        "X: .*as before",
+        lambda: setattr(streamed(), "data", dataset(PROBLEM.X[:, :1])),
+    ),
+}
+
+
+@pytest.mark.parametrize("words, call", REFUSED.values(), ids=REFUSED)
+def test_refused(words: str, call: Call) -> None:
+    with pytest.raises(ValueError, match=f"(?s)^{words}"):
+        call()
+
+
+def test_other_models_name_those_that_read_data_sets() -> None:
+    likelihood = pep.likelihoods.NoisyLabelBernoulli(0.1)
+    with pytest.raises(ValueError, match="PEPRegression"):
+        pep.PEP(dataset(), PROBLEM.kernel(), likelihood, PROBLEM.Z)
+
+
+def test_rows_of_a_file(tmp_path: Path) -> None:
+    """Value and gradient of rows of a Parquet file, in groups of other sizes than the chunks."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", reason="needs pip install 'gpflow-pep[parquet]'")
+    names = [f"x{k}" for k in range(PROBLEM.X.shape[1])]
+    table = pandas.DataFrame(np.hstack(PROBLEM.data), columns=[*names, "y"])
+    table.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
+    data = pep.training.ParquetRows(tmp_path / "rows.parquet", names, ["y"]).batches(30)
+    expected = value_and_gradient(PROBLEM.model(pep.PEPRegression))
+    compiled = tf.function(value_and_gradient, autograph=False)(streamed(data))
+    assert_all_close(compiled, expected, rtol=SAME)
