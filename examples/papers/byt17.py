@@ -140,15 +140,20 @@ def _reduced() -> list[Cell]:
 def _full() -> list[Cell]:
     pep = {"PEP": PAPER_ALPHAS}
     both = {**pep, "SVGP": (None,)}
-    splits, steps = range(20), 2000
+    steps, cells = 2000, []
+    for split in range(20):
+        one = range(split, split + 1)
+        cells += [
+            *_cells("regression", REGRESSION, one, (5, 10, 20, 50, 100, 200), pep, steps),
+            *_cells("classification", CLASSIFICATION, one, (10, 20, 50, 100), both, steps),
+        ]
     return [
-        *_cells("regression", REGRESSION, splits, (5, 10, 20, 50, 100, 200), pep, steps),
-        *_cells("classification", CLASSIFICATION, splits, (10, 20, 50, 100), both, steps),
+        *cells,
         *_synthetic("gp:500", range(30), (5, 10, 20, 50, 100, 200, 500), pep, steps),
         *_cells("inducing", ("banana:400",), range(1), (50,), pep, steps),
         *_cells("everywhere", ("ionosphere:315",), range(1), (13,), {"PEP": (1.0,)}, 0),
         *_cells("mnist", ("mnist:60000",), range(3), (100, 200), pep, steps),
-        *_baselines(REGRESSION, CLASSIFICATION, splits, 50, steps),
+        *_baselines(REGRESSION, CLASSIFICATION, range(20), 50, steps),
     ]
 
 

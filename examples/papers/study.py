@@ -39,6 +39,7 @@ from sklearn.preprocessing import StandardScaler
 
 from examples.data_sets import Dataset, Problem, random_rows, read, standardised
 from examples.papers import runner
+from examples.papers.intervals import Interval, mean_interval
 from examples.papers.runner import Cell
 from gpflow_pep import plotting
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
@@ -60,6 +61,8 @@ COUNTS = ("abalone_rings", "progression", "bumps")
 LARGE = (("kin8nm", 6000), ("ccpp", 7000), ("kin40k", 20_000))
 REFERENCE = "evidence .5"
 HINDSIGHT = "best power, hindsight"
+#: The estimators with nothing set.
+DEFAULTS = ("PEPRegressor()", "PEPRegressor(poisson)", "PEPClassifier()")
 #: What is summed up, where a rule has it.
 COLUMNS = ("nlpd", "rmse", "error", "coverage", "width", "seconds", "points", "loo", "optimism")
 #: When training stops, as the estimators do.
@@ -419,6 +422,33 @@ def _with_hindsight(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, best.assign(rule=HINDSIGHT, seconds=np.nan)])
 
 
+def _differences(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """The NLPD of all rules less that of one, the mean over the splits that both have."""
+    runs = rows.pivot_table(index=["data", "split"], columns="rule", values="nlpd", sort=False)
+    return runs.sub(runs[rule], axis=0).groupby("data", sort=False).mean()
+
+
+def _intervals(differences: pd.DataFrame) -> pd.DataFrame:
+    """The mean over sets of each rule, and its interval."""
+    found = {name: mean_interval(column.dropna()) for name, column in differences.items()}
+    return pd.DataFrame(found, index=list(Interval._fields)).T
+
+
+def _beside(rows: pd.DataFrame, rule: str) -> str:
+    """How much lower the NLPD of one rule is than that of the others."""
+    differences = _differences(rows, rule).drop(columns=[rule, HINDSIGHT], errors="ignore")
+    lower = _intervals(differences).assign(sets=differences.count(), better=(differences > 0).sum())
+    title = (
+        f"NLPD of other rules less that of {rule}: mean over sets [95% interval]; sets; better on"
+    )
+    lines = (
+        f"{name:35} {row.value:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+        f" {row.sets:3.0f} {row.better:3.0f}"
+        for name, row in lower.iterrows()
+    )
+    return "\n".join([title, *lines])
+
+
 def _draw(nlpd: pd.DataFrame) -> Any:
     """Draw the mean over sets against alpha, with the mixture and what people use instead."""
     powers = nlpd[[f"evidence {alpha:g}".replace("0.", ".") for alpha in ALPHAS]]
@@ -455,7 +485,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
         }
         nlpd = wide["nlpd"].drop(columns=HINDSIGHT, errors="ignore").dropna(axis=1)
         reference = REFERENCE if REFERENCE in wide["nlpd"] else "M = 100"
-        behind = wide["nlpd"].sub(wide["nlpd"][reference], axis=0)
+        behind = _differences(rows, reference)
         error = behind.std(ddof=1) / np.sqrt(behind.count())
         summary = pd.DataFrame(
             {
@@ -479,11 +509,13 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
             summary["width"] = wide["width"].mean()
         sizes = rows.groupby("data", sort=False)["N"].first()
         splits = rows.groupby("data")["split"].nunique()
+        defaults = [rule for rule in DEFAULTS if rule in wide["nlpd"]]
         parts.append(
             f"{task}: {len(sizes)} sets of {sizes.min()} to {sizes.max()} rows,"
             f" {splits.min()} to {splits.max()} split(s); means over sets\n"
             f"{summary.round(3).to_string(na_rep='')}\n\n"
-            f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"
+            + "".join(f"{_beside(rows, rule)}\n\n" for rule in defaults)
+            + f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"
         )
         if task == "regression":
             _draw(wide["nlpd"]).savefig(out / "study.png", dpi=DPI)

@@ -75,6 +75,8 @@ DATA_SETS = {
 #: Where smaller grids than the full one try many powers.
 TRIED = ("wine", "glass", "vowel", "vehicle")
 TIED = ("APEP", "ARPEP", "RPAPEP")
+#: The powers that the paper speaks of: the full grid begins with them, in rounds of splits.
+FIRST = (0.5, 1.0, 0.8, 0.0)
 #: Without a power.
 ONCE = ("SVGP", "labels", "Laplace of EP", "Gibbs of EP")
 LATENT_NOISE = 0.1
@@ -215,13 +217,18 @@ def evaluate_in(directory: Path) -> Evaluate:
 
 def _uci(
     names: Sequence[str],
-    splits: int,
+    splits: int | Sequence[int],
     percentages: Sequence[int],
     methods: Sequence[str],
     alphas: Sequence[float | None],
 ) -> list[Cell]:
-    """Cells of the same shapes of data beside each other: they share what was compiled."""
-    grid = product(percentages, names, methods, range(splits), alphas)
+    """
+    Cells of the same shapes of data beside each other: they share what was compiled.
+
+    :param splits: How many, or which.
+    """
+    splits = range(splits) if isinstance(splits, int) else splits
+    grid = product(percentages, names, methods, splits, alphas)
     return [
         Cell("uci", name, split, M, method, alpha, STEPS) for M, name, method, split, alpha in grid
     ]
@@ -297,9 +304,16 @@ def grid(size: str) -> list[Cell]:
             *_active((0.0, 1.0), 20, 50),
         ]
     powers = tuple(np.linspace(0.0, 1.0, 11).round(1).tolist())
+    every = list(DATA_SETS), 20, (5, 10, 20)
     return [
-        *_uci(list(DATA_SETS), 20, (5, 10, 20), ("PEP", *TIED), powers),
-        *_uci(list(DATA_SETS), 20, (5, 10, 20), ONCE, (None,)),
+        *(
+            cell
+            for split in range(20)
+            for methods in (("PEP",), TIED)
+            for cell in _uci(every[0], [split], every[2], methods, FIRST)
+        ),
+        *_uci(*every, ONCE, (None,)),
+        *_uci(*every, ("PEP", *TIED), [alpha for alpha in powers if alpha not in FIRST]),
         *_places(128, ("PEP", *TIED), powers),
         *_time(("satimage",), 100, (4, 20, 100), ("PEP", *TIED), (0.0, 0.3, 0.5, 0.8, 1.0)),
         *_active(powers, 100, 100),

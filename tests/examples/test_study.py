@@ -41,6 +41,7 @@ def test_the_summary_compares_with_the_reference(
         "evidence .75": [1.2, 2.3],
         "evidence 1": [1.1, 1.9],
         "evidence mix": [0.5, 2.2],
+        "PEPRegressor()": [0.9, 1.7],
     }
     rows = [
         {"experiment": "regression", "data": data, "split": 0, "rule": rule, "N": 10, "nlpd": value}
@@ -51,8 +52,12 @@ def test_the_summary_compares_with_the_reference(
     text = (tmp_path / "study.txt").read_text()
     assert text in capsys.readouterr().out
     summary, _ = text.split("NLPD of each set")
+    summary, beside = summary.split("NLPD of other rules less that of PEPRegressor()")
     lines = {line[:22].strip(): line[22:].split() for line in summary.splitlines()}
-    assert [float(word) for word in lines["evidence mix"]] == [2, 1.35, -0.15, 0.35, 1, 2.5]
+    assert [float(word) for word in lines["evidence mix"]] == [2, 1.35, -0.15, 0.35, 1, 3]
+    lines_beside = {line[:35].strip(): line[35:].split() for line in beside.splitlines()}
+    # Of -0.4 and 0.5; Student's t with one degree of freedom has 12.706.
+    assert lines_beside["evidence mix"] == ["+0.050", "[-5.668,", "+5.768]", "2", "1"]
     # The powers that were best are .5 and 1.
     assert [float(word) for word in lines["best power, hindsight"][:3]] == [2, 1.45, -0.05]
     assert (tmp_path / "study.png").stat().st_size > 10_000
