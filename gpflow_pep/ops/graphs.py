@@ -29,13 +29,16 @@ def without_collector(function: Function) -> Function:
     Pause Python's search for garbage while a function is traced.
 
     The ten thousands of objects of a graph stay, but so many new ones start a search through all
-    that is loaded, TensorFlow too, which takes about as long as tracing does.
+    that is loaded, TensorFlow too, which takes about as long as tracing does. What came before is
+    searched first, so that those of the graph are young for some time after it: their gradient is
+    traced then.
     """
 
     @functools.wraps(function)
     def paused(*arguments: Any, **options: Any) -> Any:
         if not gc.isenabled():
             return function(*arguments, **options)
+        gc.collect(1)
         gc.disable()
         try:
             return function(*arguments, **options)
