@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 import tensorflow_probability as tfp
 from tensorflow.python.framework import ops
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,6 +47,19 @@ def without_collector(function: Function) -> Function:
             gc.enable()
 
     return paused  # type: ignore[return-value]
+
+
+def is_for_xla() -> bool:
+    """Whether XLA is to compile what is traced now."""
+    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def positions(condition: tf.Tensor) -> tf.Tensor:
+    """
+    List where a condition [N] holds; for XLA, which knows no sizes that depend on data, everywhere.
+    """
+    everywhere = tf.range(tf.shape(condition)[0])
+    return everywhere if is_for_xla() else tf.boolean_mask(everywhere, condition)
 
 
 class OneUseGraphs:
