@@ -49,17 +49,12 @@ def without_collector(function: Function) -> Function:
     return paused  # type: ignore[return-value]
 
 
-def is_for_xla() -> bool:
-    """Whether XLA is to compile what is traced now."""
-    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
-
-
 def positions(condition: tf.Tensor) -> tf.Tensor:
-    """
-    List where a condition [N] holds; for XLA, which knows no sizes that depend on data, everywhere.
-    """
+    """List where a condition [N] holds; for XLA, which knows no sizes of data, everywhere."""
     everywhere = tf.range(tf.shape(condition)[0])
-    return everywhere if is_for_xla() else tf.boolean_mask(everywhere, condition)
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return everywhere
+    return tf.boolean_mask(everywhere, condition)
 
 
 class OneUseGraphs:

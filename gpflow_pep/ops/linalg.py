@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-
-from .graphs import is_for_xla
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 #: Rows in a block of the structured products. Measured: smaller blocks save more work, but
 #: TensorFlow's matrix product slows down below about 150 rows.
@@ -298,7 +297,7 @@ def warn(
                        for name, x in numbers.items())  # fmt: skip
             warnings.warn(f"{message} {', '.join(printed)}.", category, stacklevel=3 + up)
         return
-    if _EXPORTING.get() or is_for_xla():
+    if _EXPORTING.get() or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return
 
     def report() -> np.bool_:

@@ -208,11 +208,10 @@ def _over_panels(
         more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)), *some)
         return end, tf.tensor_scatter_nd_add(sums, rows[:, None], tf.transpose(more))
 
-    nothing = tf.zeros([1, size], dtype) * start[:, None]  # NaN where a row is
     _, sums = tf.while_loop(
         lambda start, _: tf.reduce_any(start < _END),
         add_panel,
-        (start, nothing),
+        (start, tf.zeros([1, size], dtype) * start[:, None]),  # NaN where a row is
         parallel_iterations=1,
         maximum_iterations=_PANELS_PER_RISE * (1 + margin.shape[0]),
     )
