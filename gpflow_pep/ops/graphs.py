@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 import tensorflow_probability as tfp
 from tensorflow.python.framework import ops
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -29,13 +30,16 @@ def without_collector(function: Function) -> Function:
     Pause Python's search for garbage while a function is traced.
 
     The ten thousands of objects of a graph stay, but so many new ones start a search through all
-    that is loaded, TensorFlow too, which takes about as long as tracing does.
+    that is loaded, TensorFlow too, which takes about as long as tracing does. What came before is
+    searched first, so that those of the graph are young for some time after it: their gradient is
+    traced then.
     """
 
     @functools.wraps(function)
     def paused(*arguments: Any, **options: Any) -> Any:
         if not gc.isenabled():
             return function(*arguments, **options)
+        gc.collect(1)
         gc.disable()
         try:
             return function(*arguments, **options)
@@ -43,6 +47,14 @@ def without_collector(function: Function) -> Function:
             gc.enable()
 
     return paused  # type: ignore[return-value]
+
+
+def positions(condition: tf.Tensor) -> tf.Tensor:
+    """List where a condition [N] holds; for XLA, which knows no sizes of data, everywhere."""
+    everywhere = tf.range(tf.shape(condition)[0])
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return everywhere
+    return tf.boolean_mask(everywhere, condition)
 
 
 class OneUseGraphs:

@@ -97,11 +97,12 @@ class Differences(NamedTuple):
         """Remember nothing."""
         return self._replace(count=tf.zeros_like(self.count))
 
-    def entered(self) -> "list[tf.Tensor]":
+    def entered(self) -> "Differences":
         """Put the newest one among the others."""
         place = tf.reshape((self.count - 1) % self.dF.shape[0], [1, 1])
         rooms = zip((self.moved, self.dF), tf.split(self.newest, 2))
-        return [tf.tensor_scatter_nd_update(room, place, newest) for room, newest in rooms]
+        moved, dF = (tf.tensor_scatter_nd_update(room, place, newest) for room, newest in rooms)
+        return self._replace(moved=moved, dF=dF)
 
 
 class State(NamedTuple):
@@ -159,24 +160,22 @@ class State(NamedTuple):
 
 
 def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
-    """Make the next sites to evaluate, [2, N, L], and enter the newest difference if it is used."""
-    past = state.differences
+    """Make the next sites to evaluate, [2, N, L], and enter the newest difference."""
+    past = state.differences.entered()
     columns = tf.constant(_OF_RETRY, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
 
-    def plain_step() -> list[tf.Tensor]:
+    def plain_step() -> tf.Tensor:
         """Towards where each site wants to be."""
         damped = factor * tf.minimum(state.step, state.cap)
-        step = tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
-        return [step, past.moved, past.dF]
+        return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
-    def accelerated_step(depth: int) -> list[tf.Tensor]:
-        moved, dF = past.entered()
-        return [_accelerated_step(state, rules, moved[:depth], dF[:depth]), moved, dF]
+    def accelerated_step(depth: int) -> tf.Tensor:
+        return _accelerated_step(state, rules, past.moved[:depth], past.dF[:depth])
 
     # Most runs end before there are many differences.
     longest = tf.where(past.count <= _SMALL_DEPTH, 1, 2)
-    step, moved, dF = tf.switch_case(
+    step = tf.switch_case(
         tf.where(state.accelerates, longest, 0),
         [
             plain_step,
@@ -186,8 +185,7 @@ def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
     )
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    differences = past._replace(moved=moved, dF=dF)
-    return tf.stack([first, tau]), state._replace(differences=differences)
+    return tf.stack([first, tau]), state._replace(differences=past)
 
 
 def _accelerated_step(state: State, rules: StepRules, moved: tf.Tensor, dF: tf.Tensor) -> tf.Tensor:

@@ -10,14 +10,15 @@ from check_shapes import check_shapes
 from gpflow.likelihoods import MultiClass
 from tensorflow import Tensor
 
+from ..ops.graphs import positions
 from ..ops.quadrature import REACH
 from .bernoulli import two_valued
 from .classes import register_classes
 from .moments import implementations
 
-#: The ends of even nodes. As the product grows with t, the part of P left of them is at most
+#: The ends of all nodes. As the product grows with t, the part of P left of them is at most
 #: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
-_EVEN_START, _EVEN_END = -7.5, REACH
+_START, _END = -7.5, REACH
 #: How many there are: the least that suffice for all rows, one of which may have a label that is
 #: less certain than the others. The error of the trapezoid rule of step h is bounded by
 #: :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus
@@ -28,7 +29,7 @@ _LARGEST_STEP = 0.65**0.5
 #: Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`, r being the
 #: length of (1, b), half of a panel is so many 1/r. The error of this many Gauss-Legendre nodes is
 #: then about 1e-11 by the bound on an ellipse, and was below 1e-10, that of derivatives below 1e-9.
-_HALF_PANEL, _NUM_IN_PANEL = 8.0, 32
+_HALF_PANEL, _NUM_IN_PANEL = 8.1, 32
 #: Left of the first of these, in its standard deviations from its middle, a normal distribution
 #: function is 0, and right of the second one it is 1.
 _RISE_START, _RISE_END = -7.5, 6.5
@@ -100,33 +101,33 @@ def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
 
     @tf.custom_gradient
     def probability(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        value, *derivatives = _by_rule(margin, rate)
-        return value, lambda upstream: tuple(upstream * by for by in derivatives)
+        value, *derivatives = tf.split(_by_rule(margin, rate), [1, *[margin.shape[0]] * 2])
+        return value[0], lambda upstream: tuple(upstream * by for by in derivatives)
 
     return probability(margin, rate)
 
 
 @tf.custom_gradient
-def _by_rule(margin: Tensor, rate: Tensor) -> tuple[tuple[Tensor, ...], Callable[..., Any]]:
+def _by_rule(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
     """Compute what :func:`_integrals` does by the rule that is accurate."""
     a, b = _unwatched(margin), _unwatched(rate)
     most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
     enough = [most <= _most_cubes(number) for number in _NUM_EVEN]
-    even = [partial(_integrals, a, b, _even_nodes(number, a.dtype)) for number in _NUM_EVEN]
+    even = [partial(_integrals, _even_nodes(number, a.dtype), a, b) for number in _NUM_EVEN]
     values = tf.switch_case(
         len(_NUM_EVEN) - tf.reduce_sum(tf.cast(enough, tf.int32)),
-        [*even, lambda: _over_panels(partial(_integrals, a, b), (a[0], a, b), a, b)],
+        [*even, partial(_over_panels, _integrals, 1 + 2 * a.shape[0], a, b)],
     )
 
-    def gradient(*upstream: Tensor) -> Sequence[Tensor]:
-        def of_nodes(nodes: _Nodes) -> "tuple[Tensor, ...]":
-            both = tf.identity(margin), tf.identity(rate)
+    def gradient(upstream: Tensor) -> Sequence[Tensor]:
+        def of_nodes(nodes: _Nodes, *inputs: Tensor) -> Tensor:
+            *both, upstream = map(tf.identity, inputs)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(both)
-                values = _integrals(*both, nodes)
-            return tape.gradient(values, both, upstream)
+                values = _integrals(nodes, *both)
+            return tf.concat(tape.gradient(values, both, upstream), axis=0)
 
-        return _over_panels(of_nodes, (a, b), a, b)
+        return tf.split(_over_panels(of_nodes, 2 * a.shape[0], a, b, upstream), 2)
 
     return values, gradient
 
@@ -150,12 +151,12 @@ class _Nodes(NamedTuple):
 
 def _most_cubes(number: int) -> float:
     """Find the largest sum of the rates' cubes for which so many even nodes are accurate."""
-    step = (_EVEN_END - _EVEN_START) / (number - 1)
+    step = (_END - _START) / (number - 1)
     return float((_LARGEST_STEP / step) ** 3 - 1.0)
 
 
 def _even_nodes(number: int, dtype: tf.DType) -> _Nodes:
-    t = np.linspace(_EVEN_START, _EVEN_END, number)
+    t = np.linspace(_START, _END, number)
     weights = np.exp(-0.5 * t * t)
     weights /= weights.sum()
     # Exact for the first two moments, so that derivatives give a tilted variance that is positive.
@@ -164,53 +165,57 @@ def _even_nodes(number: int, dtype: tf.DType) -> _Nodes:
     return _Nodes(tf.constant(t[:, None], dtype), tf.constant(weights[:, None], dtype))
 
 
-def _integrals(margin: Tensor, rate: Tensor, nodes: _Nodes) -> "tuple[Tensor, Tensor, Tensor]":
-    """Compute P [N] and its derivatives in the margins and rates [K, N]."""
+def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
+    """Compute P and its derivatives in the margins and rates [K, N], [1 + 2 K, N]."""
     x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[:, None, :] * nodes.t
     cdf = tf.maximum(tf.math.erfc(x), _SMALLEST_CDF)  # twice it
     weighted = tf.reduce_prod(0.5 * cdf, axis=0) * nodes.weights
     derivative = tf.exp(-x * x) / cdf * (np.sqrt(2.0 / np.pi) * weighted)
     by_rate = tf.reduce_sum(derivative * nodes.t, axis=1)
-    return tf.reduce_sum(weighted, axis=0), tf.reduce_sum(derivative, axis=1), by_rate
+    value = tf.reduce_sum(weighted, axis=0, keepdims=True)
+    return tf.concat([value, tf.reduce_sum(derivative, axis=1), by_rate], axis=0)
 
 
 def _over_panels(
-    of_nodes: "Callable[[_Nodes], tuple[Tensor, ...]]",
-    like: "tuple[Tensor, ...]",
-    margin: Tensor,
-    rate: Tensor,
-) -> "tuple[Tensor, ...]":
+    of_nodes: Callable[..., Tensor], size: int, margin: Tensor, rate: Tensor, *others: Tensor
+) -> Tensor:
     """
     Sum what a function makes of the nodes of one panel after another, until all rows are covered.
 
     A row's first panel begins where the last of its distribution functions begins to rise, as the
     product is 0 left of it. So all that still rise do so about there, over their widths: a panel is
     as short as the steepest of them needs, and those that follow grow as one after another is over.
+
+    :param of_nodes: Gives [C, n] of nodes and of n columns of the tensors [..., N] that follow.
+    :param size: C.
     """
     dtype = margin.dtype
-    rate = tf.maximum(rate, _SMALLEST_RATE)
+    inputs, rate = (margin, rate, *others), tf.maximum(rate, _SMALLEST_RATE)
     first, over = ((end - margin) / rate for end in (_RISE_START, _RISE_END))
-    start = tf.clip_by_value(tf.reduce_max(first, axis=0), -REACH, REACH)
+    start = tf.clip_by_value(tf.reduce_max(first, axis=0), _START, _END)
     squares = rate * rate
     places, sizes = np.polynomial.legendre.leggauss(_NUM_IN_PANEL)
     places = tf.constant(1.0 + places[:, None], dtype)
     sizes = tf.constant(sizes[:, None] / np.sqrt(2.0 * np.pi), dtype)
 
-    def add_panel(start: Tensor, sums: "tuple[Tensor, ...]") -> "tuple[Tensor, tuple[Tensor, ...]]":
+    def add_panel(start: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         steep = tf.reduce_sum(squares * tf.cast(over > start, dtype), axis=0)
-        end = tf.minimum(start + 2.0 * _HALF_PANEL * tf.math.rsqrt(1.0 + steep), REACH)
-        half = 0.5 * (end - start)
-        t = start + half * places
-        more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)))
-        return end, tuple(map(tf.add, sums, more))
+        end = tf.minimum(start + 2.0 * _HALF_PANEL * tf.math.rsqrt(1.0 + steep), _END)
+        rows = positions(start < _END)
+        begin, stop, *some = (tf.gather(part, rows, axis=-1) for part in (start, end, *inputs))
+        half = 0.5 * (stop - begin)
+        t = begin + half * places
+        more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)), *some)
+        return end, tf.tensor_scatter_nd_add(sums, rows[:, None], tf.transpose(more))
 
-    return tf.while_loop(
-        lambda start, _: tf.reduce_any(start < REACH),
+    _, sums = tf.while_loop(
+        lambda start, _: tf.reduce_any(start < _END),
         add_panel,
-        (start, tuple(map(tf.zeros_like, like))),
+        (start, tf.zeros([1, size], dtype) * start[:, None]),  # NaN where a row is
         parallel_iterations=1,
         maximum_iterations=_PANELS_PER_RISE * (1 + margin.shape[0]),
-    )[1]
+    )
+    return tf.transpose(sums)
 
 
 @implementations.register(MultiClass)
