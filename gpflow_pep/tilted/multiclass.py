@@ -223,4 +223,4 @@ def _multi_class(
     return two_valued(largest, not_largest, high, low, alpha)
 
 
-register_classes(MultiClass)
+register_classes(MultiClass, follows_by_newton=True)
