@@ -83,7 +83,7 @@ class SiteUpdateInfo(NamedTuple):
     """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
 
     @property
-    def no_fixed_point_found(self) -> bool:
+    def search_exhausted(self) -> bool:
         """
         Whether all fallbacks were tried, smaller powers included, and none ended at a fixed point.
 

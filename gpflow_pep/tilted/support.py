@@ -130,6 +130,10 @@ class Traits(NamedTuple):
     point, as where f may be far from what y says: the fallback through smaller powers then takes
     steps of Newton's method, see :mod:`gpflow_pep.sites.newton`."""
 
+    advice: str = ""
+    """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
+    after a space."""
+
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
     [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
