@@ -32,7 +32,7 @@ from ..sites.posterior import (
 from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
-from ..tilted import check_num_latent, check_support
+from ..tilted import check_num_latent, check_support, traits
 from . import arguments, at_fixed_point, parameters
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .memory import attach_memory
@@ -232,7 +232,8 @@ class PEP(InternalDataModel, PowerEPModel):
             )
             with OneUseGraphs() as graphs:
                 tf.function(graphs.tracked(run), autograph=False)()
-            warn_unless_converged(self.last_inference, self.tolerance, ADVICE)
+            advice = ADVICE + traits(self.likelihood).advice
+            warn_unless_converged(self.last_inference, self.tolerance, advice)
         else:
             run()
         return self.last_inference
@@ -374,7 +375,7 @@ class PEP(InternalDataModel, PowerEPModel):
         dtype = fixed_point.sites.nu.dtype
         self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in fixed_point.info]))
         info = self.last_inference if tf.executing_eagerly() else fixed_point.info
-        warn_unless_converged(info, self.tolerance, ADVICE)
+        warn_unless_converged(info, self.tolerance, ADVICE + traits(self.likelihood).advice)
         return fixed_point
 
     def _replace(self, data: RegressionData, alpha: TensorData | None, add: bool) -> None:

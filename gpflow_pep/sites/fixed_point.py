@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
+from . import newton
 from .posterior import Marginals, Sites
 from .record import (
     CONTINUATION,
@@ -52,6 +53,8 @@ POWER_SHIFTS = tuple(-k / 20 for k in range(20, 0, -1))
 #: that is no warm-up; where that is less than one there is none of them. Longer ones were seen to
 #: lose the way where sites jump.
 _CONTINUATION_RESIDUAL, _CONTINUATION_PART = 1e-4, 0.1
+#: The same where Newton's method takes the steps.
+_NEWTON_RESIDUAL, _NEWTON_PART = 1e-6, 0.3
 #: Tensors of no more numbers are copied where one of two is taken: that is no time.
 _COPIED = 100_000
 
@@ -71,41 +74,67 @@ class Phase(NamedTuple):
     sweeps: Any
     """The most of them."""
 
+    is_newton: Any
+    """1 where Newton's method takes the steps, else 0."""
+
+    following: Any
+    """Place of the phase that begins where this one did not end by its own rules."""
+
     @property
     def is_warm_up(self) -> Any:
         """Whether it serves but to begin the next one."""
         return self.mean_square > 0.0
 
 
-def phases_of(warm_up: bool, fall_back: bool, max_sweeps: int) -> list[Phase]:
+def phases_of(
+    warm_up: bool, fall_back: bool, max_sweeps: int, by_newton: bool = False
+) -> list[Phase]:
     """
     List the phases of a run, one after another.
 
     :param max_sweeps: The most sweeps of a phase that is no warm-up.
+    :param by_newton: Whether Newton's method takes the steps of the continuation. Where one of its
+        powers is not reached, only the last one is tried after it.
     """
-    residual, sweeps = _WARM_UP_RESIDUAL, _WARM_UP_SWEEPS
-    phases = [Phase(power, 0, residual, sweeps) for power in WARM_UP_POWERS if warm_up]
-    phases += [Phase(0.0, 0, 0.0, max_sweeps)]
-    if fall_back:
-        few = int(_CONTINUATION_PART * max_sweeps)
-        if few:
-            residual = _CONTINUATION_RESIDUAL
-            phases += [Phase(shift, CONTINUATION, residual, few) for shift in POWER_SHIFTS]
-            phases += [Phase(0.0, CONTINUATION, 0.0, max_sweeps)]
-        phases += [Phase(0.0, fallback, 0.0, max_sweeps) for fallback in (DAMPED, LIMITED)]
+    phases: list[Phase] = []
+
+    def add(power_shift: float, fallback: int, *, skip: int = 0, **rules: Any) -> None:
+        following = len(phases) + 1 + skip
+        defaults = {"mean_square": 0.0, "sweeps": max_sweeps, "is_newton": 0}
+        phases.append(Phase(power_shift, fallback, following=following, **{**defaults, **rules}))
+
+    if warm_up:
+        for power in WARM_UP_POWERS:
+            add(power, 0, mean_square=_WARM_UP_RESIDUAL, sweeps=_WARM_UP_SWEEPS)
+    add(0.0, 0)
+    if not fall_back:
+        return phases
+    few = int((_NEWTON_PART if by_newton else _CONTINUATION_PART) * max_sweeps)
+    residual = _NEWTON_RESIDUAL if by_newton else _CONTINUATION_RESIDUAL
+    if few:
+        for place, shift in enumerate(POWER_SHIFTS):
+            # From no sites Newton's method would go astray.
+            steps = int(by_newton and place > 0)
+            skip = steps * (len(POWER_SHIFTS) - 1 - place)
+            rules = {"mean_square": residual, "sweeps": few, "is_newton": steps}
+            add(shift, CONTINUATION, skip=skip, **rules)
+        # Where Newton's method ends short of a fixed point, small steps were seen to end there too.
+        add(0.0, CONTINUATION, skip=int(by_newton), is_newton=int(by_newton))
+    add(0.0, DAMPED)
+    add(0.0, LIMITED)
     return phases
 
 
 def _phase_at(phases: list[Phase], place: tf.Tensor, dtype: tf.DType) -> Phase:
-    power_shifts, fallbacks, mean_squares, sweeps = zip(*phases)
+    power_shifts, fallbacks, mean_squares, *others = zip(*phases)
     numbers, counts = (
         tf.unstack(tf.gather(tf.constant(list(zip(*columns)), kind), place))
         for columns, kind in (
             ((power_shifts, mean_squares), dtype),
-            ((fallbacks, sweeps), tf.int32),
+            ((fallbacks, *others), tf.int32),
         )
     )
-    return Phase(numbers[0], counts[0], numbers[1], counts[1])
+    return Phase(numbers[0], counts[0], numbers[1], *counts[1:])
 
 
 def _chosen(condition: tf.Tensor, state: State, other: State) -> State:
@@ -148,17 +177,17 @@ def _spent(state: State, phase: Phase) -> tf.Tensor:
     return state.phase_sweep >= tf.where(state.nothing_accepted, NUM_FACTORS, phase.sweeps)
 
 
-def _next_phase(state: State, phase: Phase, passed_over: tf.Tensor, damped: int) -> State:
+def _next_phase(state: State, phase: Phase, following: tf.Tensor) -> State:
     """
     Start the next phase: from no sites, unless this one is a warm-up or close.
 
-    :param passed_over: Whether those between this one and the damped one, at its place, are.
+    :param following: Its place.
     """
     warm_up, close = phase.is_warm_up, state.is_close
     start = tf.cast(close | warm_up, state.x.dtype)
     restart, infinity = ~close | warm_up, tf.constant(np.inf, state.x.dtype)
     return state._replace(
-        phase=tf.where(passed_over, damped, state.phase + 1),
+        phase=following,
         phase_sweep=tf.zeros_like(state.phase_sweep),
         nothing_accepted=restart,
         retry=tf.zeros_like(state.retry),
@@ -173,6 +202,24 @@ def _next_phase(state: State, phase: Phase, passed_over: tf.Tensor, damped: int)
     )
 
 
+def _proposed(
+    state: State, is_newton: tf.Tensor, rules: StepRules, by_newton: bool
+) -> tuple[tf.Tensor, State]:
+    """Make the next proposal, by the rules of the phase."""
+    if not by_newton:
+        return propose(state, rules)
+
+    def parts(proposal: tf.Tensor, state: State) -> tuple[Any, ...]:
+        return proposal, state.differences, state.probing
+
+    proposal, differences, probing = tf.cond(
+        is_newton,
+        lambda: parts(*newton.propose(state, rules)),
+        lambda: parts(*propose(state, rules)),
+    )
+    return proposal, state._replace(differences=differences, probing=probing)
+
+
 def run_to_fixed_point(
     evaluate: Callable[[Sites, tf.Tensor, Any], SweepEvaluation],
     initial: Sites,
@@ -184,6 +231,7 @@ def run_to_fixed_point(
     coupled: bool = False,
     warm_up: tf.Tensor | None = None,
     has_smaller_powers: tf.Tensor | None = None,
+    by_newton: bool = False,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -205,9 +253,12 @@ def run_to_fixed_point(
     :param warm_up: Whether to begin with the easier problems of :data:`WARM_UP_POWERS`; None:
         never.
     :param has_smaller_powers: Whether there are smaller powers to try; None: there are.
+    :param by_newton: Whether the fallback through smaller powers takes steps of Newton's method,
+        see :mod:`gpflow_pep.sites.newton`.
     :param extra: What an evaluation has of that name, before the first.
     """
-    phases = phases_of(warm_up is not None, fall_back, max_sweeps)
+    phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton)
+    by_newton = any(phase.is_newton for phase in phases)
     main = 0 if warm_up is None else len(WARM_UP_POWERS)
     rules = StepRules(damping, coupled, reduction)
     x = tf.stack(initial)
@@ -238,29 +289,44 @@ def run_to_fixed_point(
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
         differences=Differences.empty(x, reduction),
+        probing=no if by_newton else (),
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
     def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:
         phase = _phase_at(phases, state.phase, x.dtype)
-        proposal, state = propose(state, rules)
+        is_newton = phase.is_newton > 0
+        proposal, state = _proposed(state, is_newton, rules, by_newton)
         evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
-        state = _chosen(
-            evaluation.proper & (state.nothing_accepted | no_worse),
-            accept(state, phase.fallback, proposal, evaluation, rules),
-            refuse(state, evaluation),
-        )
+        accepts = evaluation.proper & (state.nothing_accepted | no_worse)
+        after = accept(state, phase.fallback, proposal, evaluation, rules)
+        refused = refuse(state, evaluation)
+        if by_newton:
+            accepts &= ~is_newton | newton.is_forward(state, proposal, evaluation, rules)
+            forgotten = after._replace(differences=after.differences.forgotten())
+            after = _chosen(is_newton, forgotten, after)
+            refused = _chosen(is_newton, newton.refuse(state, proposal, evaluation), refused)
+        state = _chosen(accepts, after, refused)
         last = state.phase == len(phases) - 1
         spent, settled = _spent(state, phase), _settled(state, phase, goal)
-        over = spent & ~settled & ~last & ~((phase.fallback == DAMPED) & state.is_close)
+        stays = phase.fallback == DAMPED
+        if by_newton:
+            spent |= is_newton & newton.is_stuck(state)
+            stays |= is_newton
+        over = spent & ~settled & ~last & ~(stays & state.is_close)
         over |= phase.is_warm_up & (spent | settled)
         goes_on = over | ~(spent | settled)
         # Other powers are of no use where the run is close, or where not even no sites are proper.
         useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
         passed_over = (state.phase == main) & useless
-        following = _next_phase(state, phase, passed_over, len(phases) - 2)
+        place = tf.where(passed_over, len(phases) - 2, phase.following)
+        if by_newton:
+            place = tf.where(settled, state.phase + 1, place)
+            # Newton's method needs no other powers where the run is close.
+            place = tf.where(passed_over & state.is_close, len(phases) - 3, place)
+        following = _next_phase(state, phase, place)
         return _chosen(over, following, state), goes_on
 
     end, _ = tf.while_loop(

@@ -7,7 +7,8 @@ import tensorflow as tf
 from .posterior import Marginals, Sites
 
 #: What is tried until something has converged. "continuation": the problem of power 0 and those of
-#: larger and larger ones, each from the sites of the one before.
+#: larger and larger ones, each from the sites of the one before; by Newton's method where the
+#: likelihood lets sites repel updates, see :mod:`gpflow_pep.sites.newton`.
 #: "damped": small steps from no sites, or from where the run is where that is close already.
 #: "limited", where it is not close even then: towards sites whose precision is not negative and
 #: which match the tilted mean alone where theirs would be. That nearly always ends at a point that
@@ -80,6 +81,15 @@ class SiteUpdateInfo(NamedTuple):
 
     fallback: tf.Tensor | str
     """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
+
+    @property
+    def search_exhausted(self) -> bool:
+        """
+        Whether all fallbacks were tried, smaller powers included, and none ended at a fixed point.
+
+        Known outside of graphs. There may be none: at a power of 0 there always is one.
+        """
+        return not self.converged and self.fallback in ("limited", LIMITED)
 
 
 class FixedPoint(NamedTuple):

@@ -147,6 +147,9 @@ class State(NamedTuple):
     """[1 or 2, 1, 1], largest step of any."""
     differences: Differences
     """Of x and F; none where they were forgotten."""
+    probing: Any = ()
+    """Whether the last proposal of Newton's method was a probe; nothing where there is no such
+    method."""
 
     @property
     def is_close(self) -> tf.Tensor:
@@ -190,10 +193,19 @@ def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
 
 def _accelerated_step(state: State, rules: StepRules, moved: tf.Tensor, dF: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` for which
-    :math:`|F - \sum_k \gamma_k dF_k|` is smallest, in standard deviations of q.
+    Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` of
+    :func:`combination`.
 
     :param moved: :math:`dx + dF`.
+    """
+    gamma = combination(state, rules, dF)
+    return state.F - tf.reduce_sum(tf.reshape(gamma, [-1, 1, 1, 1]) * moved, axis=0)
+
+
+def combination(state: State, rules: StepRules, dF: tf.Tensor) -> tf.Tensor:
+    r"""
+    Compute the :math:`\gamma`, [depth, 1], for which :math:`|F - \sum_k \gamma_k dF_k|` is
+    smallest, in standard deviations of q.
     """
     depth = dF.shape[0]
     rows = tf.reshape(in_deviations(dF, state.marginals, rules.coupled), [depth, -1])
@@ -209,8 +221,7 @@ def _accelerated_step(state: State, rules: StepRules, moved: tf.Tensor, dF: tf.T
     ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
     normal = column * products * unit
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
-    gamma = column * tf.linalg.solve(normal, column * moments)
-    return state.F - tf.reduce_sum(tf.reshape(gamma, [depth, 1, 1, 1]) * moved, axis=0)
+    return column * tf.linalg.solve(normal, column * moments)
 
 
 def _either(condition: tf.Tensor, number: float, other: float, like: tf.Tensor) -> tf.Tensor:

@@ -280,6 +280,7 @@ def infer(
         coupled=coupled,
         warm_up=warm_up,
         has_smaller_powers=has_smaller_powers(problem),
+        by_newton=special.follows_by_newton,
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),

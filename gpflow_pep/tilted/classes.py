@@ -1,6 +1,7 @@
 """Likelihoods of classes: the probability of each class, and what those of several share."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -45,8 +46,12 @@ def class_probabilities(
     )
 
 
-def register_classes(kind: type[Likelihood]) -> None:
-    """Register likelihoods of a class for each latent function, which compare these."""
+def register_classes(kind: type[Likelihood], **others: Any) -> None:
+    """
+    Register likelihoods of a class for each latent function, which compare these.
+
+    :param others: Traits that they have beside those.
+    """
 
     def count(likelihood: Likelihood) -> int:
         return int(likelihood.latent_dim or 0)
@@ -54,5 +59,5 @@ def register_classes(kind: type[Likelihood]) -> None:
     support.register(kind)(lambda likelihood, Y: whole_numbers(Y, count(likelihood)))
     layout.register(kind)(lambda likelihood, num_columns: Layout(1, count(likelihood)))
     traits.register(kind)(
-        lambda likelihood: Traits(num_classes=count(likelihood), ignores_level=True)
+        lambda likelihood: Traits(num_classes=count(likelihood), ignores_level=True, **others)
     )

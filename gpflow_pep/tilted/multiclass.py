@@ -228,4 +228,9 @@ def _multi_class(
     return two_valued(largest, not_largest, high, low, alpha)
 
 
-register_classes(MultiClass)
+register_classes(
+    MultiClass,
+    follows_by_newton=True,
+    advice=" Where labels contradict their neighbours more often than the invlink's epsilon says,"
+    " make epsilon larger.",
+)

@@ -37,7 +37,7 @@ def _traits(likelihood: StudentT) -> Traits:
         scale = np.asarray(likelihood._scale(X))
         return np.asarray(f + scale * random.standard_t(np.asarray(likelihood.df), f.shape))
 
-    return Traits(draw=draw)
+    return Traits(draw=draw, follows_by_newton=True)
 
 
 support.register(StudentT)(any_number)

@@ -125,6 +125,15 @@ class Traits(NamedTuple):
     r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as that of a
     rate does whose logarithm is f. Then small powers are reached from larger ones."""
 
+    follows_by_newton: bool = False
+    r"""Whether sites may have so negative a precision that updates are not drawn to their fixed
+    point, as where f may be far from what y says: the fallback through smaller powers then takes
+    steps of Newton's method, see :mod:`gpflow_pep.sites.newton`."""
+
+    advice: str = ""
+    """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
+    after a space."""
+
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
     [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
