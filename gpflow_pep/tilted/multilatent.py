@@ -15,6 +15,7 @@ from gpflow.likelihoods import (
 from tensorflow import Tensor
 
 from ..checks import refusal
+from ..covariances.evaluate import convert_user_code
 from ..ops.quadrature import Structure
 from .gaussian import gaussian_log_power_expectation
 from .generic import Function, ScalarFactor, integrate
@@ -32,7 +33,13 @@ from .numeric import bounded, is_resolved, smallest
 from .support import Traits, any_number, support, traits
 
 
+@convert_user_code
+def _log_prob(likelihood: QuadratureLikelihood, X: Tensor, F: Tensor, Y: Tensor) -> Tensor:
+    return likelihood.log_prob(X, F, Y)
+
+
 @implementations.register(QuadratureLikelihood)
+@tf.autograph.experimental.do_not_convert
 def _nested_rule(
     likelihood: QuadratureLikelihood,
     X: Tensor,
@@ -49,7 +56,7 @@ def _nested_rule(
         raise refusal("likelihood", got, expected, remedy)
 
     def log_prob_of(X: Tensor, Y: Tensor) -> Function:
-        return bounded(lambda F: likelihood.log_prob(X, F, Y))
+        return bounded(lambda F: _log_prob(likelihood, X, F, Y))
 
     def integrate_rows(
         rows: Sequence[Tensor], axes: Sequence[Axis], tolerance: float, with_ends: bool
