@@ -71,7 +71,7 @@ _CAREFUL: dict[str, Any] = {
 #: this does not.
 PLACINGS = {
     1: (Placing(48, 1e-5), Placing(128, RESOLVED, **_CAREFUL)),
-    2: (Placing(32, 1e-5), Placing(80, RESOLVED, **_CAREFUL)),
+    2: (Placing(44, 1e-5), Placing(80, RESOLVED, **_CAREFUL)),
     3: (Placing(20, 1e-5), Placing(32, RESOLVED, **_CAREFUL)),
 }
 #: A search ends where the exponent falls by less than this in a step.
@@ -189,7 +189,9 @@ def integrate_on_grid(
     joint = tf.broadcast_to(joint, shape)
     value = log_power_mean(tf.reshape(values, flat), tf.reshape(joint, flat), alpha)
     constants = (tf.stop_gradient(part) for part in (value, values, alpha))
-    error = _difference_of_half_rules(list(map(tf.stop_gradient, all_weights)), *constants, with_ends)
+    error = _difference_of_half_rules(
+        list(map(tf.stop_gradient, all_weights)), *constants, with_ends
+    )
     return GridIntegral(value, error)
 
 
@@ -264,15 +266,15 @@ def placed_axes(
         powers = tf.concat([power, tf.ones_like(power)], axis=0)[(2 - repeats) * tf.shape(m)[0] :]
         both = peak_of(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
         parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
-        # With one power there is one structure, and another one so wide that it does nothing.
-        widths = parts[1][0], tf.where(is_careful, parts[1][-1], _WIDE)
+        # With one power there is one structure: the other one, wide and empty, moves no node.
+        wide = tf.where(is_careful, parts[1][-1], _WIDE)
+        extent = tf.where(is_careful, placing.structure_extent * parts[1][-1], 0.0)
         structures = [
-            Structure(
-                m + deviation * x,
-                deviation * width,
-                placing.structure_extent * deviation * width,
+            Structure(m + deviation * x, deviation * width, deviation * extent)
+            for x, width, extent in (
+                (parts[0][0], parts[1][0], placing.structure_extent * parts[1][0]),
+                (parts[0][-1], wide, extent),
             )
-            for x, width in zip((parts[0][0], parts[0][-1]), widths)
         ]
         # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
         x = parts[0][0]
