@@ -34,7 +34,7 @@ BUDGET = {
     "kernels": 226,
     "inducing_variables": 381,
     "covariances": 1071,
-    "tilted": 2780,
+    "tilted": 2800,
     "likelihoods": 1434,
     "sites": 3028,
     "energies": 1957,

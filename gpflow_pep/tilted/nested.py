@@ -22,7 +22,7 @@ from tensorflow import Tensor
 
 from ..ops.power import divide_by_power, expm1_over_power, log_power_mean
 from ..ops.quadrature import REACH, Mode, Structure
-from .generic import Function, ScalarFactor, find_narrow, place
+from .generic import Function, Narrow, ScalarFactor, find_narrow, place
 from .numeric import BULK, RESOLVED
 
 
@@ -80,7 +80,8 @@ _SMALL_DROP = 0.7
 _NUM_ZOOMED = 9
 #: Stands for the width of no structure, in standard deviations.
 _WIDE = 100.0
-_LEAST_PART = 1e-30
+#: Of the weight of nodes beside the one at the mean: a weight of 0 would have no derivative.
+_LEAST_PART = 1e-8
 
 
 class Peak(NamedTuple):
@@ -122,6 +123,12 @@ class GridIntegral(NamedTuple):
     :mod:`gpflow_pep.tilted.numeric`."""
 
 
+def _narrow_rows(variance: Tensor) -> Narrow:
+    """Find narrow Gaussians; here the power mean is linear in the variance, not its logarithm."""
+    narrow = find_narrow(variance)
+    return narrow._replace(wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider))
+
+
 def even_axes(variance: Tensor) -> list[Axis]:
     """Place even nodes in the bulk of the Gaussian."""
     num_latent = int(variance.shape[1])
@@ -129,7 +136,7 @@ def even_axes(variance: Tensor) -> list[Axis]:
     weights = np.exp(-0.5 * x * x) / np.sum(np.exp(-0.5 * x * x))
     x /= np.sqrt(np.sum(weights * x * x))  # for the reason see gpflow_pep.ops.quadrature
     parts = x, weights, np.arange(len(x)) == len(x) // 2
-    deviation = tf.sqrt(tf.stop_gradient(find_narrow(variance).wider))
+    deviation = tf.sqrt(tf.stop_gradient(_narrow_rows(variance).wider))
     axes = []
     for k in range(num_latent):
         column = [-1 if axis == k else 1 for axis in range(num_latent + 1)]
@@ -156,7 +163,7 @@ def integrate_on_grid(
     :param alpha: [N].
     :param with_ends: Whether what the outermost nodes add counts as an error.
     """
-    num_latent, narrow = len(axes), find_narrow(variance)
+    num_latent, narrow = len(axes), _narrow_rows(variance)
     centre = tf.stop_gradient(mean)
     columns = [axis.offset + centre[:, k] for k, axis in enumerate(axes)]
     shape = tf.shape(sum(columns))
@@ -164,7 +171,7 @@ def integrate_on_grid(
     values = log_prob(tf.reshape(F, [-1, shape[-1], num_latent]))
     values, all_weights = tf.reshape(values, shape), []
     for k, axis in enumerate(axes):
-        m, v, offset = mean[:, k], narrow.wider[:, k], axis.offset + (centre[:, k] - mean[:, k])
+        v, offset = narrow.wider[:, k], axis.offset + (centre[:, k] - mean[:, k])
         if axis.at_mean is None:
             v += narrow.variance[:, k]  # only its derivative matters
         from_centre = offset
@@ -178,8 +185,8 @@ def integrate_on_grid(
         weights = axis.weights * change
         if axis.at_mean is not None:
             # Where the Gaussian is narrow the integral is linear in its variance.
-            part = tf.where(narrow.rows[:, k], narrow.variance[:, k] / v, tf.ones_like(m))
-            part = tf.maximum(part, _LEAST_PART)
+            some = narrow.variance[:, k] / v + _LEAST_PART
+            part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
             weights = axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
         all_weights.append(weights)
     joint = all_weights[0]
@@ -188,9 +195,9 @@ def integrate_on_grid(
     flat = [-1, shape[-1]]
     joint = tf.broadcast_to(joint, shape)
     value = log_power_mean(tf.reshape(values, flat), tf.reshape(joint, flat), alpha)
-    constants = (tf.stop_gradient(part) for part in (value, values, alpha))
+    numbers, *all_weights = map(tf.stop_gradient, (values, *all_weights))
     error = _difference_of_half_rules(
-        list(map(tf.stop_gradient, all_weights)), *constants, with_ends
+        all_weights, tf.stop_gradient(value), numbers, tf.stop_gradient(alpha), with_ends
     )
     return GridIntegral(value, error)
 
@@ -238,7 +245,7 @@ def placed_axes(
         m, v = (
             tf.tile(part[:, dimension, None], [tf.shape(outer)[0], 1]) for part in (mean, variance)
         )
-        return m, find_narrow(v).wider
+        return m, _narrow_rows(v).wider
 
     def log_integral(outer: Tensor, power: Tensor, dimension: int) -> Tensor:
         """Integrate all up to a dimension out, to a power [N K, 1], roughly."""
