@@ -15,16 +15,31 @@ from gpflow.likelihoods import (
 from tensorflow import Tensor
 
 from ..checks import refusal
+from ..covariances.evaluate import convert_user_code
 from ..ops.quadrature import Structure
 from .gaussian import gaussian_log_power_expectation
-from .generic import ScalarFactor, integrate
+from .generic import Function, ScalarFactor, integrate
 from .moments import implementations
-from .nested import PLACINGS, Placing, nested_log_power_expectation
+from .nested import (
+    EVEN_TOLERANCE,
+    PLACINGS,
+    Axis,
+    Placing,
+    even_axes,
+    integrate_on_grid,
+    placed_axes,
+)
 from .numeric import bounded, is_resolved, smallest
 from .support import Traits, any_number, support, traits
 
 
+@convert_user_code
+def _log_prob(likelihood: QuadratureLikelihood, X: Tensor, F: Tensor, Y: Tensor) -> Tensor:
+    return likelihood.log_prob(X, F, Y)
+
+
 @implementations.register(QuadratureLikelihood)
+@tf.autograph.experimental.do_not_convert
 def _nested_rule(
     likelihood: QuadratureLikelihood,
     X: Tensor,
@@ -40,20 +55,39 @@ def _nested_rule(
         remedy = "Register your own rule for it with gpflow_pep.tilted.implementations.register."
         raise refusal("likelihood", got, expected, remedy)
 
-    def integrate_rows(rows: Sequence[Tensor], placing: Placing) -> tuple[Tensor, Tensor]:
+    def log_prob_of(X: Tensor, Y: Tensor) -> Function:
+        return bounded(lambda F: _log_prob(likelihood, X, F, Y))
+
+    def integrate_rows(
+        rows: Sequence[Tensor], axes: Sequence[Axis], tolerance: float, with_ends: bool
+    ) -> tuple[Tensor, Tensor]:
         """Integrate some rows, and say which ones are resolved."""
         X, mean, variance, Y, power = rows
-        log_prob = bounded(lambda F: likelihood.log_prob(X, F, Y))
-        value, low, high = nested_log_power_expectation(log_prob, mean, variance, power, placing)
-        return value, is_resolved(value, value + (high - low), placing.tolerance)
+        value, error = integrate_on_grid(
+            axes, log_prob_of(X, Y), mean, variance, power, with_ends=with_ends
+        )
+        return value, is_resolved(value, value + error, tolerance)
 
-    quick, careful = PLACINGS[num_latent]
+    def place(rows: Sequence[Tensor], placing: Placing) -> list[tuple[Tensor, ...]]:
+        X, mean, variance, Y, power = rows
+        return placed_axes(log_prob_of(X, Y), mean, variance, power, placing)
+
+    if not tf.executing_eagerly():
+        place = tf.function(place, autograph=False)  # traced once for all placings
     rows = X, Fmu, Fvar, Y, tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
-    value, is_enough = integrate_rows(rows, quick)
+    value, is_enough = integrate_rows(rows, even_axes(Fvar), EVEN_TOLERANCE, True)
     index = tf.where(~is_enough)  # mostly none
-    others, is_enough = integrate_rows([tf.gather(row, index[:, 0]) for row in rows], careful)
-    others = tf.where(is_enough, others, tf.constant(np.nan, value.dtype))
-    return tf.tensor_scatter_nd_update(value, index, others)
+    for placing in PLACINGS[num_latent]:
+        others = [tf.gather(row, index[:, 0]) for row in rows]
+        placed = place(list(map(tf.stop_gradient, others)), placing.tensors(value.dtype))
+        axes = [Axis(*map(tf.stop_gradient, axis)) for axis in placed]
+        # A careful search has looked further out than its nodes are.
+        with_ends = placing.num_powers == 1
+        of_others, is_enough = integrate_rows(others, axes, placing.tolerance, with_ends)
+        value = tf.tensor_scatter_nd_update(value, index, of_others)
+        index = tf.boolean_mask(index, ~is_enough)
+    nan = tf.fill(tf.shape(index)[:1], tf.constant(np.nan, value.dtype))
+    return tf.tensor_scatter_nd_update(value, index, nan)
 
 
 @implementations.register(HeteroskedasticTFPConditional)

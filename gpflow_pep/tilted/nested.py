@@ -1,65 +1,87 @@
 r"""
 Integrals over several latent functions of which only the values of the density are known.
 
-One latent function after the other is integrated, the first one innermost, each by the rule for
-one, whose nodes are where the factor is *given* the outer ones. Where that is, is searched for at
-every node of the outer ones, so the search has to be cheap: it halves intervals, and takes what is
-further inside by Laplace's method.
+Each rule is a grid of nodes. Most rows are integrated by the first and simplest one, even nodes for
+the Gaussian itself: where there are many rows, a density varies little over what the other rows
+leave open. Whether nodes resolve an integral is seen by the rules of every second node. In the rows
+that are left over, nodes are placed for one latent function after the other, the first one
+innermost, where the factor is *given* the outer ones. Where that is, is searched for at every node
+of the outer ones, so the search has to be cheap: it zooms in on a peak, and takes what is further
+inside by Laplace's method. For the rows that this leaves over there are more nodes, and a search
+that looks far away as well.
 
-Whether the nodes resolve an integral is seen by the rule of every second node. Few nodes come
-first, and many, with a search that looks far away as well, for the rows that these leave over.
+Nodes are constants for differentiation, and so no search is differentiated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
-from ..ops.power import divide_by_power
+from ..ops.power import divide_by_power, expm1_over_power, log_power_mean
 from ..ops.quadrature import REACH, Mode, Structure
 from .generic import Function, Narrow, ScalarFactor, find_narrow, place
-from .numeric import BULK, RESOLVED, outermost
+from .numeric import BULK, RESOLVED
 
 
 class Placing(NamedTuple):
-    """How nodes are placed for each latent function."""
+    """How nodes are placed for each latent function: numbers, or tensors of them."""
 
-    num_nodes: int
+    num_nodes: Any
 
-    tolerance: float
+    tolerance: Any
     """How close the rules of all and of half of the nodes have to be, relative to 1 + abs(ell)."""
 
-    search_reach: float = REACH
+    search_reach: Any = REACH
     """The search begins at the best of ``num_starts`` hyperbolic sines of even steps up to so many
-    standard deviations, and halves the steps at most ``num_halvings`` times."""
+    standard deviations, and zooms in at most ``num_zooms`` times."""
 
-    num_starts: int = 9
-    num_halvings: int = 6
+    num_starts: Any = 9
+    num_zooms: Any = 3
 
-    structure_extent: float = 1.5
+    structure_extent: Any = 1.5
     """In the widths of a peak, how far its nodes are even."""
 
-    both_powers: bool = False
-    """Whether to look for the peak of the density to the power as well as for that of itself."""
+    num_powers: Any = 1
+    """1 to look for the peak of the density alone, 2 for that of it to the power as well, and to
+    move nodes to the latter if it is far away."""
+
+    def tensors(self, dtype: tf.DType) -> "Placing":
+        """Make tensors, for which one graph does for all placings."""
+        kinds = (tf.int32 if isinstance(part, int) else dtype for part in self)
+        return Placing(*map(tf.constant, self, kinds))
 
 
+#: Even nodes for each latent function, by the number of these. Their number and that of every
+#: second one are odd, so that the mean is one of both.
+_NUM_EVEN = {1: 49, 2: 25, 3: 21}
+EVEN_TOLERANCE = 1e-5
+#: In standard deviations.
+_EVEN_REACH = 6.5
 _CAREFUL: dict[str, Any] = {
     "search_reach": 2000.0,
     "num_starts": 41,
-    "num_halvings": 30,
+    "num_zooms": 15,
     "structure_extent": 6.0,
-    "both_powers": True,
+    "num_powers": 2,
 }
-#: By the number of latent functions: for all rows, and for those that this does not resolve.
+#: By the number of latent functions: for rows that even nodes do not resolve, and for those that
+#: this does not.
 PLACINGS = {
     1: (Placing(48, 1e-5), Placing(128, RESOLVED, **_CAREFUL)),
-    2: (Placing(32, 1e-5), Placing(80, RESOLVED, **_CAREFUL)),
+    2: (Placing(44, 1e-5), Placing(80, RESOLVED, **_CAREFUL)),
     3: (Placing(20, 1e-5), Placing(32, RESOLVED, **_CAREFUL)),
 }
 #: A search ends where the exponent falls by less than this in a step.
 _SMALL_DROP = 0.7
+#: Places at which it looks when it zooms in.
+_NUM_ZOOMED = 9
+#: Stands for the width of no structure, in standard deviations.
+_WIDE = 100.0
+#: Of the weight of nodes beside the one at the mean: a weight of 0 would have no derivative.
+_LEAST_PART = 1e-8
 
 
 class Peak(NamedTuple):
@@ -70,47 +92,160 @@ class Peak(NamedTuple):
     height: Tensor
 
 
-class NestedIntegral(NamedTuple):
-    """An integral, and what the rules of half of the nodes make of it."""
+class Axis(NamedTuple):
+    """
+    The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that rank.
+
+    Those of the first latent function depend on all others, and those of the last on none.
+    """
+
+    offset: Tensor
+    """f - m."""
+
+    weights: Tensor
+    """Of sum 1."""
+
+    slope: Tensor | None = None
+    """By which the Gaussian is moved, see :class:`~gpflow_pep.ops.quadrature.Mode`; None: 0."""
+
+    at_mean: Tensor | None = None
+    """1 for the node at the mean, 0 for others; None where there may be none."""
+
+
+class GridIntegral(NamedTuple):
+    """An integral, and how far the rules of half of the nodes are from it."""
 
     value: Tensor
-    """[N], by all nodes."""
+    """[N]."""
 
-    low: Tensor
-    """[N], with the rule of every second node wherever that gives less; a constant for
-    differentiation. See :mod:`gpflow_pep.tilted.numeric`."""
-
-    high: Tensor
-    """[N], with it wherever that gives more."""
+    error: Tensor
+    """[N], a constant for differentiation: the differences of rules add up without their signs. See
+    :mod:`gpflow_pep.tilted.numeric`."""
 
 
-def nested_log_power_expectation(
-    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: Placing
-) -> NestedIntegral:
+def _narrow_rows(variance: Tensor) -> Narrow:
+    """Find narrow Gaussians; here the power mean is linear in the variance, not its logarithm."""
+    narrow = find_narrow(variance)
+    return narrow._replace(wider=tf.where(narrow.rows, narrow.wider / 16.0, narrow.wider))
+
+
+def even_axes(variance: Tensor) -> list[Axis]:
+    """Place even nodes in the bulk of the Gaussian."""
+    num_latent = int(variance.shape[1])
+    x = np.linspace(-_EVEN_REACH, _EVEN_REACH, _NUM_EVEN[num_latent])
+    weights = np.exp(-0.5 * x * x) / np.sum(np.exp(-0.5 * x * x))
+    x /= np.sqrt(np.sum(weights * x * x))  # for the reason see gpflow_pep.ops.quadrature
+    parts = x, weights, np.arange(len(x)) == len(x) // 2
+    deviation = tf.sqrt(tf.stop_gradient(_narrow_rows(variance).wider))
+    axes = []
+    for k in range(num_latent):
+        column = [-1 if axis == k else 1 for axis in range(num_latent + 1)]
+        x_of_axis, weights_of_axis, at_mean = (
+            tf.constant(np.reshape(part, column), variance.dtype) for part in parts
+        )
+        axes.append(Axis(x_of_axis * deviation[:, k], weights_of_axis, None, at_mean))
+    return axes
+
+
+def integrate_on_grid(
+    axes: Sequence[Axis],
+    log_prob: Function,
+    mean: Tensor,
+    variance: Tensor,
+    alpha: Tensor,
+    *,
+    with_ends: bool,
+) -> GridIntegral:
     r"""
     Compute :math:`\frac{1}{\alpha} \log \int N(f; m, v) p(y | f)^\alpha df` in several dimensions.
 
-    A power mean over two variables is the power mean over the second of the power means over the
-    first.
-
     :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
     :param alpha: [N].
+    :param with_ends: Whether what the outermost nodes add counts as an error.
     """
-    num_rows = tf.shape(mean)[0]
+    num_latent, narrow = len(axes), _narrow_rows(variance)
+    centre = tf.stop_gradient(mean)
+    columns = [axis.offset + centre[:, k] for k, axis in enumerate(axes)]
+    shape = tf.shape(sum(columns))
+    F = tf.stack([tf.broadcast_to(column, shape) for column in columns], axis=-1)
+    values = log_prob(tf.reshape(F, [-1, shape[-1], num_latent]))
+    values, all_weights = tf.reshape(values, shape), []
+    for k, axis in enumerate(axes):
+        v, offset = narrow.wider[:, k], axis.offset + (centre[:, k] - mean[:, k])
+        if axis.at_mean is None:
+            v += narrow.variance[:, k]  # only its derivative matters
+        from_centre = offset
+        if axis.slope is not None:
+            drift = alpha * axis.slope * v
+            values += axis.slope * (0.5 * drift - offset)
+            from_centre = offset - drift
+        # With the derivatives of the Gaussian at f held constant, to any order.
+        log_density = -0.5 * (tf.square(from_centre) / v + tf.math.log(v))
+        change = tf.exp(log_density - tf.stop_gradient(log_density))
+        weights = axis.weights * change
+        if axis.at_mean is not None:
+            # Where the Gaussian is narrow the integral is linear in its variance.
+            some = narrow.variance[:, k] / v + _LEAST_PART
+            part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
+            weights = axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
+        all_weights.append(weights)
+    joint = all_weights[0]
+    for weights in all_weights[1:]:
+        joint *= weights
+    flat = [-1, shape[-1]]
+    joint = tf.broadcast_to(joint, shape)
+    value = log_power_mean(tf.reshape(values, flat), tf.reshape(joint, flat), alpha)
+    numbers, *all_weights = map(tf.stop_gradient, (values, *all_weights))
+    error = _difference_of_half_rules(
+        all_weights, tf.stop_gradient(value), numbers, tf.stop_gradient(alpha), with_ends
+    )
+    return GridIntegral(value, error)
 
-    def call_beside(outer: Tensor, function: Callable[[Tensor], Any], f: Tensor) -> Any:
+
+def _difference_of_half_rules(
+    all_weights: Sequence[Tensor], value: Tensor, values: Tensor, alpha: Tensor, with_ends: bool
+) -> Tensor:
+    """Add up what the rules of every second node, of one latent function at a time, change."""
+    u = expm1_over_power(values - value, alpha)
+    error = tf.zeros_like(u)
+    for k, weights in enumerate(all_weights):
+        weights = tf.reshape(weights, tf.shape(weights)[k:])
+        half = weights[::2] / tf.reduce_sum(weights[::2], axis=0)
+        mean = tf.reduce_sum(weights * u, axis=0)
+        error = tf.reduce_sum(weights * error, axis=0)
+        error += tf.abs(tf.reduce_sum(half * u[::2], axis=0) - mean)
+        if with_ends:
+            error += weights[0] * tf.abs(u[0] - mean) + weights[-1] * tf.abs(u[-1] - mean)
+        u = mean
+    return error
+
+
+def placed_axes(
+    log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: Placing
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """
+    Place nodes where the factor is, one latent function after the other, the last one first.
+
+    :return: What an :class:`Axis` begins with.
+    """
+    num_rows, num_latent = tf.shape(mean)[0], int(mean.shape[1])
+    is_careful = placing.num_powers > 1
+
+    def call_beside(outer: Tensor, function: Function, f: Tensor) -> Tensor:
         """Call a function of F [Q K, N, J + 1] for f [Q, K N, 1] and outer [K, N, J]."""
+        return tf.reshape(function(beside(outer, f)), tf.shape(f))
+
+    def beside(outer: Tensor, f: Tensor) -> Tensor:
         nodes, count = tf.shape(f)[0], tf.shape(outer)[0]
         f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
-        F = tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
-        return tf.nest.map_structure(lambda part: tf.reshape(part, tf.shape(f)), function(F))
+        return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
-    def moments_of(outer: Tensor, dimension: int) -> tuple[Tensor, Narrow]:
+    def moments_of(outer: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
         """Take mean and variance of every row, for each of the outer values, [K N, 1]."""
         m, v = (
             tf.tile(part[:, dimension, None], [tf.shape(outer)[0], 1]) for part in (mean, variance)
         )
-        return m, find_narrow(v)
+        return m, _narrow_rows(v).wider
 
     def log_integral(outer: Tensor, power: Tensor, dimension: int) -> Tensor:
         """Integrate all up to a dimension out, to a power [N K, 1], roughly."""
@@ -120,13 +255,12 @@ def nested_log_power_expectation(
         return tf.reshape(peak.height + tf.math.log(peak.width), tf.shape(outer)[:2])
 
     def peak_of(outer: Tensor, power: Tensor, dimension: int) -> Peak:
-        m, narrow = moments_of(outer, dimension)
-        m, deviation = tf.stop_gradient(m), tf.stop_gradient(tf.sqrt(narrow.wider))
+        m, v = moments_of(outer, dimension)
 
         def exponent(x: Tensor) -> Tensor:
             powers = tf.tile(power, [tf.shape(x)[0], 1])
             inner = call_beside(
-                outer, lambda F: log_integral(F, powers, dimension - 1), m + deviation * x
+                outer, lambda F: log_integral(F, powers, dimension - 1), m + tf.sqrt(v) * x
             )
             return inner - 0.5 * x * x
 
@@ -134,96 +268,88 @@ def nested_log_power_expectation(
 
     def factor_of(outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
         """Find where one latent function has structure, given the outer ones."""
-        m, narrow = moments_of(outer, dimension)
-        m, deviation = tf.stop_gradient(m), tf.stop_gradient(tf.sqrt(narrow.wider))
-        powers, repeats = [tf.ones_like(power)], 1
-        if placing.both_powers:
-            powers, repeats = [tf.stop_gradient(power), *powers], 2
-        both = peak_of(tf.tile(outer, [repeats, 1, 1]), tf.concat(powers, axis=0), dimension)
-        peaks = [Peak(*part) for part in zip(*(tf.split(part, repeats) for part in both))]
+        m, v = moments_of(outer, dimension)
+        deviation, repeats = tf.sqrt(v), placing.num_powers
+        powers = tf.concat([power, tf.ones_like(power)], axis=0)[(2 - repeats) * tf.shape(m)[0] :]
+        both = peak_of(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
+        parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
+        # With one power there is one structure: the other one, wide and empty, moves no node.
+        wide = tf.where(is_careful, parts[1][-1], _WIDE)
+        extent = tf.where(is_careful, placing.structure_extent * parts[1][-1], 0.0)
         structures = [
-            Structure(
-                m + deviation * peak.x,
-                deviation * peak.width,
-                placing.structure_extent * deviation * peak.width,
+            Structure(m + deviation * x, deviation * width, deviation * extent)
+            for x, width, extent in (
+                (parts[0][0], parts[1][0], placing.structure_extent * parts[1][0]),
+                (parts[0][-1], wide, extent),
             )
-            for peak in peaks
         ]
         # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
-        x = peaks[0].x
-        is_far = placing.both_powers & (tf.abs(x) > BULK)
+        x = parts[0][0]
+        is_far = is_careful & (tf.abs(x) > BULK)
         slope = divide_by_power(tf.where(is_far, x, tf.zeros_like(x)), power * deviation)
-        return ScalarFactor(log_prob, structures, lambda *_: Mode(slope, None), num_nodes=0)
+        mode = Mode(slope, None)
+        return ScalarFactor(log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes)
 
-    def integrate_inner(outer: Tensor, dimension: int) -> NestedIntegral:
-        """Integrate all up to a dimension out, for outer [K, N, J]."""
-        if dimension < 0:
-            values = log_prob(outer)
-            return NestedIntegral(values, values, values)
-        m, narrow = moments_of(outer, dimension)
+    axes: list[tuple[Tensor, Tensor, Tensor]] = []
+    outer = tf.zeros([1, num_rows, 0], mean.dtype)
+    for dimension in reversed(range(num_latent)):
+        m, v = moments_of(outer, dimension)
         power = tf.tile(alpha[:, None], [tf.shape(outer)[0], 1])
-        factor = factor_of(outer, power, dimension)._replace(num_nodes=placing.num_nodes)
-        rule = place(factor, m, narrow.wider, power)
-        # The density at the mean is of use where the Gaussian is narrow.
-        f = tf.concat([rule.nodes.f, m[None]], axis=0)
-        at_nodes = call_beside(outer, lambda F: integrate_inner(F, dimension - 1), f)
-        values, low, high = (part[:-1] for part in at_nodes)
-        integral = rule.mean(values, power)
-        error = rule.mean(values, power, stride=2) - integral
-        more = tf.maximum(error, 0.0)
-        if not placing.both_powers:  # nor does it look further out
-            more += outermost(rule, values, integral, power)
-        parts = (
-            narrow.between(at_nodes.value[-1], integral),
-            tf.stop_gradient(rule.mean(low, power) + tf.minimum(error, 0.0)),
-            tf.stop_gradient(rule.mean(high, power) + more),
+        rule = place(factor_of(outer, power, dimension), m, v, power)
+        grid = [placing.num_nodes] * (num_latent - 1 - dimension) + [num_rows]
+        parts = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
+        sizes = placing.num_nodes, placing.num_nodes, 1
+        offset, weights, slope = (
+            tf.reshape(part, [1] * dimension + [size, *grid]) for part, size in zip(parts, sizes)
         )
-        return NestedIntegral(*(tf.reshape(part, tf.shape(outer)[:2]) for part in parts))
-
-    no_values = tf.zeros([1, num_rows, 0], mean.dtype)
-    integral = integrate_inner(no_values, int(mean.shape[1]) - 1)
-    return NestedIntegral(*(part[0] for part in integral))
+        axes.insert(0, (offset, weights, slope))
+        outer = beside(outer, rule.nodes.f)
+    return axes
 
 
 def find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: Placing) -> Peak:
     """
-    Find a peak, to within its width, by halving the interval around the best of a few places.
+    Zoom in on a peak, to within its width, from the best of a few places.
 
     :param exponent: The logarithm of what has the peak, of x [Q, ...] standard deviations.
     :param like: A tensor of the peak's shape, [K N, 1].
     """
-    end, last = np.arcsinh(placing.search_reach), placing.num_starts - 1
-    starts = tf.linspace(tf.constant(-end, like.dtype), end, last + 1)
-    values = exponent(tf.sinh(starts[:, None, None] + tf.zeros_like(like)))
-    best = tf.clip_by_value(tf.argmax(values, axis=0), 1, last - 1)
-    hot = tf.one_hot(best, last + 1, axis=0, dtype=like.dtype)
-    three = tf.stack([tf.reduce_sum(tf.roll(hot, k, axis=0) * values, axis=0) for k in (-1, 0, 1)])
 
     def is_coarse(three: Tensor) -> Tensor:
         left, middle, right = tf.unstack(three)
         low, high = tf.minimum(left, right), tf.maximum(left, right)
         return (middle - low > _SMALL_DROP) | (middle < high)
 
-    def halve(t: Tensor, step: Tensor, three: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        coarse, half = is_coarse(three), 0.5 * step
-        near = exponent(tf.sinh(tf.stack([t - half, t + half])))
-        five = tf.stack([three[0], near[0], three[1], near[1], three[2]])
-        best = tf.clip_by_value(tf.argmax(five, axis=0), 1, 3)
-        narrower = tf.where(best == 1, five[:3], tf.where(best == 3, five[2:], five[1:4]))
-        return (
-            tf.where(coarse, t + half * tf.cast(best - 2, t.dtype), t),
-            tf.where(coarse, half, step),
-            tf.where(coarse, narrower, three),
+    def zoom(
+        count: Tensor, zooms: Tensor, coarse: Tensor, t: Tensor, reach: Tensor, three: Tensor
+    ) -> tuple[Tensor, ...]:
+        fraction = tf.linspace(-tf.ones([], t.dtype), 1.0, count)[:, None, None]
+        values = exponent(tf.sinh(t + reach * fraction))
+        best = tf.clip_by_value(tf.argmax(values, axis=0, output_type=tf.int32), 1, count - 2)
+        hot = tf.one_hot(best, count, axis=0, dtype=t.dtype)
+        finer = tf.stack(
+            [tf.reduce_sum(tf.roll(hot, k, axis=0) * values, axis=0) for k in (-1, 0, 1)]
         )
+        step = 2.0 * reach / tf.cast(count - 1, t.dtype)
+        t = tf.where(coarse, t + tf.reduce_sum(hot * fraction, axis=0) * reach, t)
+        three = tf.where(coarse, finer, three)
+        reach = tf.where(coarse, step, reach)
+        return tf.constant(_NUM_ZOOMED), zooms + 1, is_coarse(three), t, reach, three
 
-    step = tf.ones_like(like) * (2.0 * end / last)
-    t, step, three = tf.while_loop(
-        lambda t, step, three: tf.reduce_any(is_coarse(three)),
-        halve,
-        (tf.gather(starts, best), step, three),
-        maximum_iterations=placing.num_halvings,
+    zeros = tf.zeros_like(like)
+    *_, t, step, three = tf.while_loop(
+        lambda count, zooms, coarse, *_: (zooms <= placing.num_zooms) & tf.reduce_any(coarse),
+        zoom,
+        (
+            placing.num_starts,
+            tf.constant(0),
+            tf.ones_like(like, tf.bool),
+            zeros,
+            zeros + tf.asinh(placing.search_reach),
+            tf.stack([zeros] * 3),
+        ),
     )
     left, height, right = tf.unstack(three)
     drop = tf.maximum(height - tf.minimum(left, right), _SMALL_DROP / 8.0)
     width = tf.minimum(step * tf.cosh(t) * tf.math.rsqrt(2.0 * drop), 1.0)
-    return Peak(*map(tf.stop_gradient, (tf.sinh(t), width, height)))
+    return Peak(tf.sinh(t), width, height)

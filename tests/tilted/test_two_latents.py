@@ -77,21 +77,30 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
             assert_close(value, difference, rtol=1e-5, scale=size)
 
 
-def test_few_nodes_are_enough_for_most_rows_and_say_where_they_are_not() -> None:
-    X, mean, variance, Y, alpha = (tf.constant(part) for part in _arguments("NoisyStudentT", 3.0))
+def test_even_nodes_are_enough_for_some_rows_and_say_where_they_are_not() -> None:
+    X, mean, variance, Y, alpha = (tf.constant(part) for part in _arguments("NoisyStudentT", 1.0))
     likelihood = NoisyStudentT()
 
     log_prob = bounded(lambda F: likelihood.log_prob(X, F, Y))
-    quick, careful = (
-        nested.nested_log_power_expectation(log_prob, mean, variance, alpha, placing)
-        for placing in nested.PLACINGS[2]
+    quick, careful = nested.PLACINGS[2]
+    rules = [(nested.even_axes(variance), True)]
+    for placing, with_ends in ((quick, True), (careful, False)):
+        tensors = placing.tensors(mean.dtype)
+        placed = nested.placed_axes(log_prob, mean, variance, alpha, tensors)
+        rules.append(([nested.Axis(*axis) for axis in placed], with_ends))
+    even, placed, best = (
+        nested.integrate_on_grid(axes, log_prob, mean, variance, alpha, with_ends=with_ends)
+        for axes, with_ends in rules
     )
-    enough = (quick.high - quick.low) < 1e-5 * (1.0 + np.abs(quick.value))
-    assert 3 <= np.sum(enough) <= len(enough) - 3
-    assert_close(quick.value[enough], careful.value[enough], rtol=1e-6, scale=1.0)
+    by_even = even.error < 1e-5 * (1.0 + np.abs(even.value))
+    by_placed = placed.error < 1e-5 * (1.0 + np.abs(placed.value))
+    assert 3 <= np.sum(by_even) <= len(by_even) - 3
+    assert np.sum(by_placed & ~by_even) >= 3
+    for value, enough in ((even.value, by_even), (placed.value, by_placed)):
+        assert_close(value[enough], best.value[enough], rtol=1e-7, scale=1.0)
+    expected = np.where(by_even, even.value, np.where(by_placed, placed.value, best.value))
     actual = pep.tilted.log_power_expectation(likelihood, X, mean, variance, Y, alpha)
-    assert_close(actual[enough], quick.value[enough], rtol=1e-13)
-    assert_close(actual[~enough], careful.value[~enough], rtol=1e-13)
+    assert_close(actual, expected, rtol=1e-12)
 
 
 def test_gradient_in_a_parameter_equals_finite_differences() -> None:
