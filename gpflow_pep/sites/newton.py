@@ -26,8 +26,8 @@ _SUFFICIENT = 0.1
 
 def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
     """Make the sites to evaluate next, [2, N, L]: a probe, a step, or those that are there."""
-    past, dtype = state.differences, state.x.dtype
-    moved, dF = past.entered()
+    past, dtype = state.differences.entered(), state.x.dtype
+    moved, dF = past.moved, past.dF
     gamma = tf.reshape(combination(state, rules, dF), [-1, 1, 1, 1])
     left = state.F - tf.reduce_sum(gamma * dF, axis=0)
     full = state.F - tf.reduce_sum(gamma * moved, axis=0)
@@ -39,8 +39,7 @@ def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
     h = np.finfo(dtype.as_numpy_dtype).eps ** 0.25
     step = tf.where(probing, (h / size) * left, _part(state) * full)
     step = tf.where(state.nothing_accepted, tf.zeros_like(step), step)
-    differences = past._replace(moved=moved, dF=dF)
-    return state.x + step, state._replace(differences=differences, probing=probing)
+    return state.x + step, state._replace(differences=past, probing=probing)
 
 
 def _part(state: State) -> tf.Tensor:
