@@ -40,7 +40,10 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
     [
         (likelihoods.Bernoulli, {"num_classes": 2}),
         (pep.likelihoods.NoisyLabelBernoulli, {"num_classes": 2}),
-        (lambda: likelihoods.MultiClass(3), {"num_classes": 3, "ignores_level": True}),
+        (
+            lambda: likelihoods.MultiClass(3),
+            {"num_classes": 3, "ignores_level": True, "follows_by_newton": True},
+        ),
         (lambda: likelihoods.Softmax(4), {"num_classes": 4, "ignores_level": True}),
         (likelihoods.Gamma, {"starts_at_high_powers": True}),
         (likelihoods.Beta, {}),
