@@ -272,6 +272,8 @@ def command(
     """
     Be the command of a script: run a grid and summarise it, or summarise a table that is given.
 
+    ``--only`` takes names of experiments, and ``--sets`` names of data sets, as the table has them.
+
     :param about: What the script does.
     :param grid: The cells of ``"quick"`` (minutes, the default), ``"reduced"`` (an hour or two on
         two cores) and ``"full"`` (the paper's protocol: days).
@@ -280,11 +282,19 @@ def command(
     """
     sizes = {"reduced": False, "full": False}
     paths = {"data": DIRECTORY, "out": {"type": Path, "required": True}, "table": Path}
-    limits = {"jobs": int, "minutes": float, "only": {"nargs": "+"}, "retry": False}
+    many: dict[str, Any] = {"nargs": "+"}
+    limits = {"jobs": int, "minutes": float, "only": many, "sets": many, "retry": False}
     args = arguments(about, **sizes, **paths, **limits)
     if args.table is None:
         size = "full" if args.full else "reduced" if args.reduced else "quick"
-        cells = [cell for cell in grid(size) if not args.only or cell.experiment in args.only]
+        cells = [
+            cell
+            for cell in grid(size)
+            if cell.experiment in (args.only or [cell.experiment])
+            and cell.data in (args.sets or [cell.data])
+        ]
+        if not cells:
+            sys.exit("no cell of the grid has one of the names of --only and one of those of --sets")
         evaluate = evaluate_in(args.data)
         run(cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry)
     summarise(read(args.table or args.out / TABLE), args.out)

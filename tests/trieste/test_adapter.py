@@ -144,7 +144,7 @@ def test_what_it_does_not_take() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["regression", "binary"])
+@pytest.mark.parametrize("kind", ["regression", "binary", "counts"])
 def test_loops_of_trieste(kind: str) -> None:
     pytest.importorskip("trieste.objectives")  # tests/trieste is no package of it
     from examples.trieste_loop import run
