@@ -294,7 +294,7 @@ def command(
             and cell.data in (args.sets or [cell.data])
         ]
         if not cells:
-            sys.exit("no cell of the grid has one of the names of --only and one of those of --sets")
+            sys.exit("no cell of the grid has the names of --only and --sets")
         evaluate = evaluate_in(args.data)
         run(cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry)
     summarise(read(args.table or args.out / TABLE), args.out)
