@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1071,
     "tilted": 2809,
     "likelihoods": 1434,
-    "sites": 3197,
+    "sites": 3199,
     "energies": 1957,
     "predictions": 896,
     "paths": 966,

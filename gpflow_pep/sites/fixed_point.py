@@ -113,7 +113,7 @@ def phases_of(
     residual = _NEWTON_RESIDUAL if by_newton else _CONTINUATION_RESIDUAL
     if few:
         for place, shift in enumerate(POWER_SHIFTS):
-            # From no sites Newton's method would go astray.
+            # From no sites Newton's method may diverge.
             steps = int(by_newton and place > 0)
             skip = steps * (len(POWER_SHIFTS) - 1 - place)
             rules = {"mean_square": residual, "sweeps": few, "is_newton": steps}

@@ -2,7 +2,7 @@ r"""
 Newton's method for sites whose updates are not drawn to their fixed point.
 
 Where an eigenvalue of the update's derivative J has a real part above 1, no damping leads to the
-fixed point, though there is one. Newton's step d solves :math:`(I - J) d = F(x)` and does not mind.
+fixed point, though there is one. Newton's step d, which solves :math:`(I - J) d = F(x)`, does.
 It is solved for by generalised conjugate residuals: each product of :math:`J - I` and a direction w
 is a difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and the next
 direction is what the last ones leave of F. Then the step is shortened until F becomes smaller.

@@ -85,9 +85,11 @@ class SiteUpdateInfo(NamedTuple):
     @property
     def search_exhausted(self) -> bool:
         """
-        Whether all fallbacks were tried, smaller powers included, and none ended at a fixed point.
+        Whether all fallbacks were tried, smaller powers too where there are some, and none of them
+        ended at a fixed point.
 
-        Known outside of graphs. There may be none: at a power of 0 there always is one.
+        There may be no fixed point then; at a power of 0 there always is one. Outside of graphs
+        only.
         """
         return not self.converged and self.fallback in ("limited", LIMITED)
 

@@ -35,8 +35,8 @@ def maximise_on_subset(
     :param model: Without blocks, memory, several powers or missing targets. With neighbours, those
         of its rows are chosen again at the end.
     :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`) for each
-        inducing variable, and at most half of the rows. If the model has no more than NUM_ROWS, it
-        is trained on all of them.
+        inducing variable, and at most half of the rows. If the model has no more than
+        ``num_rows``, it is trained on all of them.
     :param seed: Which rows.
     :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but ``num_inducing`` and
         ``optimizer``. By default ``tolerance`` is 1e-3 and ``window`` is 5.
@@ -48,7 +48,7 @@ def maximise_on_subset(
         raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
     _check_model(model)
     if num_rows is None:
-        num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(model.data[0]) // 2))
+        num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(np.asarray(model.data[0])) // 2))
     subset = _with_rows(model, check_positive("num_rows", num_rows), seed)
     record = maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
     if model.neighbours:
