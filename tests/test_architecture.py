@@ -34,7 +34,7 @@ BUDGET = {
     "kernels": 226,
     "inducing_variables": 381,
     "covariances": 1071,
-    "tilted": 2809,
+    "tilted": 2827,
     "likelihoods": 1434,
     "sites": 3199,
     "energies": 1957,

@@ -82,6 +82,8 @@ _NUM_ZOOMED = 9
 _WIDE = 100.0
 #: Of the weight of nodes beside the one at the mean: a weight of 0 would have no derivative.
 _LEAST_PART = 1e-8
+#: The outermost nodes have at most this part of an integral that is resolved.
+_LARGEST_SHARE = 0.5
 
 
 class Peak(NamedTuple):
@@ -195,10 +197,14 @@ def integrate_on_grid(
     flat = [-1, shape[-1]]
     joint = tf.broadcast_to(joint, shape)
     value = log_power_mean(tf.reshape(values, flat), tf.reshape(joint, flat), alpha)
-    numbers, *all_weights = map(tf.stop_gradient, (values, *all_weights))
+    constants = tf.stop_gradient(value), tf.stop_gradient(values), tf.stop_gradient(alpha)
     error = _difference_of_half_rules(
-        all_weights, tf.stop_gradient(value), numbers, tf.stop_gradient(alpha), with_ends
+        list(map(tf.stop_gradient, all_weights)), *constants, with_ends
     )
+    if with_ends:
+        # Where the outermost nodes have most of it, what is further out may be more than they are.
+        share = _share_of_ends(tf.stop_gradient(joint), *constants[1:])
+        error = tf.where(share <= _LARGEST_SHARE, error, tf.constant(np.inf, error.dtype))
     return GridIntegral(value, error)
 
 
@@ -218,6 +224,18 @@ def _difference_of_half_rules(
             error += weights[0] * tf.abs(u[0] - mean) + weights[-1] * tf.abs(u[-1] - mean)
         u = mean
     return error
+
+
+def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
+    """Compute which part of the integral of the density to the power the outermost nodes have."""
+    nodes = list(range(len(joint.shape) - 1))
+    p = joint * tf.exp(alpha * (values - tf.reduce_max(values, axis=nodes)))
+    ends = tf.zeros_like(alpha)
+    for k in nodes:
+        others = [axis for axis in nodes if axis != k]
+        of_axis = tf.reduce_sum(p, axis=others)
+        ends += of_axis[0] + of_axis[-1]
+    return ends / tf.reduce_sum(p, axis=nodes)
 
 
 def placed_axes(

@@ -200,6 +200,14 @@ def test_a_class_that_changes_the_density_is_not_what_it_derives_from() -> None:
 MULTI = CASES["MultiLatentTFPConditional"]._replace(log_scale=None)
 
 
+def test_nested_integrals_beyond_all_nodes_are_nan() -> None:
+    """All nodes but the outermost have a density of 0 there, and all rules agree."""
+    rows = grid(MULTI, (-50.0, 0.0), (10.0,), (0.5,))
+    actual = pep.tilted.log_power_expectation(MULTI.create(), *rows.arguments()).numpy()
+    assert np.isnan(actual[0])
+    assert_close(actual[1:], reference_values(MULTI, rows)[1:], rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_nested_integrals_that_are_not_resolved_are_nan() -> None:
     """Beyond what the values of the density tell: not one wrong number is let through."""
