@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Dataset, Problem, random_rows, read, standardised
-from examples.papers.intervals import mean_interval
+from examples.papers.summaries import mean_interval
 from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.selection import kmeans

@@ -8,8 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from examples.papers.intervals import Interval, label, mean_ranks, over_sets, side_by_side, wins
-from gpflow_pep.plotting import available, figure, tidy
+from examples.papers.summaries import (
+    Interval,
+    labelled,
+    mean_ranks,
+    over_sets,
+    side_by_side,
+    wins,
+    write,
+)
+from gpflow_pep.plotting import figure, tidy
 
 VFE, MIDDLE, EP = "PEP 0", "PEP 0.5", "PEP 1"
 PAIRS = ((MIDDLE, VFE), (MIDDLE, EP), (EP, VFE))
@@ -47,7 +55,6 @@ CLAIMS = (
 
 def summarise(table: pd.DataFrame, out: Path) -> None:
     """Write what the experiments of the table allow."""
-    out.mkdir(parents=True, exist_ok=True)
     found = set(table["experiment"])
     parts: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
         "grid": {"txt": the_grid},
@@ -65,19 +72,12 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
         rows = table[table["experiment"] == name] if name in found else table
         if name in found or name in ("grid", "hurry", "claims"):
             for kind, make in ways.items():
-                _save(out / f"{name}.{kind}", make, rows)
+                write(out / f"{name}.{kind}", make, rows)
     for name in found & set(METRICS):
         rows = table[(table["experiment"] == name) & (table["method"] == "PEP")]
-        _save(out / f"pairs_{name}.png", draw_pairs, rows)
-        _save(out / f"ranks_{name}.png", draw_ranks, rows)
+        write(out / f"pairs_{name}.png", draw_pairs, rows)
+        write(out / f"ranks_{name}.png", draw_ranks, rows)
     print(f"wrote tables and figures to {out}")
-
-
-def _save(path: Path, make: Callable[[pd.DataFrame], Any], rows: pd.DataFrame) -> None:
-    if path.suffix == ".txt":
-        path.write_text(make(rows) + "\n", encoding="utf-8")
-    elif available():
-        make(rows).savefig(path, dpi=90)
 
 
 def _of(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
@@ -153,9 +153,10 @@ def in_a_hurry(table: pd.DataFrame) -> str:
             lines.append(f"{experiment:15}{name:11}{ranks[today]:10.2f}")
             for ours in wide.columns[1:]:
                 change, better, sets = over_sets(wide, ours, today)
-                interval = f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
                 fraction = f"{better} of {sets}"
-                lines.append(f"{'':15}{ours:11}{ranks[ours]:10.2f}{interval:>27}{fraction:>13}")
+                lines.append(
+                    f"{'':15}{ours:11}{ranks[ours]:10.2f}{f'{change:+.3f}':>27}{fraction:>13}"
+                )
     return "\n".join(lines)
 
 
@@ -199,8 +200,7 @@ def scores_table(rows: pd.DataFrame) -> str:
         heads = [*(NAMES[name] for name in shown), "less best", "objective", "seconds"]
         lines.append(f"{data}, M = {M}, {len(nlpd)} split(s)")
         lines.append(f"  {'':12}" + "".join(f"{head:>{_width(head)}}" for head in heads))
-        names = [label(m, a) for m, a in zip(group["method"], group["alpha"].astype(float))]
-        means = group.assign(label=names).groupby("label")[[*shown, "objective", "seconds"]].mean()
+        means = labelled(group).groupby("label")[[*shown, "objective", "seconds"]].mean()
         means = means.sort_values("nlpd", kind="stable")  # some methods tie: PEP 0 and SGPR
         worse = nlpd.sub(nlpd[means.index[0]], axis=0)
         for name, values in means.iterrows():

@@ -297,4 +297,5 @@ def command(
             sys.exit("no cell of the grid has the names of --only and --sets")
         evaluate = evaluate_in(args.data)
         run(cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry)
+    args.out.mkdir(parents=True, exist_ok=True)
     summarise(read(args.table or args.out / TABLE), args.out)

@@ -19,7 +19,6 @@ from typing import Any
 
 import gpflow
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow.base import AnyNDArray
@@ -39,16 +38,14 @@ from sklearn.preprocessing import StandardScaler
 
 from examples.data_sets import Dataset, Problem, random_rows, read, standardised
 from examples.papers import runner
-from examples.papers.intervals import Interval, mean_interval
 from examples.papers.runner import Cell
-from gpflow_pep import plotting
+from examples.papers.study_summary import ALPHAS, rule_name, summarise
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.selection import kmeans, random_subset
 from gpflow_pep.training import mix_models
 from gpflow_pep.training.shared import SharedLosses
 
-ALPHAS = (0.0, 0.5, 0.75, 1.0)
 MIXED = (0.0, 0.5, 1.0)
 REGRESSION = (
     *("snelson1d", "diabetes", "boston", "concrete", "wine_red", "abalone", "kin8nm", "ccpp"),
@@ -59,18 +56,10 @@ SEVERAL = ("glass", "vehicle", "vowel", "svmguide2", "wine", "satimage")
 COUNTS = ("abalone_rings", "progression", "bumps")
 #: Tables of regression with the most rows that train; fewer rules are tried on them.
 LARGE = (("kin8nm", 6000), ("ccpp", 7000), ("kin40k", 20_000))
-REFERENCE = "evidence .5"
-HINDSIGHT = "best power, hindsight"
-#: The estimators with nothing set.
-DEFAULTS = ("PEPRegressor()", "PEPRegressor(poisson)", "PEPClassifier()")
-#: What is summed up, where a rule has it.
-COLUMNS = ("nlpd", "rmse", "error", "coverage", "width", "seconds", "points", "loo", "optimism")
 #: When training stops, as the estimators do.
 STOP: dict[str, Any] = {"tolerance": 1e-4, "window": 10, "progress": False}
 #: Rows up to which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
-#: Of the figure.
-DPI = 110
 _losses = SharedLosses()
 
 
@@ -204,7 +193,7 @@ def regression_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[s
         fits = {}
         for alpha in alphas:
             fits[alpha] = fit(alpha, objective)
-            yield f"{label} {alpha:g}".replace("0.", "."), scores(*fits[alpha])
+            yield rule_name(label, alpha), scores(*fits[alpha])
         models, seconds = zip(*(fits[alpha] for alpha in MIXED), strict=True)
         yield f"{label} mix", scores(mix_models(models), sum(seconds))
         yield f"{label} mix, equal", scores(mix_models(models, "uniform"), sum(seconds))
@@ -251,8 +240,7 @@ def large_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
     """The powers, their mixture, the estimator and what people use instead, for many rows."""
     fits = {alpha: _fit(problem, cell.M, alpha) for alpha in MIXED}
     for alpha, (model, seconds) in fits.items():
-        row = {**_of_model(problem, model), "seconds": seconds}
-        yield f"evidence {alpha:g}".replace("0.", "."), row
+        yield rule_name("evidence", alpha), {**_of_model(problem, model), "seconds": seconds}
     models, every = zip(*fits.values(), strict=True)
     yield "evidence mix", {**_of_model(problem, mix_models(models)), "seconds": sum(every)}
     yield from _estimators(problem, folds=False)
@@ -415,119 +403,8 @@ def class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
         yield rule, {**scores(classifier.predict_proba(problem.test[0])), **row}
 
 
-def _with_hindsight(table: pd.DataFrame) -> pd.DataFrame:
-    """Add the power that was best on the held-out rows of each split, which nobody can know."""
-    powers = table[table["rule"].str.fullmatch(r"evidence [\d.]+")]
-    best = powers.loc[powers.groupby(["data", "split"])["nlpd"].idxmin()]
-    return pd.concat([table, best.assign(rule=HINDSIGHT, seconds=np.nan)])
-
-
-def _differences(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """The NLPD of all rules less that of one, the mean over the splits that both have."""
-    runs = rows.pivot_table(index=["data", "split"], columns="rule", values="nlpd", sort=False)
-    return runs.sub(runs[rule], axis=0).groupby("data", sort=False).mean()
-
-
-def _intervals(differences: pd.DataFrame) -> pd.DataFrame:
-    """The mean over sets of each rule, and its interval."""
-    found = {name: mean_interval(column.dropna()) for name, column in differences.items()}
-    return pd.DataFrame(found, index=list(Interval._fields)).T
-
-
-def _beside(rows: pd.DataFrame, rule: str) -> str:
-    """How much lower the NLPD of one rule is than that of the others."""
-    differences = _differences(rows, rule).drop(columns=[rule, HINDSIGHT], errors="ignore")
-    lower = _intervals(differences).assign(sets=differences.count(), better=(differences > 0).sum())
-    title = (
-        f"NLPD of other rules less that of {rule}: mean over sets [95% interval]; sets; better on"
-    )
-    lines = (
-        f"{name:35} {row.value:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
-        f" {row.sets:3.0f} {row.better:3.0f}"
-        for name, row in lower.iterrows()
-    )
-    return "\n".join([title, *lines])
-
-
-def _draw(nlpd: pd.DataFrame) -> Any:
-    """Draw the mean over sets against alpha, with the mixture and what people use instead."""
-    powers = nlpd[[f"evidence {alpha:g}".replace("0.", ".") for alpha in ALPHAS]]
-    behind = powers.sub(nlpd["evidence mix"], axis=0)
-    lines = {
-        "mixture of 0, 0.5, 1": "evidence mix",
-        "PEPRegressor()": "PEPRegressor()",
-        "exact GP": "exact GP, Matern 5/2",
-        "random forest": "random forest",
-        "boosted trees": "boosted trees",
-        "GPBoost": "GPBoost, FITC",
-    }
-    means = nlpd.dropna(axis=1).mean()
-    figure = plotting.figure(6.5, 4.2)
-    plotting.alpha_sweep(
-        ALPHAS,
-        powers.mean(),
-        behind.std(ddof=1) / np.sqrt(len(behind)) if len(behind) > 1 else None,
-        baselines={name: means[rule] for name, rule in lines.items() if rule in means},
-        label=f"held-out NLPD, mean over {len(nlpd)} sets (nats a row)",
-        ax=figure.subplots(),
-    )
-    return figure
-
-
-def summarise(table: pd.DataFrame, out: Path) -> None:
-    """Print and write, for each kind of task, how each rule does beside the reference."""
-    parts = []
-    for task, rows in _with_hindsight(table).groupby("experiment", sort=False):
-        wide = {
-            name: rows.pivot_table(index="data", columns="rule", values=name, sort=False)
-            for name in COLUMNS
-            if name in rows and rows[name].notna().any()
-        }
-        nlpd = wide["nlpd"].drop(columns=HINDSIGHT, errors="ignore").dropna(axis=1)
-        reference = REFERENCE if REFERENCE in wide["nlpd"] else "M = 100"
-        behind = _differences(rows, reference)
-        error = behind.std(ddof=1) / np.sqrt(behind.count())
-        summary = pd.DataFrame(
-            {
-                "sets": behind.count(),
-                "NLPD": wide["nlpd"].mean(),
-                f"less {reference.split()[-1]}": behind.mean(),
-                "+-": error,
-                "better on": (behind < 0.0).sum(),
-                "rank": nlpd.rank(axis=1).mean(),
-            },
-            index=rows["rule"].unique(),
-        )
-        for name in ("rmse", "error", "seconds", "points", "loo", "optimism"):
-            if name in wide:
-                summary[name] = wide[name].mean()
-        if "boosted trees" in wide.get("rmse", ()):
-            trees = wide["rmse"]["boosted trees"]
-            summary["as trees"] = wide["rmse"].le(trees, axis=0).sum()
-        if "coverage" in wide:
-            summary["|90% - coverage|"] = (wide["coverage"] - 0.9).abs().mean()
-            summary["width"] = wide["width"].mean()
-        sizes = rows.groupby("data", sort=False)["N"].first()
-        splits = rows.groupby("data")["split"].nunique()
-        defaults = [rule for rule in DEFAULTS if rule in wide["nlpd"]]
-        parts.append(
-            f"{task}: {len(sizes)} sets of {sizes.min()} to {sizes.max()} rows,"
-            f" {splits.min()} to {splits.max()} split(s); means over sets\n"
-            f"{summary.round(3).to_string(na_rep='')}\n\n"
-            + "".join(f"{_beside(rows, rule)}\n\n" for rule in defaults)
-            + f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"
-        )
-        if task == "regression":
-            _draw(wide["nlpd"]).savefig(out / "study.png", dpi=DPI)
-    text = "\n".join(parts)
-    print(text)
-    (out / "study.txt").write_text(text, encoding="utf-8")
-
-
 def main() -> None:
-    runner.command(
-        __doc__, grid, lambda directory: partial(evaluate, directory=directory), summarise
-    )
+    runner.command(__doc__, grid, lambda data: partial(evaluate, directory=data), summarise)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from examples.papers.intervals import RUN, label, mean_and_error, mean_ranks, side_by_side
+from examples.papers.summaries import RUN, label, mean_and_error, mean_ranks, side_by_side
 from gpflow_pep.plotting import figure, tidy
 
 COLOURS = {

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from examples.papers.intervals import RUN, label, mean_and_error, mean_interval
+from examples.papers.summaries import (
+    labelled,
+    mean_and_error,
+    mean_interval,
+    of_runs,
+    write,
+)
 from examples.papers.vh20_plane import PLACES_BOX, plane
 from examples.papers.vh20_powers import COLOURS, draw_powers, powers
-from gpflow_pep.plotting import available, figure, tidy
+from gpflow_pep.plotting import figure, tidy
 
 #: Their tables C.3 and C.4.
 PAPER = Path(__file__).with_name("vh20_paper.csv")
@@ -30,7 +36,6 @@ WORSE_AT_ZERO = ("glass", "satimage", "waveform")
 
 def summarise(table: pd.DataFrame, out: Path) -> None:
     """Write what the experiments of the table allow."""
-    out.mkdir(parents=True, exist_ok=True)
     ways: dict[str, dict[str, Callable[[pd.DataFrame], Any]]] = {
         "uci": {
             "nlpd.txt": lambda rows: scores(rows, "nlpd"),
@@ -48,25 +53,17 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
     for experiment, files in ways.items():
         rows = table[table["experiment"] == experiment]
         for name, make in files.items() if len(rows) else ():
-            if name.endswith(".txt"):
-                (out / name).write_text(make(rows) + "\n", encoding="utf-8")
-            elif available():
-                make(rows).savefig(out / name, dpi=90)
+            write(out / name, make, rows)
     print(f"wrote tables and figures to {out}")
-
-
-def _named(rows: pd.DataFrame) -> pd.DataFrame:
-    names = [label(*pair) for pair in zip(rows["method"], rows["alpha"].astype(float))]
-    return rows.assign(name=names)
 
 
 def scores(rows: pd.DataFrame, metric: str) -> str:
     """Means and standard errors over splits, beside the paper's; a line for each method."""
-    ours, paper = _named(rows), pd.read_csv(PAPER)
+    ours, paper = labelled(rows), pd.read_csv(PAPER)
     lines = [f"{'':4}{'':11}{'':14}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"]
     for (M, data), part in ours.groupby(["M", "data"]):
         for name in METHODS:
-            own = part.loc[part["name"] == name, metric]
+            own = part.loc[part["label"] == name, metric]
             theirs = paper[(paper["M"] == M) & (paper["data"] == data)]
             theirs = theirs[theirs["method"] == OF_PAPER.get(name, name)]
             if not len(own):
@@ -86,14 +83,9 @@ def _vb(wide: pd.DataFrame) -> str | None:
     return max(found, key=lambda name: wide[name].count()) if found else None
 
 
-def _wide(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A row for each run, a column for each method, with gaps."""
-    return _named(rows).pivot_table(index=RUN, columns="name", values=metric)
-
-
 def at_zero(rows: pd.DataFrame) -> str:
     """How much worse the log density is at alpha -> 0, run by run."""
-    wide, paper = _wide(rows, "nlpd"), pd.read_csv(PAPER)
+    wide, paper = of_runs(rows, "nlpd"), pd.read_csv(PAPER)
     zero = _vb(wide)
     head = "NLPD at alpha -> 0 less that at 0.5, the same runs: mean [95% interval]"
     lines = [head, f"{'':16}{'ours':>26}{'runs':>6}{'paper':>8}"]
@@ -101,11 +93,10 @@ def at_zero(rows: pd.DataFrame) -> str:
         return head + ": nothing to compare yet."
     difference = (wide[zero] - wide[MIDDLE]).dropna()
     for (M, data), part in difference.groupby(level=["M", "data"]):
-        value, low, high = mean_interval(part.to_numpy())
         both = paper.query("M == @M and data == @data").set_index("method")["nlpd"]
         said = f"{both[LIMIT] - both[MIDDLE]:+.2f}"
         mark = " *" if data in WORSE_AT_ZERO else ""
-        shown = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+        shown = f"{mean_interval(part.to_numpy()):+.3f}"
         lines.append(f"{M:3}% {data:11}{shown:>26}{len(part):6}{said:>8}{mark}")
     return "\n".join([*lines, f"* where the paper says so. alpha -> 0 is {zero} here."])
 
@@ -114,7 +105,7 @@ def seconds(rows: pd.DataFrame) -> str:
     """Seconds of training a model, mean over data sets of the mean over splits."""
     paper = pd.read_csv(PAPER).groupby(["M", "method"])["seconds"].first()
     lines = [f"{'':5}{'':14}{'ours':>8}{'longest':>9}{'sets':>6}{'paper':>8}"]
-    for (M, name), part in _named(rows).groupby(["M", "name"]):
+    for (M, name), part in labelled(rows).groupby(["M", "label"]):
         each = part.groupby("data")["seconds"].mean()
         theirs = M, OF_PAPER.get(name, name)
         said = f"{paper[theirs]:8.0f}" if theirs in paper.index else ""
@@ -125,7 +116,7 @@ def seconds(rows: pd.DataFrame) -> str:
 def left_out(rows: pd.DataFrame) -> str:
     """The power by leave-one-out density of the training rows, beside always the same power."""
     pep = rows[rows["method"] == "PEP"]
-    inside, held = _wide(pep, "left_out"), _wide(pep, "nlpd")
+    inside, held = of_runs(pep, "left_out"), of_runs(pep, "nlpd")
     choices = dict.fromkeys([(MIDDLE, EP), tuple(inside)])  # few powers may have many more runs
     parts = [
         _chosen(inside[list(names)].dropna(), held)
@@ -151,11 +142,9 @@ def _chosen(inside: pd.DataFrame, held: pd.DataFrame) -> str:
     ]
     ways = {name: held[name].to_numpy() for name in held.columns}
     for name, values in {**ways, "best of all": found.min(axis=1)}.items():
-        value, low, high = mean_interval(values - picked)
+        less = mean_interval(values - picked)
         share = "" if name not in ways else f"{np.mean(held.columns[chosen] == name):6.0%} chosen"
-        lines.append(
-            f"{name:12}{values.mean():6.3f}  {value:+.3f} [{low:+.3f}, {high:+.3f}]{share}"
-        )
+        lines.append(f"{name:12}{values.mean():6.3f}  {less:+.3f}{share}")
     return "\n".join(lines)
 
 
@@ -169,14 +158,14 @@ def places(rows: pd.DataFrame) -> str:
     X, _, functions = plane(int(rows["split"].iloc[0]))
     largest = np.sort(functions(X), axis=1)
     lines.append(f"{'rows':14}{np.median(largest[:, 2] - largest[:, 1]):8.3f}")
-    for name, part in _named(rows).groupby("name", sort=False):
+    for name, part in labelled(rows).groupby("label", sort=False):
         lines.append(f"{name:14}{part['margin'].median():8.3f}{part['nearest'].median():9.3f}")
     return "\n".join(lines)
 
 
 def draw_places(rows: pd.DataFrame) -> Any:
     """Where inducing inputs end, over the classes (Figure 2)."""
-    parts = list(_named(rows).groupby("name", sort=False))
+    parts = list(labelled(rows).groupby("label", sort=False))
     X, labels, functions = plane(int(rows["split"].iloc[0]))
     columns = min(3, len(parts))
     lines = -(-len(parts) // columns)
@@ -199,7 +188,7 @@ def draw_places(rows: pd.DataFrame) -> Any:
 def time_to(rows: pd.DataFrame) -> str:
     """The last scores, and when 1% above the lowest NLPD was reached."""
     lines = [f"{'':29}{'NLPD':>8}{'error':>8}{'seconds':>9}{'nearly there':>14}"]
-    for (data, M, name), part in _named(rows).groupby(["data", "M", "name"]):
+    for (data, M, name), part in labelled(rows).groupby(["data", "M", "label"]):
         runs = [run.sort_values("step") for _, run in part.groupby("split")]
         last = pd.DataFrame([run.iloc[-1] for run in runs])
         near = [run.loc[run["nlpd"] <= 1.01 * run["nlpd"].min(), "seconds"].iloc[0] for run in runs]
@@ -216,7 +205,7 @@ def draw_time(rows: pd.DataFrame) -> Any:
     drawn = figure(4.6 * len(problems), 3.6)
     panels = drawn.subplots(1, len(problems), squeeze=False)[0]
     for axes, ((data, M), runs) in zip(panels, problems):
-        for name, part in _named(runs).groupby("name", sort=False):
+        for name, part in labelled(runs).groupby("label", sort=False):
             curve = part.groupby("step")[["seconds", "nlpd"]].mean()
             method, alpha = part[["method", "alpha"]].iloc[0]
             axes.plot(
@@ -251,17 +240,15 @@ def labels_needed(rows: pd.DataFrame) -> str:
             own = part.loc[part["labels"] == count, "gain"]
             if not len(own):
                 continue
-            value, low, high = mean_interval(own.to_numpy())
+            gain = mean_interval(own.to_numpy())
             both = means[alpha, count]
             lines.append(
                 f"alpha = {alpha:<4g}{count:8.0f}{both['entropy']:9.4f}{both['random']:9.4f}"
-                f"{'':4}{value:+.4f} [{low:+.4f}, {high:+.4f}], {len(own)} repetitions"
+                f"{'':4}{gain:+.4f}, {len(own)} repetitions"
             )
         over = part[part["labels"] > 0].groupby("split")["gain"].mean()
-        value, low, high = mean_interval(over.to_numpy())
-        lines.append(
-            f"alpha = {alpha:<4g}     all {'':18}{'':4}{value:+.4f} [{low:+.4f}, {high:+.4f}]"
-        )
+        gain = mean_interval(over.to_numpy())
+        lines.append(f"alpha = {alpha:<4g}     all {'':18}{'':4}{gain:+.4f}")
     return "\n".join(lines)
 
 

@@ -62,7 +62,7 @@ def test_a_cell_of_each_experiment(
     cells = smoke(byt17)
     monkeypatch.setattr(byt17, "grid", lambda size: cells)
     out = data / "out"
-    monkeypatch.setattr(byt17.byt17_summary, "available", lambda: False)  # no figures yet
+    monkeypatch.setattr("examples.papers.summaries.available", lambda: False)  # no figures yet
     monkeypatch.setattr("sys.argv", ["byt17", "--quick", "--data", str(data), "--out", str(out)])
     byt17.main()
     table = pd.read_csv(out / runner.TABLE)
@@ -93,7 +93,7 @@ def test_grids(byt17: ModuleType) -> None:
 
 def test_wins_ranks_and_intervals(byt17: ModuleType) -> None:
     """Power 0.5 beats 0 in three of four runs, one of them a tie, and 1 in all."""
-    intervals = importlib.import_module("examples.papers.intervals")
+    summaries = importlib.import_module("examples.papers.summaries")
     values = {0.0: [2.0, 2.0, 2.0, 0.5], 0.5: [1.0, 1.0, 2.0, 1.0], 1.0: [3.0, 3.0, 3.0, 3.0]}
     rows = [
         {"data": f"d{n % 2}", "split": n, "M": 5, "method": "PEP", "alpha": alpha, "smse": value}
@@ -101,18 +101,19 @@ def test_wins_ranks_and_intervals(byt17: ModuleType) -> None:
         for n, value in enumerate(column)
     ]
     unfinished = {**rows[0], "split": 9}
-    wide = intervals.side_by_side(pd.DataFrame([*rows, unfinished]), "smse")
+    wide = summaries.side_by_side(pd.DataFrame([*rows, unfinished]), "smse")
     assert len(wide) == 4  # the run that other powers have not ended is left out
-    found = intervals.wins(wide, "PEP 0.5", "PEP 0")
+    found = summaries.wins(wide, "PEP 0.5", "PEP 0")
     assert found[:3] == (2.5, 4, 1)
-    assert intervals.wins(wide, "PEP 0.5", "PEP 1").wins == 4
+    assert summaries.wins(wide, "PEP 0.5", "PEP 1").wins == 4
     # Newcombe (1998), table I: 81 of 263.
-    assert_close(intervals.wilson(81, 263), [81 / 263, 0.2553, 0.3662], 2e-4)
-    assert_close(intervals.mean_interval([1.0, 2.0, 3.0]), [2.0, -0.4841, 4.4841], 1e-4)
-    ranks = intervals.mean_ranks(wide)["value"]
+    assert_close(summaries.wilson(81, 263), [81 / 263, 0.2553, 0.3662], 2e-4)
+    assert_close(summaries.mean_interval([1.0, 2.0, 3.0]), [2.0, -0.4841, 4.4841], 1e-4)
+    ranks = summaries.mean_ranks(wide)["value"]
     assert list(ranks[["PEP 0", "PEP 0.5", "PEP 1"]]) == [1.625, 1.375, 3.0]
-    change, better, sets = intervals.over_sets(wide, "PEP 0.5", "PEP 0")
-    assert_close(change.value, np.mean([-0.5, -0.25])) and (better, sets) == (2, 2)
+    change, better, sets = summaries.over_sets(wide, "PEP 0.5", "PEP 0")
+    assert_close(change.value, np.mean([-0.5, -0.25]))
+    assert (better, sets) == (2, 2)
 
 
 def test_what_is_printed_follows_from_the_table(byt17: ModuleType, tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_what_is_printed_follows_from_the_table(byt17: ModuleType, tmp_path: Pat
     results = EXAMPLES.parent / "docs" / "results"
     table = importlib.import_module("examples.papers.runner").read(results / "byt17.csv")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byt17.byt17_summary, "available", lambda: False)
+        patch.setattr("examples.papers.summaries.available", lambda: False)
         byt17.byt17_summary.summarise(table, tmp_path)
     printed = {path.name: path.read_text() for path in (results / "byt17").glob("*.txt")}
     assert printed == {path.name: path.read_text() for path in tmp_path.glob("*.txt")}

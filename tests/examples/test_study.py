@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from examples.papers import study
+from examples.papers import study, study_summary
 from examples.papers.runner import Cell
 
 
@@ -48,7 +48,7 @@ def test_the_summary_compares_with_the_reference(
         for rule, values in rules.items()
         for data, value in zip("ab", values)
     ]
-    study.summarise(pd.DataFrame(rows), tmp_path)
+    study_summary.summarise(pd.DataFrame(rows), tmp_path)
     text = (tmp_path / "study.txt").read_text()
     assert text in capsys.readouterr().out
     summary, _ = text.split("NLPD of each set")

@@ -52,7 +52,7 @@ def test_what_is_printed_follows_from_the_table(
     """The page of results shows what its command makes of the table beside it."""
     results = EXAMPLES.parent / "docs" / "results"
     summary = importlib.import_module("examples.papers.vh20_summary")
-    monkeypatch.setattr(summary, "available", lambda: False)
+    monkeypatch.setattr("examples.papers.summaries.available", lambda: False)
     summary.summarise(
         importlib.import_module("examples.papers.runner").read(results / "vh20.csv"), tmp_path
     )

@@ -1,12 +1,15 @@
-"""How sure a count or a mean is: what the summaries of the papers' experiments share."""
+"""What summaries of experiments share: how sure a count or a mean is, names, files."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy.stats import norm, t
+
+from gpflow_pep.plotting import available
 
 #: What makes runs comparable: they differ in method and power alone.
 RUN = ["data", "split", "M"]
@@ -18,6 +21,10 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+    def __format__(self, numbers: str) -> str:
+        """The estimate and its interval in brackets, each number in that format."""
+        return f"{self.value:{numbers}} [{self.low:{numbers}}, {self.high:{numbers}}]"
 
 
 def wilson(wins: float, total: int, level: float = 0.95) -> Interval:
@@ -55,11 +62,20 @@ def label(method: str, alpha: float) -> str:
     return method if np.isnan(alpha) else f"{method} {alpha:g}"
 
 
+def labelled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column ``label``: the method of each row, with its power."""
+    names = [label(*pair) for pair in zip(table["method"], table["alpha"].astype(float))]
+    return table.assign(label=names)
+
+
+def of_runs(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A row for each run, a column for each method, with gaps."""
+    return labelled(table).pivot_table(index=RUN, columns="label", values=metric)
+
+
 def side_by_side(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A row for each run that all methods have ended, a column for each method."""
-    names = [label(*pair) for pair in zip(table["method"], table["alpha"].astype(float))]
-    wide = table.assign(label=names).pivot_table(index=RUN, columns="label", values=metric)
-    return wide.dropna()
+    return of_runs(table, metric).dropna()
 
 
 class Wins(NamedTuple):
@@ -84,11 +100,15 @@ def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
     return Wins(won, len(wide), ties, wilson(won, len(wide)))
 
 
+def mean_intervals(columns: pd.DataFrame) -> pd.DataFrame:
+    """A row for each column: the mean of its numbers and Student's interval, gaps left out."""
+    intervals = {name: mean_interval(column.dropna()) for name, column in columns.items()}
+    return pd.DataFrame(intervals, index=list(Interval._fields)).T
+
+
 def mean_ranks(wide: pd.DataFrame) -> pd.DataFrame:
     """The mean rank of each method, 1 is best, with Student's interval over the runs."""
-    ranks = wide.rank(axis=1)
-    found = {name: mean_interval(ranks[name].to_numpy()) for name in ranks}
-    return pd.DataFrame(found, index=list(Interval._fields)).T
+    return mean_intervals(wide.rank(axis=1))
 
 
 def over_sets(wide: pd.DataFrame, one: str, other: str) -> tuple[Interval, int, int]:
@@ -98,3 +118,11 @@ def over_sets(wide: pd.DataFrame, one: str, other: str) -> tuple[Interval, int, 
     """
     differences = (wide[one] - wide[other]).groupby(level="data").mean()
     return mean_interval(differences.to_numpy()), int(np.sum(differences < 0)), len(differences)
+
+
+def write(path: Path, make: Callable[[pd.DataFrame], Any], rows: pd.DataFrame) -> None:
+    """Write a text, or draw a figure where matplotlib is installed."""
+    if path.suffix == ".txt":
+        path.write_text(make(rows) + "\n", encoding="utf-8")
+    elif available():
+        make(rows).savefig(path, dpi=90)

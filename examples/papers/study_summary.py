@@ -1,0 +1,129 @@
+"""The tables and the figure of the study of defaults, of the table of results alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from examples.papers.summaries import Interval, mean_intervals
+from gpflow_pep import plotting
+
+#: The powers of single models.
+ALPHAS = (0.0, 0.5, 0.75, 1.0)
+REFERENCE = "evidence .5"
+HINDSIGHT = "best power, hindsight"
+#: The estimators with nothing set.
+DEFAULTS = ("PEPRegressor()", "PEPRegressor(poisson)", "PEPClassifier()")
+#: What is summed up, where a rule has it.
+COLUMNS = ("nlpd", "rmse", "error", "coverage", "width", "seconds", "points", "loo", "optimism")
+
+
+def rule_name(objective: str, alpha: float) -> str:
+    """How the table names the rule of one model at a power."""
+    return f"{objective} {alpha:g}".replace("0.", ".")
+
+
+def _with_hindsight(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the power that was best on the held-out rows of each split, which nobody can know."""
+    powers = table[table["rule"].str.fullmatch(r"evidence [\d.]+")]
+    best = powers.loc[powers.groupby(["data", "split"])["nlpd"].idxmin()]
+    return pd.concat([table, best.assign(rule=HINDSIGHT, seconds=float("nan"))])
+
+
+def _differences(rows: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """The NLPD of all rules less that of one, the mean over the splits that both have."""
+    runs = rows.pivot_table(index=["data", "split"], columns="rule", values="nlpd", sort=False)
+    return runs.sub(runs[rule], axis=0).groupby("data", sort=False).mean()
+
+
+def _beside(rows: pd.DataFrame, rule: str) -> str:
+    """How much lower the NLPD of one rule is than that of the others."""
+    differences = _differences(rows, rule).drop(columns=[rule, HINDSIGHT], errors="ignore")
+    sets, better = differences.count(), (differences > 0).sum()
+    title = (
+        f"NLPD of other rules less that of {rule}: mean over sets [95% interval]; sets; better on"
+    )
+    lines = (
+        f"{name:35} {Interval(*interval):+.3f} {sets[name]:3.0f} {better[name]:3.0f}"
+        for name, interval in mean_intervals(differences).iterrows()
+    )
+    return "\n".join([title, *lines])
+
+
+def _draw(nlpd: pd.DataFrame) -> Any:
+    """Draw the mean over sets against alpha, with the mixture and what people use instead."""
+    powers = nlpd[[rule_name("evidence", alpha) for alpha in ALPHAS]]
+    behind = powers.sub(nlpd["evidence mix"], axis=0)
+    lines = {
+        "mixture of 0, 0.5, 1": "evidence mix",
+        "PEPRegressor()": "PEPRegressor()",
+        "exact GP": "exact GP, Matern 5/2",
+        "random forest": "random forest",
+        "boosted trees": "boosted trees",
+        "GPBoost": "GPBoost, FITC",
+    }
+    means = nlpd.dropna(axis=1).mean()
+    figure = plotting.figure(6.5, 4.2)
+    plotting.alpha_sweep(
+        ALPHAS,
+        powers.mean(),
+        behind.sem() if len(behind) > 1 else None,
+        baselines={name: means[rule] for name, rule in lines.items() if rule in means},
+        label=f"held-out NLPD, mean over {len(nlpd)} sets (nats a row)",
+        ax=figure.subplots(),
+    )
+    return figure
+
+
+def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """A line for each rule: means over sets, and how it does beside the reference."""
+    nlpd = wide["nlpd"].drop(columns=HINDSIGHT, errors="ignore").dropna(axis=1)
+    reference = REFERENCE if REFERENCE in wide["nlpd"] else "M = 100"
+    behind = _differences(rows, reference)
+    scores = pd.DataFrame(
+        {
+            "sets": behind.count(),
+            "NLPD": wide["nlpd"].mean(),
+            f"less {reference.split()[-1]}": behind.mean(),
+            "+-": behind.sem(),
+            "better on": (behind < 0.0).sum(),
+            "rank": nlpd.rank(axis=1).mean(),
+        },
+        index=rows["rule"].unique(),
+    )
+    for name in ("rmse", "error", "seconds", "points", "loo", "optimism"):
+        if name in wide:
+            scores[name] = wide[name].mean()
+    if "boosted trees" in wide.get("rmse", ()):
+        trees = wide["rmse"]["boosted trees"]
+        scores["as trees"] = wide["rmse"].le(trees, axis=0).sum()
+    if "coverage" in wide:
+        scores["|90% - coverage|"] = (wide["coverage"] - 0.9).abs().mean()
+        scores["width"] = wide["width"].mean()
+    return scores
+
+
+def summarise(table: pd.DataFrame, out: Path) -> None:
+    """Print and write, for each kind of task, how each rule does beside the reference."""
+    parts = []
+    for task, rows in _with_hindsight(table).groupby("experiment", sort=False):
+        wide = {
+            name: rows.pivot_table(index="data", columns="rule", values=name, sort=False)
+            for name in COLUMNS
+            if name in rows and rows[name].notna().any()
+        }
+        sizes = rows.groupby("data", sort=False)["N"].first()
+        splits = rows.groupby("data")["split"].nunique()
+        defaults = [rule for rule in DEFAULTS if rule in wide["nlpd"]]
+        parts.append(
+            f"{task}: {len(sizes)} sets of {sizes.min()} to {sizes.max()} rows,"
+            f" {splits.min()} to {splits.max()} split(s); means over sets\n"
+            f"{_score_table(rows, wide).round(3).to_string(na_rep='')}\n\n"
+            + "".join(f"{_beside(rows, rule)}\n\n" for rule in defaults)
+            + f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"
+        )
+        if task == "regression":
+            _draw(wide["nlpd"]).savefig(out / "study.png", dpi=110)
+    text = "\n".join(parts)
+    print(text)
+    (out / "study.txt").write_text(text, encoding="utf-8")
