@@ -141,6 +141,14 @@ def restore_gpflow_config() -> Iterator[None]:
     gpflow.config.set_config(config)
 
 
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimators keep their first parameters: for what does not depend on training."""
+    from helpers import skip_training
+
+    skip_training(monkeypatch)
+
+
 @pytest.fixture(autouse=True)
 def leave_no_files(pytestconfig: pytest.Config) -> Iterator[None]:
     """What a test writes goes to tmp_path: nothing new may stay at the top of the repository."""

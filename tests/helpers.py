@@ -4,12 +4,13 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
 import numpy.typing as npt
+import pytest
 import tensorflow as tf
 from reference import regression as reference
 
@@ -20,6 +21,13 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def load_example(path: str) -> ModuleType:
     """A module of the examples, by its path in their folder."""
     return importlib.import_module("examples." + path.removesuffix(".py").replace("/", "."))
+
+
+def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let estimators keep their first parameters."""
+    record = SimpleNamespace(converged=True, iterations=0)
+    for module in ("estimators.trainer", "training.shared"):
+        monkeypatch.setattr(f"gpflow_pep.{module}.maximise", lambda *_, **__: record)
 
 
 @contextmanager

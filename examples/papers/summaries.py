@@ -27,26 +27,25 @@ class Interval(NamedTuple):
         return f"{self.value:{numbers}} [{self.low:{numbers}}, {self.high:{numbers}}]"
 
 
-def wilson(wins: float, total: int, level: float = 0.95) -> Interval:
+def wilson(wins: float, total: int) -> Interval:
     """
-    A proportion and Wilson's (1927) interval of it, for runs that are independent.
+    A proportion and Wilson's (1927) 95% interval of it, for runs that are independent.
 
     :param wins: A tie may count as half of one.
     :param total: At least 1.
-    :param level: Of confidence.
     """
-    z2, share = float(norm.ppf(0.5 + 0.5 * level)) ** 2, wins / total
+    z2, share = float(norm.ppf(0.975)) ** 2, wins / total
     centre = (share + 0.5 * z2 / total) / (1.0 + z2 / total)
     half = np.sqrt(z2 * (share * (1.0 - share) / total + 0.25 * z2 / total**2)) / (1.0 + z2 / total)
     return Interval(share, float(centre - half), float(centre + half))
 
 
-def mean_interval(values: Sequence[float] | AnyNDArray, level: float = 0.95) -> Interval:
-    """A mean and Student's interval of it; infinite for a single value."""
+def mean_interval(values: Sequence[float] | AnyNDArray) -> Interval:
+    """A mean and Student's 95% interval of it; infinite for a single value."""
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return Interval(mean, -np.inf, np.inf)
-    half = float(t.ppf(0.5 + 0.5 * level, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
+    half = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
     return Interval(mean, mean - half, mean + half)
 
 

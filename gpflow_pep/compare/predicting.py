@@ -92,7 +92,7 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
             for column, values in columns.items()
         }
     remarks = [
-        "; ".join(filter(None, [cells, FAR_AWAY * far]))
+        "; ".join(filter(None, [cells, FAR_AWAY if far else ""]))
         for cells, far in zip(encoder.unusual(table), predictor.far_rows(inputs), strict=True)
     ]
     index = pd.RangeIndex(len(table))

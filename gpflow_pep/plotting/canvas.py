@@ -123,11 +123,11 @@ def marker_of(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def shades(color: str = FIT, least: float = 0.12) -> "Colormap":
-    """Mix the shades of a colour from light to dark; the lightest is still seen on white."""
+def shades(least: float = 0.12) -> "Colormap":
+    """Mix shades of blue from light to dark; the lightest is still seen on white."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
-    full = np.array(to_rgb(color))
+    full = np.array(to_rgb(FIT))
     stops = [1.0 - least * (1.0 - full), 1.0 - 0.6 * (1.0 - full), full, 0.35 * full]
     return LinearSegmentedColormap.from_list("shades", [tuple(stop) for stop in stops])
 

@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from gpflow_pep.compare.scores import difference_over_parts, scores
 from gpflow_pep.compare.summary import difference, together_or_separate
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
-from gpflow_pep.training.shared import SharedLosses
 
 TARGETS = ["height", "weight"]
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
@@ -45,16 +43,6 @@ def table() -> pd.DataFrame:
     weight[rng.random(40) < 0.3] = np.nan
     height[:3], weight[2] = np.nan, np.nan
     return pd.DataFrame({"x": x, "height": height, "weight": weight})
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
-    monkeypatch.setattr(SharedLosses, "maximise", no_steps)
 
 
 @cache

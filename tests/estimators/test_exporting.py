@@ -1,7 +1,6 @@
 """Estimators as TensorFlow SavedModels."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,7 @@ SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "c": ["u", "v", "w"] * 6})
 Y = 3e3 * np.sin(TABLE["a"] / 9.0)
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture(autouse=True)
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+pytestmark = pytest.mark.usefixtures("no_training")
 
 
 def test_regression(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What estimators accept: sparse inputs, targets of every support, floats, numbers of classes."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -21,7 +20,6 @@ from gpflow_pep.estimators import (
     inputs,
     load_estimator,
     save_estimator,
-    trainer,
 )
 
 RNG = np.random.default_rng(0)
@@ -30,17 +28,7 @@ Y = np.sin(X[:, 0]) + 0.1 * RNG.standard_normal(60)
 LABELS = np.digitize(X[:, 0], [-1.0, 1.0])
 SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "random_state": 0}
 lik = gpflow.likelihoods
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture(autouse=True)
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is accepted, and its units, do not depend on it."""
-    monkeypatch.setattr(trainer, "maximise", no_steps)
-    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+pytestmark = pytest.mark.usefixtures("no_training")
 
 
 def test_a_column_of_twelve_words() -> None:

@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -14,6 +13,7 @@ import pytest
 import tensorflow as tf
 from cases.readers import check_folder, rewrite, spoiled_folders
 from gpflow.base import AnyNDArray
+from helpers import skip_training
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -34,16 +34,7 @@ X = pd.DataFrame({"a": 100.0 + 9.0 * RNG.normal(size=18), "b": RNG.normal(size=1
 Y = np.sin(X["a"] / 9.0) + X["b"]
 CLASSES = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.4, 0.4])]
 SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture(autouse=True)
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is saved does not depend on it."""
-    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
+pytestmark = pytest.mark.usefixtures("no_training")
 
 
 def predictions(model: Any, rows: Any) -> list[AnyNDArray]:
@@ -212,7 +203,7 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, make: Any, message: str) 
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "model"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
+        skip_training(patch)
         save_estimator(folder, pipeline())
     return folder
 

@@ -1,7 +1,6 @@
 """Pipelines and other estimators of scikit-learn's around ours, on disk and back."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,17 +39,7 @@ TABLE.loc[4, "b"] = np.nan
 Y = np.exp(np.sin(TABLE["a"] / 9.0))
 LABELS = np.where(Y > 1.0, "high", "low")
 NUMBERS = TABLE[["a"]]
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture(autouse=True)
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is saved does not depend on it."""
-    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
-    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+pytestmark = pytest.mark.usefixtures("no_training")
 
 
 def regressor() -> PEPRegressor:

@@ -2,7 +2,6 @@
 
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -16,7 +15,6 @@ from sklearn.metrics import r2_score
 from gpflow_pep.estimators import PEPRegressor, export_numpy, load_estimator, save_estimator
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior
-from gpflow_pep.training.shared import SharedLosses
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (28, 1))
@@ -29,16 +27,6 @@ Y[3] = np.nan
 NEW = np.linspace(-2.0, 2.0, 6)[:, None]
 SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "max_iterations": 3, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpflow_pep.estimators.trainer.maximise", no_steps)
-    monkeypatch.setattr(SharedLosses, "maximise", no_steps)
 
 
 @pytest.fixture(scope="module")

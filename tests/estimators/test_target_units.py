@@ -2,7 +2,6 @@
 
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from gpflow_pep.estimators import (
     export_saved_model,
     load_estimator,
     save_estimator,
-    trainer,
 )
 from gpflow_pep.likelihoods import LogNormal, NegativeBinomial, Tobit, ZeroInflatedPoisson
 from gpflow_pep.models import PEP
@@ -27,17 +25,7 @@ Y = np.exp(LOG_Y)
 ROWS = np.array([[-2.0], [0.3], [5.0]])
 SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "random_state": 0}
 MIXED = {**SMALL, "alpha": "mix"}
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture(autouse=True)
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units do not depend on it."""
-    monkeypatch.setattr(trainer, "maximise", no_steps)
-    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+pytestmark = pytest.mark.usefixtures("no_training")
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import EXAMPLES, load_example
+from helpers import EXAMPLES, load_example, skip_training
 from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 
@@ -23,13 +22,9 @@ FLATS = pd.DataFrame({"area": AREA, "region": ["Nord", "Ost"] * 10})
 ROWS = [{"area": 71.5, "region": "Ost"}, {"region": "Mars", "area": 1000.0}, {"area": 50.0}]
 
 
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+    skip_training(monkeypatch)
     encoder = TableEncoder({"area": Format("number"), "region": Format("text")})
     model = make_pipeline(encoder, PEPRegressor(num_inducing=5, alpha=0.5, random_state=0))
     export_numpy(tmp_path / "scorer", model.fit(FLATS, 2.0 * AREA))

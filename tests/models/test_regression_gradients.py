@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from cases.regression import ALPHA_PER_BLOCK, ALPHA_PER_ROW, UNEVEN_BLOCKS, Case, N
+from cases.regression import ALPHA_PER_ROW, CASES, UNEVEN_BLOCKS, Case, N
 from helpers import (
     assert_all_close,
     assert_close,
@@ -53,33 +53,24 @@ def _multiscale(problem: Any) -> gpflow.inducing_variables.Multiscale:
     return gpflow.inducing_variables.Multiscale(problem.Z, np.linspace(0.1, 0.9, 10).reshape(5, 2))
 
 
-def _of_case(**fields: Any) -> Callable[[int | None], "pep.models.PEPRegression"]:
-    return lambda chunk_size: Case(**fields).model(chunk_size=chunk_size)
+def _of_case(case: Case) -> Callable[[int | None], "pep.models.PEPRegression"]:
+    return lambda chunk_size: case.model(chunk_size=chunk_size)
 
 
 MODELS: dict[str, Callable[[int | None], "pep.models.PEPRegression"]] = {
-    "rows": _of_case(alpha=0.5),
-    "alpha per row": _of_case(alpha=ALPHA_PER_ROW),
-    "blocks": _of_case(alpha=0.5, blocks=UNEVEN_BLOCKS),
-    "alpha per block": _of_case(alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS),
-    "noise scale": _of_case(noise="scale", alpha=0.3),
-    "noise variance": _of_case(noise="variance", alpha=ALPHA_PER_ROW),
-    "constant mean": _of_case(mean="constant"),
-    "everything": _of_case(
-        alpha=ALPHA_PER_BLOCK, blocks=UNEVEN_BLOCKS, num_outputs=2, noise="scale", mean="linear"
-    ),
+    "rows": _of_case(CASES["alpha 0.5"]),
+    "alpha per row": _of_case(CASES["alpha per row"]),
+    "blocks": _of_case(CASES["uneven blocks, alpha 0.5"]),
+    "alpha per block": _of_case(CASES["alpha per block"]),
+    "noise scale": _of_case(Case(noise="scale", alpha=0.3)),
+    "noise variance": _of_case(Case(noise="variance", alpha=ALPHA_PER_ROW)),
+    "constant mean": _of_case(CASES["constant mean"]),
+    "everything": _of_case(CASES["everything"]),
     "Multiscale": _with_features(_multiscale),
     "Multiscale, blocks": _with_features(_multiscale, UNEVEN_BLOCKS),
     "priors": _with_priors,
-    "scaled": _of_case(conditional="scaled", noise="variance", alpha=ALPHA_PER_ROW),
-    "scaled, everything": _of_case(
-        conditional="scaled",
-        alpha=ALPHA_PER_BLOCK,
-        blocks=UNEVEN_BLOCKS,
-        num_outputs=2,
-        noise="scale",
-        mean="linear",
-    ),
+    "scaled": _of_case(Case(conditional="scaled", noise="variance", alpha=ALPHA_PER_ROW)),
+    "scaled, everything": _of_case(CASES["scaled, everything"]),
 }
 #: Each of these is a part of another one here.
 PARTS = ("alpha per block", "noise scale", "constant mean", "Multiscale")

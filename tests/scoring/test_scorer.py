@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gpflow
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import skip_training
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
@@ -36,15 +36,7 @@ POSITIVE = np.exp(Y / 1e3)
 TABLE = pd.DataFrame({"a": X[:, 0], "c": ["u", "v", "w"] * 8, "d": ["2024-01-31"] * 24})
 FORMATS = {"a": Format("number"), "c": Format("text"), "d": Format("date", pattern="%Y-%m-%d")}
 WORDS = np.array(["dry", "wet", "ice"])[np.digitize(Y, [-1e3, 1e3])]
-
-
-def no_steps(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(converged=True, iterations=0)
-
-
-@pytest.fixture(autouse=True)
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+pytestmark = pytest.mark.usefixtures("no_training")
 
 
 @cache
@@ -200,7 +192,7 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("gpflow_pep.training.shared.maximise", no_steps)
+        skip_training(monkeypatch)
         path: Path = tmp_path_factory.mktemp("scorer") / "scorer"
         export_numpy(path, regressor())
         return path

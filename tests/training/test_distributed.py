@@ -2,10 +2,8 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +17,12 @@ from distributed_worker import STEPS, N, X, Y, Z
 from helpers import assert_close
 
 import gpflow_pep as pep
+from examples.distributed import free_addresses
 
 #: Seconds after which workers are taken for stuck.
 LIMIT = 300
 #: Relative difference of sums in another order.
 SAME = 1e-10
-
-
-def free_addresses(count: int) -> list[str]:
-    """On this machine; the ports are free as long as nobody else is quick."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
 def run(kind: str, configurations: list[Any], outputs: list[Path]) -> list[tuple[int, str]]:
