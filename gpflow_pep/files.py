@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there, and folders that hold files of others."""
+"""Files and folders that are written as a whole or not at all; files of others stay."""
 
 import ctypes
 import hashlib

@@ -240,9 +240,9 @@ def event_calibration(
     happened: AnyNDArray, probability: AnyNDArray, num_bins: int = 10
 ) -> Calibration:
     """
-    Find out whether an event, such as a class, comes as often as the probability it was given.
+    Find out whether an event, such as a class, occurs as often as its probability says.
 
-    :param happened: True or 1 where it came.
+    :param happened: True or 1 where it occurred.
     :param probability: Of the event.
     :param num_bins: Bins from 0 to 1, at least 1.
     :raises ValueError: If an array is empty or not finite, or there is no bin.
@@ -270,7 +270,7 @@ def wilson_interval(
     successes: AnyNDArray, trials: AnyNDArray, level: float = 0.95
 ) -> tuple[AnyNDArray, AnyNDArray]:
     r"""
-    Find an interval for a probability of which trials were seen.
+    Find an interval for a probability from the successes of independent trials.
 
     With :math:`\hat p` the fraction of successes and z the normal quantile, its ends are
 

@@ -1,4 +1,4 @@
-"""Columns of tables: how their cells are read, and numbers made of them. No TensorFlow."""
+"""Columns of tables: how their cells are read and turned into numbers. No TensorFlow."""
 
 from typing import TYPE_CHECKING, Any
 

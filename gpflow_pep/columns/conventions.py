@@ -1,4 +1,4 @@
-"""What people write for one value: numbers for none, and words in several spellings."""
+"""Conventions in tables: numbers that stand for "missing", and words in several spellings."""
 
 from typing import Any
 

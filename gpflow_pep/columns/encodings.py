@@ -1,4 +1,4 @@
-"""What is learnt of each column of a table, and the numbers that are made of it. Pandas only."""
+"""What an encoder learns of each column of a table, and how it makes numbers of it. Pandas only."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -182,7 +182,7 @@ def _without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Seri
 
 
 def _kind_of_type(column: "pd.Series[Any]") -> str:
-    """Ask the type of the column, or of its objects; empty: they are words."""
+    """Find the kind by the type of the column or of its objects; empty for words."""
     types = pd.api.types
     if types.is_complex_dtype(column) or isinstance(column.dtype, (pd.PeriodDtype, pd.SparseDtype)):
         return "other"
@@ -256,7 +256,7 @@ def _parse_numbers(
 
 
 def _try(counts: "pd.Series[Any]", form: Format) -> tuple[float, Format]:
-    """Give the share of cells, or of different ones, that can be read so; which not: `missing`."""
+    """Give the share of cells, or of different ones, that can be read so; `missing`: the others."""
     words = pd.Series(counts.index, dtype=object)
     if _parse(words.head(50), form).isna().mean() > 0.5:
         return 0.0, form
@@ -266,5 +266,5 @@ def _try(counts: "pd.Series[Any]", form: Format) -> tuple[float, Format]:
 
 
 def _is_enough(share: float, form: Format) -> bool:
-    """Whether nearly all cells are what was tried, and the others few words."""
+    """Whether nearly all cells can be read so, and the others are few words."""
     return share >= _LEAST_SHARE and len(form.missing) <= _MAX_WORDS

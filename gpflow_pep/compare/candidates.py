@@ -36,7 +36,7 @@ from .settings import AUTO, INITS, Configuration, Settings, has_gaussian_noise, 
 
 #: Most rows for which the exact Gaussian process is trained too.
 MOST_EXACT = 1000
-#: What every comparison has: predicting the mean, or how frequent each class is.
+#: The baselines of every comparison: the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 #: The name of the mixture of the powers 0, 0.5 and 1.
 MIXTURE = "mix"
@@ -133,7 +133,7 @@ class ExactGP(PEPRegressor):
     def _train_on_all_rows(
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
     ) -> tuple[MaximiseRecord, GPModel]:
-        """Train, and once more from there where L-BFGS has lost its way: that has no memory."""
+        """Train; where L-BFGS found no step, train once more from there, without its memory."""
         options = alphas, mixed, grows, seed
         record, model = super()._train_on_all_rows(model, *options)
         if record.converged or not record.message.startswith(NO_STEP):
@@ -150,7 +150,7 @@ class ExactGP(PEPRegressor):
 
 
 class _AllRows(gpflow.base.Module):
-    """GPflow's SVGP with all rows as its one batch, for what trains models that hold their data."""
+    """GPflow's SVGP with all rows as its one batch: trained as models that hold their data are."""
 
     def __init__(self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]) -> None:
         super().__init__()

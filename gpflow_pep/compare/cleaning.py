@@ -1,4 +1,4 @@
-"""From a table as it was read to inputs and a target that can be learnt from."""
+"""Clean a table: choose its inputs and its target, and read their cells."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ..refusals import refusal
 from .suspicions import suspicions
 
 MIN_ROWS = 10
-#: A text target of more values, and fewer than two rows for each, is no classes.
+#: A text target of more values, with fewer than two rows for each, is not taken for classes.
 _MANY = 20
 _ID_NAME = re.compile(
     r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
@@ -24,7 +24,7 @@ _ID_NAME = re.compile(
 
 class Cleaned(NamedTuple):
     """
-    What can be learnt from.
+    The inputs and the target of a table, and what was done to get them.
 
     :param X: Inputs: numbers (float64), dates and text; values may be missing.
     :param y: The target, with no value missing: numbers, or the classes' names. Of several targets,
@@ -269,7 +269,7 @@ def _read_target(
 
 
 def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
-    """Say why a column tells nothing; empty if it may tell something."""
+    """Say why a column is dropped; empty if it is not."""
     values = column.dropna()
     if form.kind == "other":
         return f"its cells are of type {type(values.iloc[0]).__name__ if len(values) else 'none'}"

@@ -56,7 +56,7 @@ def _chirp() -> "tuple[pd.DataFrame, str]":
     return pd.DataFrame({"time": time, "signal": signal}), "signal"
 
 
-#: Each gives a table, of which scikit-learn's pages tell where it is from, and names its target.
+#: Each gives a table and the name of its target; scikit-learn's pages say where the data are from.
 EXAMPLES: "dict[str, Callable[[], tuple[pd.DataFrame, str]]]" = {
     "diabetes": partial(_from_scikit_learn, "diabetes", "progression", scaled=False),
     "chirp": _chirp,

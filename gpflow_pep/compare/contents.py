@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..refusals import refusal
 
-#: Beside those of pandas. "?" is that of the UCI repository, "." that of SAS and Stata.
+#: Words for a missing value beside those of pandas: "?" is used by the UCI repository, "." by SAS
+#: and Stata.
 MISSING = ["?", "-", "--", ".", "n.a.", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"]
 _BOMS = {
     b"\xef\xbb\xbf": "utf-8-sig",

@@ -12,12 +12,12 @@ from .held_out import held_out
 from .predicting import predictions_given_others
 from .scores import Metric, difference_over_rows, scores
 
-#: Of the training rows of the first part, for the learning curve.
+#: The learning curve has points at these fractions of the training rows of the first part.
 FRACTIONS = (0.25, 0.5)
-#: The fewest rows to train on, and the most of which inputs are permuted.
+#: The learning curve trains on no fewer rows, and inputs are permuted over no more rows than this.
 FEWEST_ROWS, MOST_ROWS = 10, 1000
 #: Where differences of so many nats, or of this fraction of another score, are within noise, the
-#: learning curve tells nothing.
+#: learning curve is too noisy to conclude anything from.
 LARGE_NOISE, LARGE_SHARE = 0.2, 0.2
 #: How often each input is permuted.
 _REPEATS = 5
@@ -34,7 +34,7 @@ class LearningPoint(NamedTuple):
 
 class Details(NamedTuple):
     """
-    What is known of the best model beside its scores.
+    Details of the best model beside its scores.
 
     :param importance: By input: by how much the loss of held-out rows of the first part grows where
         the input is permuted over the rows, "mean" and "error"; None if it is not known.
@@ -44,8 +44,9 @@ class Details(NamedTuple):
     importance: pd.DataFrame | None
     learning: Sequence[LearningPoint]
     given_others: dict[str, tuple[float, float]] | None = None
-    """Of each of several targets, the root mean squared error of held-out rows of the first part
-    by the best model of all together, and by the same model given the other targets of the row."""
+    """For each of several targets two root mean squared errors on the held-out rows of the first
+    part: of the best model of all targets, and of the same model given the other targets of the
+    row."""
 
 
 def importance_of(

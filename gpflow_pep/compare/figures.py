@@ -1,7 +1,7 @@
 """Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-They are drawn of the best model, and refuse a comparison in which all failed; the last
-three are of the model that was trained on all rows, and refuse a comparison without one.
+Scores and held-out predictions are those of the best model, and raise an error where all models
+failed. Fit, relevance and training show the model of all rows, and raise one where there is none.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ def scores_figure(comparison: Comparison) -> "Figure":
 
 
 def predictions_figure(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of the best model against the targets; are they right?"""
+    """Draw held-out predictions of the best model against the targets, and their PIT histogram."""
     if len(comparison.data.targets) > 1:
         return _predictions_by_target(comparison)
     table, target = _best(comparison), comparison.data.y.name
@@ -115,7 +115,7 @@ def _predictions_by_target(comparison: Comparison) -> "Figure":
 
 
 def classes_figure(comparison: Comparison) -> "Figure":
-    """Draw how often held-out predictions come true, and what is taken for what."""
+    """Draw the reliability diagram and the confusion matrix of held-out predictions."""
     table = _best(comparison)
     figure = plotting.figure(10.0, 4.8)
     left, right = figure.subplots(1, 2)

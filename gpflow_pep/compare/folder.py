@@ -1,4 +1,4 @@
-"""The folder that a comparison writes: checked before anything slow, and never anyone else's."""
+"""The folder that a comparison writes. It is checked first, and the files of others in it stay."""
 
 import shutil
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ def begin_folder(out: Path) -> None:
     """
     Remove what an earlier run has written, and list what this one may write.
 
-    So the folder of a run that is killed is known as one, and may be written again.
+    The list comes first, so that a later run may replace the files of one that was killed.
     """
     for name in NAMES:
         path = out / name

@@ -11,7 +11,7 @@ from .contents import as_number
 
 #: Rows of cells as text; those that are empty or have only empty cells are blank.
 Rows = Sequence[Sequence[str]]
-#: Fewer rows do not show that the first is one of them.
+#: Of fewer rows the first is always taken for names.
 _LEAST_ROWS = 5
 #: The first row has a number like those below it up to this share of their range.
 _MARGIN = 0.1

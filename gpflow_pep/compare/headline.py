@@ -71,8 +71,8 @@ def usable_for(comparison: Comparison) -> str:
 def _levels(comparison: Comparison) -> tuple[AnyNDArray, AnyNDArray, str]:
     """Give targets and their predictions, [N] each, on the scale of the model; and what those are.
 
-    A mean of what spreads over decades is that of its largest values. There the logarithms of the
-    targets are compared with those of the medians.
+    The mean of targets that spread over decades depends on the largest few alone. For these the
+    logarithms of the targets are compared with those of the medians.
     """
     table = comparison.held_out[str(comparison.best)]
     if comparison.settings.likelihood == "log_normal":
@@ -132,7 +132,7 @@ def _of_classes(table: pd.DataFrame) -> str:
 
 
 def coverage_of(comparison: Comparison) -> Coverage | None:
-    """Count the best model's held-out targets in its intervals; None where 90% means nothing."""
+    """Count the best model's held-out targets in its intervals; None for classes and counts."""
     if comparison.best is None or comparison.data.kind == "classes":
         return None
     if is_counts(comparison.settings.likelihood):
@@ -144,7 +144,7 @@ def coverage_of(comparison: Comparison) -> Coverage | None:
 
 
 def missed_classes(comparison: Comparison) -> Iterator[tuple[str, int, int]]:
-    """Name the classes of which the best model misses most rows: rows, and those it names."""
+    """Name the classes of which the best model misses most rows, with numbers of all and hits."""
     if comparison.best is None:
         return
     table = comparison.held_out[comparison.best]
@@ -157,8 +157,8 @@ def class_report(comparison: Comparison) -> pd.DataFrame:
     """
     Count how the best model names the held-out rows of each class.
 
-    Columns are "rows", "recall" (the fraction of them that it names so) and "precision" (the
-    fraction of those it names so that are), by class.
+    Columns are "rows", "recall" (the fraction of these rows that it predicts to be of the class)
+    and "precision" (the fraction of its predictions of the class that are right), by class.
     """
     table = comparison.held_out[str(comparison.best)]
     names = sorted(set(table["true"].astype(str)) | set(table["predicted"].astype(str)))

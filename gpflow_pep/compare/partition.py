@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, Strati
 from .cleaning import Cleaned
 from .settings import Settings
 
-#: Where most rows repeat the inputs of others, so many different inputs are needed in each part.
+#: Where most rows repeat the inputs of others, each part needs at least so many different inputs.
 _LEAST_INPUTS = 10
 
 
@@ -72,7 +72,8 @@ def parts_of(
         splitter = partial(splitter, test_size=fraction)
     splits = splitter(count, random_state=settings.seed)
     with warnings.catch_warnings():
-        # That some class has fewer members than there are folds: then some hold out none of it.
+        # scikit-learn warns where a class has fewer members than there are folds: some hold out
+        # none.
         warnings.filterwarnings("ignore", message="The least populated class")
         for train, test in splits.split(firsts[:, None], data.y.iloc[firsts]):
             yield np.flatnonzero(np.isin(groups, train)), np.flatnonzero(np.isin(groups, test))

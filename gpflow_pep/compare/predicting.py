@@ -10,7 +10,7 @@ import pandas as pd
 from ..columns import read_cells, recognise
 from ..refusals import refusal
 
-#: Of a row of which the training rows tell nearly nothing.
+#: The remark on a row of which the training rows say almost nothing.
 FAR_AWAY = "far from all training rows"
 #: The median, and the ends of the central 90% interval.
 QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}

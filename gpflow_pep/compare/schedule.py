@@ -1,4 +1,4 @@
-"""Which process runs which trial when, for how long, and what a callback is told of it."""
+"""Which process runs which trial, when and for how long; and the calls of a callback."""
 
 import os
 import threading
@@ -53,7 +53,7 @@ class TimeBudget:
 
 
 class Reports:
-    """What the callback is told of the fits of all queues, one after another."""
+    """The calls of the callback, for the fits of all queues, one at a time."""
 
     def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
         self.callback, self.total, self.done = callback, total, 0

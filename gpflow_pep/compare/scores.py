@@ -16,7 +16,8 @@ from sklearn.metrics import (
 
 from ..metrics import calibration
 
-#: What is called clearly different has a chance of at most this to be none.
+#: A difference is called clear where chance alone gives so large a one with at most this
+#: probability.
 SIGNIFICANCE = 0.05
 
 

@@ -21,7 +21,7 @@ LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", *COUNTS),
     "classes": ("bernoulli", "multiclass", "softmax", "ordinal"),
 }
-#: As many inducing points as pay.
+#: As many inducing points as improve the score.
 AUTO = "auto"
 #: Scores that can decide which model is the best.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
@@ -156,8 +156,8 @@ class Settings:
     )  # fmt: skip
     num_inducing: int | str | tuple[int | str, ...] = _setting(
         50, _one_or_several(_POINTS),
-        "Number of inducing points; fewer where fewer training rows differ. auto: as many as pay,"
-        " in each fit, which takes a few times as long and often predicts better. Several, as"
+        "Number of inducing points; fewer where fewer training rows differ. auto: chosen in"
+        " each fit by leave-one-out densities, which takes a few times as long and often predicts better. Several, as"
         " 50,200: each with each kernel.",
         "--inducing",
     )  # fmt: skip

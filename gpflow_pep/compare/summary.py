@@ -165,7 +165,7 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     error = METRICS[comparison.data.kind][1]
     trivial = TRIVIAL[comparison.data.kind]
     pair = comparison.fits_of(name), comparison.fits_of(trivial)
-    # Where one part is far off, a mean tells of that part alone.
+    # Where one part is far off, the mean depends on that part alone.
     average = np.median if any(map(unstable_part, pair)) else np.mean
     (nlpd, size), (trivial_nlpd, trivial_size) = (
         [average([fit.scores[metric] for fit in fits]) for metric in ("nlpd", error.name)]

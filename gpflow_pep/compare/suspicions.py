@@ -100,7 +100,7 @@ def _wild_targets(y: "pd.Series[Any]") -> Iterator[str]:
     values = y.to_numpy(dtype=np.float64)
     distances = _distances(values)
     wild = distances > _WILD
-    if np.min(values) >= 0.0:  # skewed, perhaps: only what is far among the logarithms too
+    if np.min(values) >= 0.0:  # maybe skewed: far among the logarithms too
         positive = values > 0.0
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)

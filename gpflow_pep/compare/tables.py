@@ -28,9 +28,9 @@ from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
-#: How many rows the separator and the decimal point are found out from.
+#: The separator and the decimal point are recognised from so many rows.
 _SAMPLE = 1000
-#: How many characters names and titles are looked for in.
+#: Names and titles are looked for in so many characters.
 _BEGINNING = 2**20
 _HINT = re.compile(r'"?sep=(.)"?')
 

@@ -24,7 +24,7 @@ from .partition import parts_of
 from .scores import metrics_of, scores
 from .settings import Configuration, Settings
 
-#: What may come of numbers for which a fit fails; the others of the comparison still run.
+#: Errors that make a fit count as failed; the other fits of the comparison still run.
 _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 
 
@@ -78,7 +78,7 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of the fit of one model."""
+    """The outcome of the fit of one model."""
 
     fit: Fit
     table: pd.DataFrame

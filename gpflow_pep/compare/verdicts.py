@@ -130,7 +130,7 @@ def advice(comparison: Comparison) -> list[str]:
     if better:
         tries = []
         if settings.num_inducing != AUTO:
-            tries.append("--inducing auto, for as many inducing points as pay")
+            tries.append("--inducing auto, which chooses the number of inducing points")
         if not isinstance(settings.kernel, tuple):
             others = ",".join(name for name in KERNELS if name != "matern12")
             tries.append(f"--kernels {others}, for functions that are less smooth")

@@ -40,12 +40,12 @@ from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: Code in which AutoGraph has nothing to translate; to find that out costs seconds.
+#: Packages in whose code AutoGraph has nothing to translate; finding that out takes it seconds.
 _PLAIN = ("gpflow", "gpflow_pep", "tensorflow_probability")
-#: Of these ``Kuf`` is that of their parts.
+#: Kernels and inducing variables whose ``Kuf`` consists of those of their parts.
 _INDEPENDENT = SharedIndependent, SeparateIndependent
 _OF_INDEPENDENT = SharedIndependentInducingVariables, SeparateIndependentInducingVariables
-#: What a kernel of scaled distances has from GPflow's class of them.
+#: What a kernel of scaled distances inherits from GPflow's class of such kernels.
 _OF_DISTANCE = "__call__", "slice", "K", "scale", "scaled_squared_euclid_dist"
 
 

@@ -20,11 +20,7 @@ from .evaluate import convert_user_code
 
 class WellConditioned(InducingVariablesWrapper):
     """
-    Other inducing variables, with as much jitter added to ``Kuu`` as its Cholesky factor needs.
-
-    That is none in all ordinary cases. It is what the GPflow posteriors that models hand out
-    factorise: the same matrix as the models do (:func:`~gpflow_pep.covariances.evaluate.whiten`),
-    whatever happened.
+    Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs.
 
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
     """

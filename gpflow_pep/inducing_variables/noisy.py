@@ -21,7 +21,7 @@ from ..checks import check_real
 
 class InducingVariablesWrapper(InducingVariables):
     """
-    Other inducing variables, whose ``Kuf`` it shares; a subclass registers its own ``Kuu``.
+    A wrapper of inducing variables, with their ``Kuf``; a subclass registers its own ``Kuu``.
 
     :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
     """

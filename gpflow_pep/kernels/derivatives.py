@@ -1,9 +1,9 @@
 r"""
 Values of a function and its partial derivatives under one prior.
 
-The derivative of a Gaussian process is one too. Of a stationary kernel
-:math:`k(x, x') = \kappa(r^2)` with :math:`r^2 = \sum_d p_d \delta_d^2`,
-:math:`\delta = x - x'` and :math:`p_d = 1 / \ell_d^2` the covariances are
+The derivative of a Gaussian process is a Gaussian process too. Of a stationary kernel
+:math:`k(x, x') = \kappa(r^2)` with :math:`r^2 = \sum_d p_d \delta_d^2`, :math:`\delta = x - x'`
+and :math:`p_d = 1 / \ell_d^2` the covariances are
 
 .. math::
 

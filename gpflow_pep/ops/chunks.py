@@ -31,7 +31,7 @@ Epochs = Callable[[int], tf.data.Dataset]
 
 class Reduction:
     """
-    How the sums of this process become those of all processes: by itself, they are those already.
+    How sums over the rows of this process become sums over all rows; here one process has them all.
 
     :mod:`gpflow_pep.training.distributed` has the one for processes that hold a shard of the rows
     each. All of them must then compute the same in the same order: whatever decides how a

@@ -21,7 +21,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: What names of gradients begin with that no one but the graph refers to.
+#: The beginning of names of gradients to which only their graph refers.
 _ONE_USE = "CustomGradient-"
 
 
@@ -99,7 +99,7 @@ class OneUseGraphs:
         try:
             gradients = ops.gradient_registry._registry
             values = tfp.bijectors.Bijector._cache.storage
-        except AttributeError:  # other versions, which may have mended it
+        except AttributeError:  # other versions, which may not need this
             return
         for name, entry in list(gradients.items()):
             if name.startswith(_ONE_USE) and self._has(_result(entry)):

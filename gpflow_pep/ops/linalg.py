@@ -31,7 +31,7 @@ _JITTER_ADDED = (
     " inputs that (nearly) coincide, or a lengthscale much longer than their distances. Fewer or"
     " better spread inducing inputs, or a larger default jitter, avoid this."
 )
-#: Is not empty while parameters are tried: see :func:`warnings_of_graphs_dropped`.
+#: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []
 _EXPORTING: ContextVar[bool] = ContextVar("_EXPORTING", default=False)
 

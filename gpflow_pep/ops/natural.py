@@ -1,4 +1,4 @@
-"""Steps along the natural gradient of Gaussians that are held as means and square roots."""
+"""Steps along the natural gradient of Gaussians, given as means and square roots."""
 
 from typing import NamedTuple
 

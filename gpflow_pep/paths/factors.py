@@ -33,7 +33,7 @@ Spectrum = Callable[[Any, Generator, tuple[int, ...]], AnyNDArray]
 
 
 class Waves(NamedTuple):
-    r"""What the cosine of a kernel is of."""
+    r"""The argument of the cosine in a kernel, :math:`\omegaᵀ \psi(x)`."""
 
     inputs: Function
     r"""[..., D] -> [..., E], :math:`\psi`; linear unless the kernel is periodic."""
@@ -69,8 +69,7 @@ def _student_t(degrees: int, scale: float = 1.0) -> Spectrum:
 def _gamma_mixture(kernel: Any, random: Generator, shape: tuple[int, ...]) -> AnyNDArray:
     r""":math:`(1 + r^2 / 2a)^{-a} = E[\exp(-\gamma r^2 / 2)]` of gamma with mean 1, shape a."""
     a = kernel.alpha.numpy()
-    # By its quantiles, a smooth function of a: a generator may reject, and all numbers that come
-    # after would be others.
+    # Quantiles are smooth in a. A generator that rejects would change all numbers drawn after it.
     gamma = gammaincinv(a, random.random((*shape[:-1], 1))) / a
     return np.asarray(np.sqrt(gamma) * random.standard_normal(shape))
 

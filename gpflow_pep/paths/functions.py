@@ -21,14 +21,14 @@ from .update import PosteriorDraws, points_and_blur
 
 
 class PathSource(NamedTuple):
-    """What functions of a model follow from."""
+    """What the functions drawn from a model depend on."""
 
     parts: Parts
 
     q: WhitenedGaussian
 
     near_rows: NearRowsOfModel | None
-    """The training rows, where predictions know near ones."""
+    """The training rows, where predictions are given near ones; else None."""
 
 
 class PartsOfPaths(tf.Module):
@@ -77,7 +77,7 @@ class Paths(tf.Module):
 
     ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does that.
 
-    :param state: Computes what they follow from, for the model as it is.
+    :param state: Computes what they depend on, for the model as it is.
     :param num_paths: S.
     :param num_features: R, the random frequencies of each path, latent function and term of the
         kernel.

@@ -65,7 +65,8 @@ class NearRowsUpdate(tf.Module):
             shape=[num_paths, None, num_outputs],
             trainable=False,
         )
-        """[S, N, P], what the function that u alone has updated is off at each training row."""
+        """[S, N, P], at each training row the target, with noise, less the function that u alone
+        has updated."""
         of_row = size * max(size, int(context.W.shape[1]), num_paths * num_outputs)
         self.chunk_size = max(CHUNK_ELEMENTS // of_row, 1)
 

@@ -82,7 +82,7 @@ def axes_for(ax: "Axes | None", width: float = 6.0, height: float = 4.2) -> "Axe
 def picture(
     width: float = 6.0, height: float = 4.2, *, frame: bool = False
 ) -> Callable[[Callable[Arguments, None]], Callable[Arguments, "Axes"]]:
-    """Give a function that draws on ``ax`` a new figure where it gets none; it returns ``ax``."""
+    """Decorate a function that draws on ``ax``: by default on a new figure; it returns ``ax``."""
 
     def with_axes(draw: Callable[Arguments, None]) -> Callable[Arguments, "Axes"]:
         draw.__annotations__["return"] = "Axes"

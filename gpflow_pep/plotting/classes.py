@@ -29,11 +29,11 @@ def reliability(
     labels: Any, probability: Any, *, num_bins: int = 10, level: float = 0.95, ax: Any = None
 ) -> None:
     """
-    Draw how often predictions of classes come true, against the probability they had, with Wilson
+    Draw how often predictions of classes are right, against their probability, with Wilson
     intervals and the number of rows of each.
 
-    :param labels: The classes that came, [N]: whole numbers from 0; or, for the probability of one
-        event, 1 where it came and 0 where not.
+    :param labels: The observed classes, [N]: whole numbers from 0; or, for the probability of one
+        event, 1 where it occurred and 0 where not.
     :param probability: Of each class, [N, C]: the most probable one is what is predicted. Or of the
         event, [N].
     :param num_bins: Bins from 0 to 1, of equal width.
@@ -66,7 +66,7 @@ def reliability(
 
 def draw_calibration(axes: Any, calibration: metrics.Calibration, level: float = 0.95) -> None:
     """
-    Draw how often predictions come true, against the probability they had; see :func:`reliability`.
+    Draw how often predictions are right, against their probability; see :func:`reliability`.
 
     :param axes: Matplotlib's, to draw on.
     :param calibration: What :func:`gpflow_pep.metrics.calibration` returned.
@@ -96,7 +96,7 @@ def confusion_matrix(
     Draw how many rows of each class were predicted to be of each class; the shade is the fraction
     of the row's true class.
 
-    :param labels: The classes that came, [N]: numbers or words.
+    :param labels: The observed classes, [N]: numbers or words.
     :param predicted: Those predicted, [N].
     :param names: Of all classes in their sorted order; by default the labels themselves. With
         labels that are whole numbers from 0, one name for each number.

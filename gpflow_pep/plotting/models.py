@@ -140,7 +140,7 @@ def draw_inducing(
 
 
 def draw_ticks(ax: "Axes", inducing: Inducing) -> None:
-    """Mark inducing inputs of one dimension at the foot of axes, on which all else is drawn."""
+    """Mark inducing inputs of one dimension at the foot of axes, when all else is drawn."""
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.08 * (high - low), high)
     z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()

@@ -26,7 +26,7 @@ def predicted_against_actual(
     y: Any, mean: Any, std: Any = None, *, level: float = 0.9, ax: Any = None
 ) -> None:
     """
-    Draw predictions against the targets that came: few rows as points with intervals, many as a
+    Draw predictions against the observed targets: few rows as points with intervals, many as a
     density, below the diagonal on which perfect predictions lie.
 
     :param y: Targets, [N].
@@ -101,7 +101,7 @@ def pit_histogram(
     pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: Any = None
 ) -> None:
     """
-    Draw the histogram of probability integral transforms, P(target ≤ the one that came).
+    Draw the histogram of probability integral transforms, P(target ≤ the observed one).
 
     It is flat where predictions are right, high at both ends where their intervals are too narrow
     and high in the middle where these are too wide. The band holds a bar with probability `level`:

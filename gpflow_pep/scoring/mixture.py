@@ -165,10 +165,10 @@ def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
 
 def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
     """
-    Say of each row, [N], whether the training rows tell nearly nothing of f there.
+    Say of each row, [N], whether the training rows say almost nothing of f there.
 
-    So it is where the variance of f is more than :data:`FAR` of what it was before training, under
-    the component of the largest weight; of several latent functions, for all of them.
+    That is where the variance of f is more than :data:`FAR` of the prior variance, under the
+    component of the largest weight; of several latent functions, for all of them.
     """
     component = mixture.components[int(np.argmax(mixture.weights))]
 

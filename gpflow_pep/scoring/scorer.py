@@ -147,7 +147,7 @@ class Scorer:
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """
-        Say of each row, [N], whether it is so far from the training rows that they tell nearly
+        Say of each row, [N], whether it is so far from the training rows that they say almost
         nothing of it: see :func:`~gpflow_pep.scoring.mixture.is_far`.
 
         :param X: Inputs, [N, D].

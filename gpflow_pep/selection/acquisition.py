@@ -1,5 +1,5 @@
 r"""
-Which row to label next: the one whose target is hardest to predict, or tells most.
+Which row to label next: the one whose target is hardest to predict, or says most of f.
 
 The entropy of the predictive distribution of y at a row, :math:`H[y]`, is what Villacampa-Calvo &
 Hernández-Lobato (2020), section 5.6, choose by. Part of it is noise, which no label removes; what a
@@ -33,7 +33,7 @@ from ..tilted.generic import Function, bounded_log, integrate
 
 #: Rows predicted at a time.
 _CHUNK = 10_000
-#: Of quadrature over f: errors are below 1e-9 of the entropy for every variance.
+#: Nodes of quadrature over f: errors are below 1e-9 of the entropy for every variance.
 _NODES = 400
 
 #: ``(likelihood, X, mean, variance) -> H[y]`` of each row, [N].

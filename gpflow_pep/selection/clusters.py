@@ -48,7 +48,7 @@ def kmeans(
     :param minibatches: Whether to move the centres by random batches of rows instead of passes over
         all rows, far faster and a little worse. None: where N M exceeds :data:`MOST_DISTANCES`.
     :return: M centres; with covariances, blurred points.
-    :raises ValueError: If fewer than M rows differ, or an option is not as said here.
+    :raises ValueError: If fewer than M rows differ, or ``covariances`` is none of these.
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))

@@ -1,6 +1,6 @@
 r"""
 The informative vector machine (Lawrence, Seeger & Herbrich 2002): rows by how much their targets
-tell.
+say of f.
 
 Assumed-density filtering takes in one row after another. A row whose latent function has mean m and
 variance s so far, with :math:`\log Z = \log \int N(f; m, s) p(y | f) df`, changes them with

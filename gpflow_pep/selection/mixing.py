@@ -1,5 +1,5 @@
 r"""
-Where to start mixtures of outputs: weights, lengthscales, and what each output has for itself.
+Initial values of mixtures of outputs: weights, lengthscales, and each output's own function.
 
 Objectives of mixtures have saddles. Latent functions that are equal stay equal, a column of W that
 is 0 stays 0, and W times a number is the same as the kernel's variance times its square. So W
@@ -49,7 +49,7 @@ def coregionalization(
     scales: TensorData | None = None,
 ) -> LinearCoregionalization:
     r"""
-    Create a mixture of latent functions from where training goes well, see this module.
+    Create a kernel of mixed latent functions, with initial values that suit training.
 
     :param data: X [N, D], and Y [N, P] with NaN where nothing was observed.
     :param num_latent: The number Q of latent functions that outputs share, at most P.
@@ -64,7 +64,7 @@ def coregionalization(
         suit noise that is added to the function; for labels and counts 1 is better.
     :return: A kernel for :class:`~gpflow_pep.models.PEP` or
         :class:`~gpflow_pep.models.PEPRegression` with ``LinearCoregionalization``.
-    :raises ValueError: If an output was never observed, or an argument is not as said here.
+    :raises ValueError: If an output was never observed, or an argument is outside its range.
     """
     base, weights, kappa = _start(data, num_latent, kernel, scales)
     factors = np.geomspace(SPREAD, 1.0 / SPREAD, num_latent) if num_latent > 1 else [1.0]
@@ -83,7 +83,7 @@ def intrinsic_coregionalization(
     scales: TensorData | None = None,
 ) -> CoregionalizationWithDiagonal:
     r"""
-    Create the intrinsic model of coregionalisation from where training goes well.
+    Create the intrinsic model of coregionalisation, with initial values that suit training.
 
     The covariance is one kernel times :math:`w wᵀ + \mathrm{diag}(\kappa)`: all latent functions
     have the same kernel object.
@@ -147,7 +147,7 @@ def correlations(Y: AnyNDArray) -> AnyNDArray:
 
 
 def _nonzero(sizes: AnyNDArray) -> AnyNDArray:
-    """1 instead of 0."""
+    """Replace 0 by 1."""
     return np.where(sizes > 0.0, sizes, 1.0)
 
 

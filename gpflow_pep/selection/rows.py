@@ -50,7 +50,7 @@ def as_data(data: Any, *, missing_targets: bool = False) -> tuple[AnyNDArray, An
 
 
 def key(row: AnyNDArray) -> bytes:
-    """Make what is the same for rows that are equal, also by 0 = -0."""
+    """Give bytes that are the same for equal rows, where 0 equals -0."""
     return (row + 0.0).tobytes()
 
 

@@ -15,7 +15,7 @@ MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
 
 
 class SmallPower(NamedTuple):
-    r"""What a factor is where its power hardly changes the Gaussian."""
+    r"""A factor's limit at small powers, which hardly change the Gaussian."""
 
     expectation: Tensor
     r""":math:`E[\log p]`, [N, P]: the tilted integral's limit for :math:`\alpha \to 0`."""

@@ -129,12 +129,12 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
     """
     Find what computes the tilted integral of a likelihood.
 
-    One whose class derives from another, but has a density of its own, is not what was registered
-    for the other.
+    A class that derives from another, but has a density of its own, does not inherit what was
+    registered for the other.
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
-        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()  # object is one
+        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()  # with object
         nearest = next(ancestor for ancestor in kind.__mro__ if (ancestor,) in registered)
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density

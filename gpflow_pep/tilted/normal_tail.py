@@ -1,4 +1,4 @@
-"""The normal distribution function where it is small: its logarithm."""
+"""The logarithm of the normal distribution function, accurate where that is small."""
 
 from typing import NamedTuple
 

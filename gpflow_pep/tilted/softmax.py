@@ -20,9 +20,10 @@ Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal di
 equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}` where that is smaller), and under a
 Gaussian stays as close for every mean and variance, in closed form: so no inner quadrature.
 
-Beside 512 quasi-random nodes in as many dimensions as classes, whose error reaches 4e-2, this takes
-the same time for 3 classes and three times as long for 10, at an error below 1e-4. The error of
-quasi-random nodes falls about as their inverse number: a hundredth of it costs a hundredfold.
+Compared with 512 quasi-random nodes in as many dimensions as classes, whose error reaches 4e-2,
+this takes the same time for 3 classes and three times as long for 10, at an error below 1e-4. The
+error of quasi-random nodes falls about as their inverse number: a hundredth of it costs a
+hundredfold.
 """
 
 from collections.abc import Callable

@@ -24,7 +24,7 @@ FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
 
 class Ascent(NamedTuple):
-    """What came of one start."""
+    """The outcome of one start."""
 
     objective: float
     """The highest value that was seen; -inf if there was none."""
@@ -69,7 +69,7 @@ class Limits(NamedTuple):
 
 
 class _Halt(Exception):
-    """Why SciPy is left."""
+    """Raised to leave SciPy's optimiser, with the reason."""
 
     def __init__(self, message: str, converged: bool = False) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Arguments of fit and maximise: refused, or taken apart."""
+"""Checks of the arguments of fit and maximise."""
 
 from collections.abc import Callable
 from typing import Any

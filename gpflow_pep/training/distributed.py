@@ -89,7 +89,7 @@ def sharded(model: InternalDataModel, strategy: tf.distribute.Strategy) -> Itera
 
     All processes must do the same inside, in the same order: each waits for the others. Functions
     compiled outside keep to the rows of their process, those compiled inside to the rows of all.
-    What needs sums over rows works: log Z, ``predict_f`` and its kin, ``posterior``,
+    What needs sums over rows works: log Z, ``predict_f`` and other predictions, ``posterior``,
     ``compute_qu``, ``surrogate``, ``upper_bound``, ``update_sites``; also ``loo_log_density``,
     which gives the values of the process's own rows. Sequential updates and minibatches do not. A
     posterior may be used outside, too, as long as its cache is not updated there.

@@ -112,9 +112,9 @@ def maximise(
         See :func:`~gpflow_pep.training.objectives.training_loss`, and
         :doc:`/derivatives_of_sites`. Not for a ``WholeLoss``, which has one.
     :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and the model is
-        trained again, as long as that pays by the rule of
-        :mod:`gpflow_pep.training.points`; its ``inducing_variable`` is another one then. Start with
-        few, 25 for example. Not for a ``WholeLoss`` or with an optimizer. None: those that it has.
+        trained again, as long as that raises the score of :mod:`gpflow_pep.training.points`; its
+        ``inducing_variable`` is another one then. Start with few, 25 for example. Not for a
+        ``WholeLoss`` or with an optimizer. None: those that it has.
     :param tolerance: Stop when a step improves the objective by less than this for each row, in
         nats; at least 0. Or when no derivative of the objective for each row exceeds ten times
         that, or :data:`FLAT`.

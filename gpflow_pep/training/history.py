@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
 
 class FitRecord(NamedTuple):
-    """What happened in :func:`fit`, with what happened before where it resumed."""
+    """The record of :func:`fit`, with that of the runs before where it resumed."""
 
     num_steps: int
     seconds: float

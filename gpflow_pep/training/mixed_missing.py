@@ -1,4 +1,4 @@
-"""What mixtures of models say of targets that are missing in the rows of the data."""
+"""Predictions, by mixtures of models, of targets that are missing in the rows of the data."""
 
 from typing import Any
 

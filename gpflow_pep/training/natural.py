@@ -27,7 +27,7 @@ class VariationalParameters(NamedTuple):
 
 
 class NaturalGradients(NamedTuple):
-    """How :func:`~gpflow_pep.training.loop.fit` trains q: our way, GPflow's, or not at all."""
+    """How :func:`~gpflow_pep.training.loop.fit` trains q: by our steps, GPflow's, or none."""
 
     q: VariationalParameters | None = None
 

@@ -1,4 +1,4 @@
-"""Training with outliers: rounds in which each target is compared with what the others say."""
+"""Training with outliers: rounds compare the targets with the posterior mean of the one before."""
 
 from typing import Any
 

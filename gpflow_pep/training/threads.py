@@ -1,4 +1,4 @@
-"""Threads of SciPy's linear algebra, which wait for more by keeping the cores from TensorFlow."""
+"""BLAS threads of SciPy: they busy-wait, and so keep cores from TensorFlow."""
 
 import threading
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ _users = 0
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """
-    Limit it to one thread, in the whole process, until the last that asked for it has ended.
+    Limit BLAS to one thread until the last caller of this has ended.
 
-    The limit is not of a thread but of the process: were each to put back what it had found, the
+    The limit is one for the whole process: if each caller restored the limit that it found, the
     last of several that train at a time would leave it at one.
     """
     global _users
