@@ -157,8 +157,8 @@ class Settings:
     num_inducing: int | str | tuple[int | str, ...] = _setting(
         50, _one_or_several(_POINTS),
         "Number of inducing points; fewer where fewer training rows differ. auto: chosen in"
-        " each fit by leave-one-out densities, which takes a few times as long and often predicts better. Several, as"
-        " 50,200: each with each kernel.",
+        " each fit by leave-one-out densities, which takes a few times as long and often predicts"
+        " better. Several, as 50,200: each with each kernel.",
         "--inducing",
     )  # fmt: skip
     folds: int | None = _setting(
