@@ -202,7 +202,7 @@ class Calibration(NamedTuple):
 @check_shapes("labels: [N]", "probability: [N, C]")
 def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10) -> Calibration:
     """
-    Find out whether predictions that claim a probability come true as often.
+    Compare the probability of predictions with how often they are right.
 
     Rows are sorted into bins of equal width by the probability of the class that is predicted for
     them, the most probable one; in each bin that mean probability is compared with how often the

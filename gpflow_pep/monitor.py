@@ -99,7 +99,7 @@ class InducingPointsToTensorBoard(ImageToTensorBoard):
 
 class CalibrationToTensorBoard(ImageToTensorBoard):
     """
-    How often predictions of classes come true, against the probability they had, as an image.
+    How often predictions of classes are right, against their probability, as an image.
 
     :param log_dir: Where to write.
     :param model: A model of classes.

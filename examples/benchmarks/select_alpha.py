@@ -1,4 +1,4 @@
-"""Print how well a power chosen by leave-one-out density predicts, beside always the same power.
+"""Print how well a power chosen by leave-one-out density predicts, compared with fixed powers.
 
     python -m examples select_alpha                      # scikit-learn's data, minutes
     python -m examples select_alpha --data DIRECTORY boston concrete pima

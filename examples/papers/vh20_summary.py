@@ -114,7 +114,8 @@ def seconds(rows: pd.DataFrame) -> str:
 
 
 def left_out(rows: pd.DataFrame) -> str:
-    """The power by leave-one-out density of the training rows, beside always the same power."""
+    """The power chosen by leave-one-out density of the training rows, compared with fixed
+    powers."""
     pep = rows[rows["method"] == "PEP"]
     inside, held = of_runs(pep, "left_out"), of_runs(pep, "nlpd")
     choices = dict.fromkeys([(MIDDLE, EP), tuple(inside)])  # few powers may have many more runs

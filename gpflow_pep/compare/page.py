@@ -23,10 +23,10 @@ MAX_INPUTS, WORST_INPUTS = 100, 4
 CAPTIONS = {
     "scores": "Scores of held-out rows at each power, with standard errors, beside the mixture"
     " of powers and the baselines. The best power is ringed.",
-    "predictions": "Held-out rows: predictions with 90% intervals against what came; and where in"
+    "predictions": "Held-out rows: predictions with 90% intervals against the targets; and where in"
     " its predicted distribution each target fell. Flat is right.",
-    "classes": "Held-out rows: how often predictions come true against the probability that they"
-    " were given; and what is taken for what.",
+    "classes": "Held-out rows: how often predictions are right, against their probability; and"
+    " which classes are taken for which.",
     "fit": "The model of all rows along its input.",
     "details": "Held-out rows of the first part: by how much their loss grows where an input is"
     " permuted over the rows; and the score after training on fewer rows.",
