@@ -86,16 +86,9 @@ def clean(
         got = f"more than one column named {listed(copies)}"
         raise refusal("frame", got, "different names", "Rename or remove the copies.")
     targets = _places(table, target)
-    unknown = [str(name) for name in drop if str(name) not in table.columns]
-    dropped = [name for name in targets if name in map(str, drop)]
-    if unknown or dropped:
-        inputs = listed(column for column in table.columns if column not in targets)
-        expected = f"input columns among {inputs}"
-        raise refusal("drop", listed(unknown or dropped), expected, "Check the names.")
-    unknown = [str(name) for name in as_written if str(name) not in table.columns]
-    if unknown:
-        expected = f"columns among {listed(table.columns)}"
-        raise refusal("as_written", listed(unknown), expected, "Check the names.")
+    inputs = [name for name in table.columns if name not in targets]
+    _check_names("drop", drop, inputs, "input columns")
+    _check_names("as_written", as_written, list(table.columns), "columns")
     table = table.drop(columns=list(map(str, drop)))
     notes: list[str] = list(table.attrs.get("notes", ()))
     literal = set(map(str, as_written))
@@ -104,18 +97,7 @@ def clean(
         y, kind, table = _read_target(table, targets[0], task, targets[0] in literal, notes)
     else:
         y, kind, table = _read_targets(table, targets, task, literal, notes)
-    formats, columns = {}, {}
-    for name, column in table.items():
-        form = recognise(column, as_written=name in literal)
-        reason = _why_drop(str(name), column, form)
-        if reason:
-            notes.append(f"Dropped column '{name}': {reason}.")
-            continue
-        formats[str(name)] = form
-        columns[str(name)] = check_cells(str(name), read_cells(column, form))
-        notes.extend(_how_read(str(name), column, form))
-        notes.extend(_how_joined(str(name), column, form))
-    X = pd.DataFrame(columns, index=table.index)
+    X, formats = _read_inputs(table, literal, notes)
     missing = X.isna().any(axis=1)
     if drop_missing and missing.any():
         notes.append(f"Dropped {missing.sum()} of {len(X)} rows in which an input is missing.")
@@ -132,6 +114,32 @@ def clean(
         there = column.notna()
         warnings += suspicions(X[there], column[there], kind == "classes")
     return Cleaned(X, y, kind, notes, formats, warnings)
+
+
+def _check_names(argument: str, names: Sequence[str], known: Sequence[str], what: str) -> None:
+    unknown = [str(name) for name in names if str(name) not in known]
+    if unknown:
+        raise refusal(
+            argument, listed(unknown), f"{what} among {listed(known)}", "Check the names."
+        )
+
+
+def _read_inputs(
+    table: pd.DataFrame, literal: set[str], notes: list[str]
+) -> tuple[pd.DataFrame, dict[str, Format]]:
+    """Read the columns that say something, and note how each was read, or why it was dropped."""
+    formats, columns = {}, {}
+    for name, column in table.items():
+        form = recognise(column, as_written=name in literal)
+        reason = _why_drop(str(name), column, form)
+        if reason:
+            notes.append(f"Dropped column '{name}': {reason}.")
+            continue
+        formats[str(name)] = form
+        columns[str(name)] = check_cells(str(name), read_cells(column, form))
+        notes.extend(_how_read(str(name), column, form))
+        notes.extend(_how_joined(str(name), column, form))
+    return pd.DataFrame(columns, index=table.index), formats
 
 
 def _columns_of(y: Any) -> "list[pd.Series[Any]]":

@@ -249,32 +249,33 @@ def _compare(
     best = best_of(comparison)
     if best is None:
         return comparison
-    label = f"{best}, all rows"
-    reports.begin(label)
-    pipeline = trials.pipeline(trials.candidates[best][1])
-    if settings.select == "loo":
-        scored = [powers[name] for name in _mean_losses(comparison) if name != MIXTURE]
-        pipeline[-1].set_params(alpha=scored)
-    final, failed, _ = trials.train(best, 0, pipeline, slice(None), budget.share([best]))
-    if settings.select == "loo" and not failed:
-        best = name_of(pipeline[-1].alpha_)
-        final = final._replace(model=best)
-    reports.end(label, final)
-    comparison = replace(comparison, best=best, model=None if failed else pipeline, final=final)
+    comparison = _with_model(comparison, trials, best, budget.share([best]), reports)
     if not settings.details:
         return comparison
+    best = str(comparison.best)
     curve = name_of(0.5, label_of(best)) if best.startswith(MIXTURE) else best
     curve = curve if curve in powers else best
     more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
     learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
-    details = _details(trials, learning, outcomes[best, 1].pipeline)
-    losses = _mean_losses(comparison)
-    together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
-    if together is not None and len(data.targets) > 1:
-        pipeline, (_, test) = outcomes[together, 1].pipeline, trials.parts[0]
-        others = errors_given_others(pipeline, data.X.iloc[test], data.y.iloc[test])
-        details = details._replace(given_others=others)
-    return replace(comparison, details=details)
+    return replace(comparison, details=_details(comparison, trials, outcomes, learning))
+
+
+def _with_model(
+    comparison: Comparison, trials: Trials, best: str, seconds: float, reports: Reports
+) -> Comparison:
+    """Train the best model on all rows, or choose it by them where that was asked for."""
+    reports.begin(label := f"{best}, all rows")
+    pipeline = trials.pipeline(trials.candidates[best][1])
+    by_all_rows = comparison.settings.select == "loo"
+    if by_all_rows:
+        names = [name for name in _mean_losses(comparison) if name != MIXTURE]
+        pipeline[-1].set_params(alpha=[comparison.candidates[name] for name in names])
+    final, failed, _ = trials.train(best, 0, pipeline, slice(None), seconds)
+    if by_all_rows and not failed:
+        best = name_of(pipeline[-1].alpha_)
+        final = final._replace(model=best)
+    reports.end(label, final)
+    return replace(comparison, best=best, model=None if failed else pipeline, final=final)
 
 
 def _fractions(trials: Trials) -> list[float]:
@@ -284,21 +285,32 @@ def _fractions(trials: Trials) -> list[float]:
     return [fraction for fraction in FRACTIONS if fraction * len(train) >= fewest]
 
 
-def _details(trials: Trials, learning: Sequence[Outcome], pipeline: Pipeline | None) -> Details:
-    """Put learning curve and importance of inputs together, without fits that failed."""
+def _details(
+    comparison: Comparison,
+    trials: Trials,
+    outcomes: dict[tuple[str, int], Outcome],
+    learning: Sequence[Outcome],
+) -> Details:
+    """Put the learning curve, and what held-out rows of the first part say, together."""
     points = [
         LearningPoint(outcome.fit.num_rows, outcome.table)
         for outcome in learning
         if len(outcome.table)
     ]
-    points.sort(key=lambda point: point.num_rows)
-    importance = None
+    details = Details(None, sorted(points, key=lambda point: point.num_rows))
+    data, (_, test) = trials.data, trials.parts[0]
+    X, y = data.X.iloc[test], data.y.iloc[test]
+    pipeline = outcomes[str(comparison.best), 1].pipeline
     if pipeline is not None:
-        _, test = trials.parts[0]
-        data, metric = trials.data, trials.metrics[0]
-        X, y = data.X.iloc[test], data.y.iloc[test]
-        importance = importance_of(pipeline, X, y, data.kind == "classes", metric)
-    return Details(importance, points)
+        metric, is_of_classes = trials.metrics[0], data.kind == "classes"
+        importance = importance_of(pipeline, X, y, is_of_classes, metric)
+        details = details._replace(importance=importance)
+    losses = _mean_losses(comparison)
+    together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
+    if together is not None and len(data.targets) > 1:
+        others = errors_given_others(outcomes[together, 1].pipeline, X, y)
+        details = details._replace(given_others=others)
+    return details
 
 
 def best_of(comparison: Comparison) -> str | None:
