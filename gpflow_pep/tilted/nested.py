@@ -246,50 +246,75 @@ def placed_axes(
 
     :return: What an :class:`Axis` begins with.
     """
+    search = _Search(log_prob, mean, variance, placing)
     num_rows, num_latent = tf.shape(mean)[0], int(mean.shape[1])
-    is_careful = placing.num_powers > 1
+    axes: list[tuple[Tensor, Tensor, Tensor]] = []
+    outer = tf.zeros([1, num_rows, 0], mean.dtype)
+    for dimension in reversed(range(num_latent)):
+        m, v = search.moments(outer, dimension)
+        power = tf.tile(alpha[:, None], [tf.shape(outer)[0], 1])
+        rule = place(search.factor(outer, power, dimension), m, v, power)
+        grid = [placing.num_nodes] * (num_latent - 1 - dimension) + [num_rows]
+        parts = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
+        sizes = placing.num_nodes, placing.num_nodes, 1
+        offset, weights, slope = (
+            tf.reshape(part, [1] * dimension + [size, *grid]) for part, size in zip(parts, sizes)
+        )
+        axes.insert(0, (offset, weights, slope))
+        outer = search.append(outer, rule.nodes.f)
+    return axes
 
-    def call_beside(outer: Tensor, function: Function, f: Tensor) -> Tensor:
-        """Call a function of F [Q K, N, J + 1] for f [Q, K N, 1] and outer [K, N, J]."""
-        return tf.reshape(function(beside(outer, f)), tf.shape(f))
 
-    def beside(outer: Tensor, f: Tensor) -> Tensor:
-        nodes, count = tf.shape(f)[0], tf.shape(outer)[0]
+class _Search(NamedTuple):
+    """
+    A search for where the factor is in one latent function, given the outer ones [K, N, J].
+
+    The inner ones are integrated out by Laplace's method, each at its own peak.
+    """
+
+    log_prob: Function
+    mean: Tensor
+    variance: Tensor
+    placing: Placing
+
+    def append(self, outer: Tensor, f: Tensor) -> Tensor:
+        """Put values f [Q, K N, 1] of the next latent function beside the outer ones."""
+        nodes, count, num_rows = tf.shape(f)[0], tf.shape(outer)[0], tf.shape(self.mean)[0]
         f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
         return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
-    def moments_of(outer: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
+    def moments(self, outer: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
         """Take mean and variance of every row, for each of the outer values, [K N, 1]."""
-        m, v = (
-            tf.tile(part[:, dimension, None], [tf.shape(outer)[0], 1]) for part in (mean, variance)
-        )
+        parts = (part[:, dimension, None] for part in (self.mean, self.variance))
+        m, v = (tf.tile(part, [tf.shape(outer)[0], 1]) for part in parts)
         return m, _narrow_rows(v).wider
 
-    def log_integral(outer: Tensor, power: Tensor, dimension: int) -> Tensor:
+    def log_integral(self, outer: Tensor, power: Tensor, dimension: int) -> Tensor:
         """Integrate all up to a dimension out, to a power [N K, 1], roughly."""
         if dimension < 0:
-            return tf.reshape(power, tf.shape(outer)[:2]) * log_prob(outer)
-        peak = peak_of(outer, power, dimension)
+            return tf.reshape(power, tf.shape(outer)[:2]) * self.log_prob(outer)
+        peak = self.peak(outer, power, dimension)
         return tf.reshape(peak.height + tf.math.log(peak.width), tf.shape(outer)[:2])
 
-    def peak_of(outer: Tensor, power: Tensor, dimension: int) -> Peak:
-        m, v = moments_of(outer, dimension)
+    def peak(self, outer: Tensor, power: Tensor, dimension: int) -> Peak:
+        """Find the peak in one latent function, of the Gaussian times the factor to a power."""
+        m, v = self.moments(outer, dimension)
 
         def exponent(x: Tensor) -> Tensor:
             powers = tf.tile(power, [tf.shape(x)[0], 1])
-            inner = call_beside(
-                outer, lambda F: log_integral(F, powers, dimension - 1), m + tf.sqrt(v) * x
-            )
-            return inner - 0.5 * x * x
+            F = self.append(outer, m + tf.sqrt(v) * x)
+            inner = self.log_integral(F, powers, dimension - 1)
+            return tf.reshape(inner, tf.shape(x)) - 0.5 * x * x
 
-        return find_peak(exponent, m, placing)
+        return find_peak(exponent, m, self.placing)
 
-    def factor_of(outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
-        """Find where one latent function has structure, given the outer ones."""
-        m, v = moments_of(outer, dimension)
+    def factor(self, outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
+        """Find where one latent function has structure."""
+        placing, is_careful = self.placing, self.placing.num_powers > 1
+        m, v = self.moments(outer, dimension)
         deviation, repeats = tf.sqrt(v), placing.num_powers
         powers = tf.concat([power, tf.ones_like(power)], axis=0)[(2 - repeats) * tf.shape(m)[0] :]
-        both = peak_of(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
+        both = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
         parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
         # With one power there is one structure: the other one, wide and empty, moves no node.
         wide = tf.where(is_careful, parts[1][-1], _WIDE)
@@ -306,23 +331,7 @@ def placed_axes(
         is_far = is_careful & (tf.abs(x) > BULK)
         slope = divide_by_power(tf.where(is_far, x, tf.zeros_like(x)), power * deviation)
         mode = Mode(slope, None)
-        return ScalarFactor(log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes)
-
-    axes: list[tuple[Tensor, Tensor, Tensor]] = []
-    outer = tf.zeros([1, num_rows, 0], mean.dtype)
-    for dimension in reversed(range(num_latent)):
-        m, v = moments_of(outer, dimension)
-        power = tf.tile(alpha[:, None], [tf.shape(outer)[0], 1])
-        rule = place(factor_of(outer, power, dimension), m, v, power)
-        grid = [placing.num_nodes] * (num_latent - 1 - dimension) + [num_rows]
-        parts = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
-        sizes = placing.num_nodes, placing.num_nodes, 1
-        offset, weights, slope = (
-            tf.reshape(part, [1] * dimension + [size, *grid]) for part, size in zip(parts, sizes)
-        )
-        axes.insert(0, (offset, weights, slope))
-        outer = beside(outer, rule.nodes.f)
-    return axes
+        return ScalarFactor(self.log_prob, structures, lambda *_: mode, num_nodes=placing.num_nodes)
 
 
 def find_peak(exponent: Callable[[Tensor], Tensor], like: Tensor, placing: Placing) -> Peak:
