@@ -41,6 +41,7 @@ from examples.papers import runner
 from examples.papers.runner import Cell
 from examples.papers.study_summary import ALPHAS, rule_name, summarise
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.metrics import central_interval
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.selection import kmeans, random_subset
 from gpflow_pep.training import mix_models
@@ -132,7 +133,7 @@ def _scores(problem: Problem, mean: Any, sd: Any, density: Any = None) -> dict[s
     """Of normal densities, unless the log density of each row is given."""
     Y, mean, sd = problem.test[1][:, 0], np.ravel(mean), np.ravel(sd)
     density = norm.logpdf(Y, mean, sd) if density is None else np.asarray(density)
-    ends = np.stack([mean - norm.ppf(0.95) * sd, mean + norm.ppf(0.95) * sd], axis=1)
+    ends = np.stack(central_interval(mean, sd**2, 0.9), axis=1)
     rmse = np.sqrt(np.mean((Y - mean) ** 2))
     return {"nlpd": -float(np.mean(density)), "rmse": float(rmse), **_interval(Y, ends)}
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
-from scipy.stats import norm, t
+from scipy.stats import t
 
+from gpflow_pep.metrics import wilson_interval
 from gpflow_pep.plotting import available
 
 #: What makes runs comparable: they differ in method and power alone.
@@ -25,19 +26,6 @@ class Interval(NamedTuple):
     def __format__(self, numbers: str) -> str:
         """The estimate and its interval in brackets, each number in that format."""
         return f"{self.value:{numbers}} [{self.low:{numbers}}, {self.high:{numbers}}]"
-
-
-def wilson(wins: float, total: int) -> Interval:
-    """
-    A proportion and Wilson's (1927) 95% interval of it, for runs that are independent.
-
-    :param wins: A tie may count as half of one.
-    :param total: At least 1.
-    """
-    z2, share = float(norm.ppf(0.975)) ** 2, wins / total
-    centre = (share + 0.5 * z2 / total) / (1.0 + z2 / total)
-    half = np.sqrt(z2 * (share * (1.0 - share) / total + 0.25 * z2 / total**2)) / (1.0 + z2 / total)
-    return Interval(share, float(centre - half), float(centre + half))
 
 
 def mean_interval(values: Sequence[float] | AnyNDArray) -> Interval:
@@ -96,7 +84,8 @@ def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
     """
     ties = int(np.sum(wide[better] == wide[worse]))
     won = float(np.sum(wide[better] < wide[worse])) + 0.5 * ties
-    return Wins(won, len(wide), ties, wilson(won, len(wide)))
+    low, high = wilson_interval(np.array(won), np.array(len(wide)))
+    return Wins(won, len(wide), ties, Interval(won / len(wide), float(low), float(high)))
 
 
 def mean_intervals(columns: pd.DataFrame) -> pd.DataFrame:

@@ -194,6 +194,9 @@ def test_wilson_interval_solves_its_equation() -> None:
         assert_allclose((fraction - end) ** 2, z2 * end * (1.0 - end) / trials, atol=1e-12)
     lower, upper = metrics.wilson_interval(successes, trials)
     assert np.all(lower <= fraction) and np.all(fraction <= upper) and np.all(lower < upper)
+    # Newcombe (1998), table I.
+    ends = metrics.wilson_interval(np.array([81]), np.array([263]))
+    assert_allclose(np.ravel(ends), [0.2553, 0.3662], atol=1e-4)
     with pytest.raises(ValueError, match="counts that cannot be"):
         metrics.wilson_interval(np.array([3]), np.array([2]))
 
