@@ -25,23 +25,15 @@ def as_numbers(name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> npt
 
 
 def as_matrix(
-    name: str,
-    values: Any,
-    num_columns: int | None = None,
-    dtype: npt.DTypeLike = np.float64,
-    remedy: str = _ROWS_WITHOUT,
+    name: str, values: Any, num_columns: int | None = None, dtype: npt.DTypeLike = np.float64
 ) -> npt.NDArray[Any]:
-    """
-    Convert to a matrix of finite numbers, [N, D], with at least one row and one column.
-
-    :param remedy: What to do about values that are not finite.
-    """
+    """Convert to a matrix of finite numbers, [N, D], with at least one row and one column."""
     array = as_numbers(name, values, dtype)
     if array.ndim != 2 or 0 in array.shape or num_columns not in (None, array.shape[1]):
         got = f"shape {array.shape}"
         expected = f"two axes [N, {num_columns or 'D'}], of at least 1 each"
         raise refusal(name, got, expected, f"A single column is {name}[:, None].")
-    require_finite_rows(name, array, remedy)
+    require_finite_rows(name, array, _ROWS_WITHOUT)
     return array
 
 

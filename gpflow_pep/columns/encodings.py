@@ -234,8 +234,8 @@ def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
     )
 
 
-def listed(names: Any, most: int = 8) -> str:
-    """Give names for a message."""
+def listed(names: Any) -> str:
+    """Give names for a message: the first eight, and how many more there are."""
     names = [repr(str(name)) for name in names]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more

@@ -182,11 +182,12 @@ BY_CHUNKS = [
 #: All their code but some lines is that of another model: their tests are slow ones, but for those
 #: of `WHOLE_CHAIN`.
 NEARLY_ANOTHER = (
-    *("PEPClassification", "RPAPEP", "PEP of labels"),
+    *("PEPClassification", "APEP", "RPAPEP", "PEP of labels"),
     *(case.name for case in (*OUTPUTS, *BY_CHUNKS)),
 )
-#: One test goes through all that these do. PEPClassification has the code of PEP.
-WHOLE_CHAIN = [case for case in MODELS if case.name in ("PEPClassification", "RPAPEP")]
+#: One test goes through all that these do: PEPClassification has the code of PEP, and the tied ones
+#: that of ARPEP but for their energies.
+WHOLE_CHAIN = [case for case in MODELS if case.name in ("PEPClassification", "APEP", "RPAPEP")]
 #: Enough for what is GPflow's code around any model's objective or prediction of f.
 ENOUGH = ("PEPRegression", "ARPEP")
 
