@@ -9,8 +9,8 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-#: The rooms of the house, from the ground up: each imports only from those before it. The
-#: architecture test, CONTRIBUTING.md and the reference are held to this list.
+#: The packages, lowest first: each imports only from those before it. The architecture test checks
+#: them, CONTRIBUTING.md and the reference against this list.
 ROOMS = {
     "refusals": "the one form of all refusals: got, expected, what to do",
     "checks": "checks of what users pass: got, expected, what to do",

@@ -116,7 +116,7 @@ def clean(
     return Cleaned(X, y, kind, notes, formats, warnings)
 
 
-def _check_names(argument: str, names: Sequence[str], known: Sequence[str], what: str) -> None:
+def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind: str) -> None:
     unknown = [str(name) for name in names if str(name) not in known]
     if unknown:
         raise refusal(

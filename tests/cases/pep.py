@@ -208,7 +208,7 @@ CASES = {
 
 
 #: Of one latent function and with a rule like another's here, which is among the fast tests.
-LIKE_ANOTHER = ("logit", "Gamma", "Beta")
+LIKE_ANOTHER = ("logit", "Gamma", "Beta", "Ordinal")
 #: Names of all cases as parameters.
 each_case = pytest.mark.parametrize(
     "name",
