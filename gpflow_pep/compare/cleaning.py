@@ -120,7 +120,7 @@ def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind
     unknown = [str(name) for name in names if str(name) not in known]
     if unknown:
         raise refusal(
-            argument, listed(unknown), f"{what} among {listed(known)}", "Check the names."
+            argument, listed(unknown), f"{kind} among {listed(known)}", "Check the names."
         )
 
 

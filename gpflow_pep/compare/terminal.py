@@ -94,21 +94,19 @@ def target_cells(comparison: Comparison) -> dict[str, list[str]]:
 def target_table(comparison: Comparison) -> Table:
     """Draw the scores of each of several targets for a terminal."""
     table = Table(title="Each target, in its own units")
-    return _filled(table, comparison, target_headings(comparison), target_cells(comparison))
+    for heading in target_headings(comparison):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for name, row in target_cells(comparison).items():
+        table.add_row(*row, style="bold green" if name == comparison.best else None)
+    return table
 
 
 def score_table(comparison: Comparison) -> Table:
     """Draw the summary for a terminal."""
     table = Table(title=title(comparison), caption=legend(comparison))
-    return _filled(table, comparison, headings(comparison), cells(comparison))
-
-
-def _filled(
-    table: Table, comparison: Comparison, columns: list[str], rows: dict[str, list[str]]
-) -> Table:
-    for heading in columns:
+    for heading in headings(comparison):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
-    for name, row in rows.items():
+    for name, row in cells(comparison).items():
         failed = any(fit.failed for fit in comparison.fits_of(name))
         best = name == comparison.best
         table.add_row(*row, style="bold green" if best else "red" if failed else None)
