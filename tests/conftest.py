@@ -35,6 +35,7 @@ TOGETHER = {
     "test_details.py": "comparisons",
     "test_figures.py": "comparisons",
     "test_page.py": "comparisons",
+    "test_several_targets.py": "comparisons",
     "test_summary.py": "comparisons",
     "test_workers.py": "comparisons",
     "test_objectives.py": "compiled sums",
