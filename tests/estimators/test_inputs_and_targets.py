@@ -75,6 +75,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.near_copies("Gamma", "Poisson")
 def test_targets_with_a_narrower_support_are_not_standardised(name: str) -> None:
     likelihood, y = TARGETS[name]
     model = PEPRegressor(likelihood=likelihood(), **SMALL).fit(X, y)
