@@ -122,7 +122,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
 
 
 def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Described]:
-    """Describe a mixture; a model that is there twice, alone and with near rows, is written once."""
+    """Describe a mixture; a model that is there with and without near rows is written once."""
     models = list({id(model): model for model in mixed.models}.values())
     places = {id(model): place for place, model in enumerate(models)}
     return {
