@@ -92,9 +92,9 @@ class PEPRegressor(TargetPredictions):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``neighbours_``, how
-    many near rows predictions know; ``posterior_``,
-    which predicts in the model's units; ``alpha_scores_`` (of several powers, nats a row),
+    :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``neighbours_``,
+    how many near rows predictions know; ``posterior_``, which predicts in the model's units;
+    ``alpha_scores_`` (of several powers, nats a row, without near rows),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
     ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``
     (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).

@@ -91,7 +91,7 @@ class Trainer:
         return record
 
     def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
-        """Train a model on some of its rows: see :func:`~gpflow_pep.training.maximise_on_subset`."""
+        """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
         estimator = self._estimator
         options = {"max_iterations": estimator.max_iterations, "progress": estimator.verbose}
         options |= {"objective": estimator._objective(), **self._seconds(deadline)}

@@ -169,9 +169,7 @@ def test_what_is_refused() -> None:
         pep.PEP(case.problem.data, case.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2)),
     ]
     assert knows_near_rows(case.model()) and not any(map(knows_near_rows, others))
-    with pytest.raises(
-        ValueError, match="mixed: got PEPRegression, expected PEPRegression without"
-    ):
+    with pytest.raises(ValueError, match="mixed: got PEPRegression, expected PEPRegression w"):
         mix_near_rows(MixedModel([others[1]]))
     with pytest.raises(ValueError, match="mixed: got components that know near rows"):
         mix_near_rows(MixedModel([case.model()], near=[near]))
