@@ -17,7 +17,7 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..models.variants import public_class
 from ..sites.posterior import Sites
 from ..training.mixed_model import MixedModel, MixedPosterior, components, heaviest
-from ..training.near_rows import NearRows
+from ..training.near_rows import GivenRows
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -135,7 +135,7 @@ def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Descr
 
 def _construct_mixture(described: Any, models: list[GPModel], weights: Any) -> MixedModel:
     described = complete_mixture(described)
-    near = [values and NearRows(*values) for values in described["near"]]
+    near = [values and GivenRows(*values) for values in described["near"]]
     return MixedModel([models[place] for place in described["components"]], weights, near=near)
 
 

@@ -235,24 +235,25 @@ def predict_left_out(
 
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
         rows, index, alpha = pieces
-        r, own_noise = tf.gather(context.r, rows), tf.gather(context.noise, rows)
+        r, site_noise = tf.gather(context.r, rows), tf.gather(context.noise, rows)
         place = tf.concat([rows[:, None], index], axis=1)
         A, D = project_groups(parts, context.W, tf.gather(context.X, place))
         a = A[:, 0]
-        tau = precision(tf.maximum(D[:, 0, 0], 0.0), own_noise, alpha)[:, None]
-        own = tf.matmul(a, context.root)
-        left = 1.0 - tau * tf.reduce_sum(tf.square(own), axis=1, keepdims=True)
+        tau = precision(tf.maximum(D[:, 0, 0], 0.0), site_noise, alpha)[:, None]
+        projected = tf.matmul(a, context.root)
+        left = 1.0 - tau * tf.reduce_sum(tf.square(projected), axis=1, keepdims=True)
         error = tau * (tf.matmul(a, context.mean) - r) / left
         targets = tf.gather(context.r, index)
         means, variances = [], []
         for level in tf.unstack(noise):
-            given = condition_on_rows(A, D, targets, level + tf.zeros_like(targets[..., 0]))
-            root = tf.matmul(given.E[:, 0], context.root)
-            shared = tf.reduce_sum(root * own, axis=1, keepdims=True)
-            mean = (tf.matmul(given.E, context.mean) + given.mean)[:, 0]
+            near_noise = level + tf.zeros_like(targets[..., 0])
+            conditioned = condition_on_rows(A, D, targets, near_noise)
+            root = tf.matmul(conditioned.E[:, 0], context.root)
+            shared = tf.reduce_sum(root * projected, axis=1, keepdims=True)
+            mean = (tf.matmul(conditioned.E, context.mean) + conditioned.mean)[:, 0]
             means.append(mean + shared * error)
             spread = tf.reduce_sum(tf.square(root), axis=1) + (shared**2 * tau / left)[:, 0]
-            variances.append(_own_variance(given)[:, 0] + spread)
+            variances.append(_own_variance(conditioned)[:, 0] + spread)
         return tf.stack(means, axis=1), tf.stack(variances, axis=1)
 
     alpha = tf.broadcast_to(alpha, tf.shape(rows))

@@ -11,7 +11,7 @@ from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mix_near_rows, mixture_weights
-from .near_rows import NearRows
+from .near_rows import GivenRows
 from .objectives import hybrid_evidence, training_loss
 from .parquet import ParquetRows
 from .points import PointsScore
@@ -25,12 +25,12 @@ __all__ = [
     "EarlyStopping",
     "Evaluation",
     "FitRecord",
+    "GivenRows",
     "HyperparameterPosterior",
     "MaximiseRecord",
     "MixedModel",
     "MixedPaths",
     "MixtureRecord",
-    "NearRows",
     "ParquetRows",
     "PointsScore",
     "Step",

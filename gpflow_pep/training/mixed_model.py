@@ -16,7 +16,7 @@ from ..tilted.entries import takes_missing_targets
 from .mixed_missing import impute_y
 from .mixed_paths import draw_mixed_paths
 from .mixture import Mixture
-from .near_rows import NearRows, near_likelihood, near_posterior
+from .near_rows import GivenRows, near_likelihood, near_posterior
 
 
 class MixtureRecord(NamedTuple):
@@ -54,7 +54,7 @@ class MixedModel(Mixture):
         models: Sequence[GPModel],
         weights: AnyNDArray | None = None,
         record: MixtureRecord | None = None,
-        near: Sequence[NearRows | None] | None = None,
+        near: Sequence[GivenRows | None] | None = None,
     ) -> None:
         models = check_models(models)
         self.near = (None,) * len(models) if near is None else tuple(near)
@@ -158,7 +158,7 @@ def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
     return [model], np.ones(1)
 
 
-def near_rows(model: GPModel | MixedModel) -> Sequence[NearRows | None]:
+def near_rows(model: GPModel | MixedModel) -> Sequence[GivenRows | None]:
     """Say how each component of a mixture knows near training rows; one model does not."""
     return model.near if isinstance(model, MixedModel) else [None]
 

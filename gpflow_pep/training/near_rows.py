@@ -38,7 +38,7 @@ NEIGHBOURS = 10
 NOISE_LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
 
 
-class NearRows(NamedTuple):
+class GivenRows(NamedTuple):
     """How the predictions of a component of a mixture know near training rows."""
 
     neighbours: int
@@ -53,12 +53,12 @@ def knows_near_rows(model: Any) -> bool:
     plain = type(model) is PEPRegression and not model.has_blocks and not model.neighbours
     if not plain or model.memory is not None or model.alpha.shape.rank != 0:
         return False
-    likelihood = model.likelihood
-    return type(likelihood) is Gaussian and isinstance(likelihood.variance, Parameter)
+    noise = getattr(model.likelihood, "variance", None)
+    return type(model.likelihood) is Gaussian and isinstance(noise, Parameter)
 
 
 def near_posterior(
-    model: PEPRegression, near: NearRows | None, precompute_cache: PrecomputeCacheType | str
+    model: PEPRegression, near: GivenRows | None, precompute_cache: PrecomputeCacheType | str
 ) -> BasePosterior:
     """Create the posterior of a component, which may know near rows."""
     if near is None:
@@ -67,7 +67,7 @@ def near_posterior(
     return posterior.given_noise(near.noise_variance, precompute_cache)
 
 
-def near_likelihood(model: GPModel, near: NearRows | None) -> Likelihood:
+def near_likelihood(model: GPModel, near: GivenRows | None) -> Likelihood:
     """Give the likelihood of new targets under a component."""
     if near is None:
         return model.likelihood
@@ -77,7 +77,7 @@ def near_likelihood(model: GPModel, near: NearRows | None) -> Likelihood:
 
 
 def left_out_moments(
-    model: Any, near: NearRows | None, rows: AnyNDArray | None = None
+    model: Any, near: GivenRows | None, rows: AnyNDArray | None = None
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Compute mean and variance of y of training rows given the others, [S, P] each.
@@ -106,7 +106,7 @@ def _near_moments(
 
 def choose_noise(
     model: PEPRegression, neighbours: int, rows: AnyNDArray, error: float
-) -> tuple[NearRows, AnyNDArray]:
+) -> tuple[GivenRows, AnyNDArray]:
     """
     Choose the noise variance that near rows have: with the highest mean density of rows left out.
 
@@ -114,9 +114,9 @@ def choose_noise(
     :param error: Their mean squared error without near rows.
     :return: What was chosen, and the log densities of the rows, [S].
     """
-    Y, own = np.asarray(model.data[1])[rows], float(model.likelihood.variance.numpy())
-    levels = [own, *(level * error for level in NOISE_LEVELS if level * error > own)]
+    Y, least = np.asarray(model.data[1])[rows], float(model.likelihood.variance.numpy())
+    levels = [least, *(level * error for level in NOISE_LEVELS if level * error > least)]
     mean, variance = _near_moments(model, neighbours, rows, levels)
     densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
     best = int(np.argmax(densities.mean(axis=0)))
-    return NearRows(neighbours, levels[best]), densities[:, best]
+    return GivenRows(neighbours, levels[best]), densities[:, best]

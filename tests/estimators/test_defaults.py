@@ -140,7 +140,7 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points are chosen by rows that training on some has not seen; then all rows are trained on."""
+    """Points are chosen by rows that training on others has not seen; then all are trained on."""
     monkeypatch.setattr(base, "MANY", 45)
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)

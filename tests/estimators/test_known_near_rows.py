@@ -19,7 +19,7 @@ from gpflow_pep.estimators import (
     regressor,
     save_estimator,
 )
-from gpflow_pep.training import NearRows
+from gpflow_pep.training import GivenRows
 from gpflow_pep.training.near_rows import left_out_moments
 
 RNG = np.random.default_rng(5)
@@ -95,7 +95,7 @@ def test_they_are_saved(fitted: PEPRegressor, tmp_path: Path) -> None:
         np.testing.assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-12)
         assert other.neighbours_ == 10 and other.model_.near == fitted.model_.near
         assert len({id(model) for model in other.model_.models}) == 3
-        assert isinstance(other.model_.near[-1], NearRows)
+        assert isinstance(other.model_.near[-1], GivenRows)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 import gpflow_pep as pep
 from gpflow_pep.energies.collapsed import CONDITIONALS
-from gpflow_pep.training import MixedModel, NearRows, mix_near_rows, mixture_weights
+from gpflow_pep.training import GivenRows, MixedModel, mix_near_rows, mixture_weights
 from gpflow_pep.training.mixtures import NEAR_PRIOR_WEIGHT
 from gpflow_pep.training.near_rows import choose_noise, knows_near_rows, left_out_moments
 
@@ -28,7 +28,7 @@ m = 4
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
     problem, variance = case.problem, 0.7
-    actual = left_out_moments(case.model(), NearRows(m, variance), np.arange(N)[::-1])
+    actual = left_out_moments(case.model(), GivenRows(m, variance), np.arange(N)[::-1])
     scaled = problem.X / problem.lengthscales
     for n, mean, var in zip(range(N)[::-1], *actual, strict=True):
         held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
@@ -54,7 +54,7 @@ def test_a_power_for_each_row() -> None:
 def test_near_rows_may_have_another_noise() -> None:
     case = Case(alpha=1.0)
     problem, variance = case.problem, 0.6
-    near = NearRows(m, variance)
+    near = GivenRows(m, variance)
     mixed = MixedModel([case.model()], near=[near])
     dense = context_reference.dense(case, problem.Xnew)._replace(noise=np.full(N, variance))
     scaled = (part / problem.lengthscales for part in (problem.X, problem.Xnew))
@@ -76,7 +76,7 @@ def repeated() -> "pep.models.PEPRegression":
 
 def test_of_equal_rows_the_row_itself_is_left_out() -> None:
     model = repeated()
-    mean, _ = left_out_moments(model, NearRows(1, 0.1))
+    mean, _ = left_out_moments(model, GivenRows(1, 0.1))
     X, Y = (np.asarray(part) for part in model.data)
     for n in range(4):
         others = np.delete(np.arange(20), n)
@@ -105,7 +105,7 @@ def test_the_noise_is_that_of_the_highest_density() -> None:
     assert near.neighbours == m and 1e-4 < near.noise_variance < 0.5
 
     def mean_density(variance: float) -> float:
-        moments = left_out_moments(model, NearRows(m, variance), rows)
+        moments = left_out_moments(model, GivenRows(m, variance), rows)
         Y = np.asarray(model.data[1])[rows]
         return float(np.mean(norm.logpdf(Y, moments[0], np.sqrt(moments[1]))))
 
@@ -160,7 +160,7 @@ def test_near_rows_are_left_out_where_they_do_not_help() -> None:
 
 
 def test_what_is_refused() -> None:
-    case, near = Case(), NearRows(m, 0.1)
+    case, near = Case(), GivenRows(m, 0.1)
     others = [
         Case(alpha=ALPHA_PER_ROW).model(),
         case.model(neighbours=2),
@@ -182,7 +182,7 @@ def test_what_is_refused() -> None:
 @pytest.mark.slow
 def test_predictions_in_graphs() -> None:
     case = Case(alpha=0.5)
-    posterior = MixedModel([case.model()], near=[NearRows(m, 0.3)]).posterior()
+    posterior = MixedModel([case.model()], near=[GivenRows(m, 0.3)]).posterior()
     graph = tf.function(posterior.predict_y)
     for actual, expected in zip(graph(case.problem.Xnew), posterior.predict_y(case.problem.Xnew)):
         assert_close(actual, expected)
