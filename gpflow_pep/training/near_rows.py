@@ -117,6 +117,8 @@ def choose_noise(
     Y, least = np.asarray(model.data[1])[rows], float(model.likelihood.variance.numpy())
     levels = [least, *(level * error for level in NOISE_LEVELS if level * error > least)]
     mean, variance = _near_moments(model, neighbours, rows, levels)
-    densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
+    with np.errstate(invalid="ignore"):  # rounding can leave a row that others say nothing of
+        densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)
+    densities = np.where(np.isnan(densities), -np.inf, densities)
     best = int(np.argmax(densities.mean(axis=0)))
     return GivenRows(neighbours, levels[best]), densities[:, best]

@@ -23,7 +23,7 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
-from gpflow_pep.training import MixedModel, maximise, maximise_on_subset
+from gpflow_pep.training import MixedModel, maximise, maximise_on_subset, points
 from gpflow_pep.training.points import MOST_WORK
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
@@ -143,6 +143,8 @@ def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points are chosen by rows that training on others has not seen; then all are trained on."""
     monkeypatch.setattr(base, "MANY", 45)
     monkeypatch.setattr(base, "MANY_POINTS", 4)
+    monkeypatch.setattr(points, "_CHEAP", 2)
+    monkeypatch.setattr(points, "MUCH_WORK", 45.0 * 8**2)
     fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
     assert fitted.record_ is not None
     scores = fitted.record_.points
@@ -152,8 +154,9 @@ def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(fitted.record_.objective, objective, rtol=1e-8)
     more = maximise(fitted.model_, tolerance=1e-4, window=10, progress=False)
     assert more.objective < objective + 0.1  # of 45 rows: training had ended
-    few = PEPRegressor(alpha=0.5, likelihood="student_t", max_iterations=1, random_state=0)
-    assert few.fit(X, Y).record_.points[0].num_inducing == 25
+    other = PEPRegressor(likelihood="student_t")
+    other.n_outputs_ = 1
+    assert other._parts(X, Y[:, None], 0, True)[2].num_inducing == 25  # not in closed form
 
 
 def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +176,12 @@ def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         fitted = PEPRegressor(alpha=0.5, num_inducing=4, random_state=0).fit(X, Y)
         assert fitted.n_iter_ > 3 and len(calls) == 1 and calls[0]["max_iterations"] == 1000
         monkeypatch.setattr(base, "FIRST_POINTS", 4)
+        monkeypatch.setattr(points, "_CHEAP", 2)
+        monkeypatch.setattr(points, "MOST_WORK", 45.0)  # no others
         fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
         assert fitted.n_iter_ == 3
     with pytest.warns(ConvergenceWarning):
-        PEPRegressor(alpha=0.5, max_iterations=2, random_state=0).fit(X, Y)
+        PEPRegressor(alpha=0.5, num_inducing=4, max_iterations=2, random_state=0).fit(X, Y)
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
