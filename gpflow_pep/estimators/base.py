@@ -25,6 +25,7 @@ from ..covariances.mixing import is_mixture
 from ..models import ARPEP
 from ..scoring.mixture import FAR, PredictiveMixture, is_far
 from ..tilted import check_num_latent
+from ..tilted.entries import has_gaussian_noise
 from ..training import (
     MaximiseRecord,
     MixedModel,
@@ -36,14 +37,16 @@ from ..training import (
 from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior
 from ..training.model_state import assign_same
-from ..training.points import PointsScore, add_points
+from ..training.points import MANY, PointsScore, add_points
+from ..training.subset import halves, has_subsets
 from .inputs import dense, words_refused
 from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel
 from .trainer import Trainer
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as that pays;
-#: where it cannot, with minibatches or neighbours for example, it is the second number.
+#: with thousands of rows it starts with the second number, and where it cannot add any, with
+#: minibatches or neighbours for example, it is that.
 FIRST_POINTS, MANY_POINTS = 25, 100
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
 PREDICTION_CHUNK = 10_000
@@ -159,13 +162,19 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
     ) -> tuple[MaximiseRecord, GPModel]:
         """Train, at several powers maybe, with as many inducing points as pay."""
-        train = Trainer(self, len(alphas))
+        train = Trainer(self, len(alphas), limits_work=grows)
         points: tuple[PointsScore, ...] = ()
         record = None
         if grows:  # as long as one power may take
             deadline = train.share_ends()
-            train_until = partial(train, deadline=deadline)
-            points, record = add_points(model, train_until, seed=seed, deadline=deadline)
+            if has_subsets(model) and len(model.data[0]) >= MANY:
+                some = partial(train.train_on_some, deadline=deadline)
+                options: dict[str, Any] = {"seed": seed, "deadline": deadline}
+                points, _ = add_points(model, some, **options, unseen=halves(model, 0)[1])
+                record = train(model, deadline, anew=False)
+            else:
+                train_until = partial(train, deadline=deadline)
+                points, record = add_points(model, train_until, seed=seed, deadline=deadline)
         if len(alphas) == 1:
             record = record or train(model)
             return (record._replace(points=points) if points else record), model
@@ -175,7 +184,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         def refit(model: GPModel) -> None:
             alpha = float(model.alpha.numpy())
             if alpha not in records:
-                records[alpha] = train(model)
+                records[alpha] = train(model, anew=record is None)
 
         if mixed:
             model = mix_alphas(model, alphas, refit=refit)
@@ -185,6 +194,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
         log_slope = self._mean_log_slope(np.asarray(heaviest(model).data[1]))
         self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
+        if mixed:
+            model = self._with_near_rows(model, seed)
         record = records[float(heaviest(model).alpha.numpy())]
         return (record._replace(points=points) if points else record), model
 
@@ -222,7 +233,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if mixture is not None:
             return is_far(mixture, X)
         main = heaviest(self.model_)
-        (variance,) = self._predicted(X, lambda rows: main.predict_f(rows)[1], PREDICTION_CHUNK)
+        heaviest_posterior = self.posterior_.posteriors[int(np.argmax(self.posterior_.weights))]
+        predict = heaviest_posterior.predict_f
+        (variance,) = self._predicted(X, lambda rows: predict(rows)[1], PREDICTION_CHUNK)
         options = {"full_output_cov": False} if is_mixture(main.kernel) else {}
         prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(len(X), -1)
         far: AnyNDArray = np.min(variance / prior, axis=1) > FAR
@@ -262,6 +275,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Whether more inducing points can be added to those of the start."""
         return batch_size is None and isinstance(self.inducing, str)
 
+    def _with_near_rows(self, mixed: MixedModel, seed: int) -> MixedModel:
+        """Give a mixture whose predictions know near training rows, where that pays."""
+        return mixed
+
     def _objective(self) -> str:
         """Name what training maximises: see :func:`~gpflow_pep.training.full_batch.maximise`."""
         return "evidence"
@@ -289,11 +306,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Make the parts of a model, with the values that training starts from."""
         kernel = self._make_kernel(X, Y)
         number = self.num_inducing
+        likelihood = self._make_likelihood()
         if isinstance(number, str):
-            number = FIRST_POINTS if grows else MANY_POINTS
+            in_closed_form = has_gaussian_noise(likelihood) and not is_mixture(kernel)
+            starts_with_few = grows and not (in_closed_form and len(X) >= MANY)
+            number = FIRST_POINTS if starts_with_few else MANY_POINTS
         first, *_ = getattr(kernel, "latent_kernels", [kernel])
         points = make_inducing_variable(self.inducing, X, number, first, seed)
-        return kernel, self._make_likelihood(), points
+        return kernel, likelihood, points
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         return make_kernel(self.kernel, X.shape[1])

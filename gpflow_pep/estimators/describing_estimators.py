@@ -17,9 +17,11 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..models.variants import public_class
 from ..sites.posterior import Sites
 from ..training.mixed_model import MixedModel, MixedPosterior, components, heaviest
+from ..training.near_rows import GivenRows
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
+from .format_5 import complete_mixture
 from .regressor import PEPRegressor
 from .target_units import TargetUnits
 
@@ -69,10 +71,7 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
     described["inputs"] = _describe_scaler(estimator._scaler, describe)
     model = estimator.model_
     if isinstance(model, MixedModel):
-        described["mixture"] = {
-            "models": [_describe_model(component, describe) for component in model.models],
-            "weights": describe(model.weights.numpy(), "weights"),
-        }
+        described["mixture"] = _describe_mixture(model, describe)
     else:
         described["model"] = _describe_model(model, describe)
     if estimator.alpha_scores_ is not None:
@@ -109,7 +108,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]
     weights = load(mixture["weights"]) if mixture else [1.0]
-    estimator._set_model(MixedModel(models, weights) if mixture else models[0])
+    estimator._set_model(_construct_mixture(mixture, models, weights) if mixture else models[0])
     if isinstance(models[0], PEP):
         parts = [tf.constant(load(part)) for part in described["posterior"]]
         size = len(parts) // len(models)
@@ -120,6 +119,24 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         likelihoods = [model.likelihood for model in models]
         estimator._posterior = MixedPosterior(posteriors, likelihoods, np.asarray(weights))
     return estimator
+
+
+def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Described]:
+    """Describe a mixture; a model that is there with and without near rows is written once."""
+    models = list({id(model): model for model in mixed.models}.values())
+    places = {id(model): place for place, model in enumerate(models)}
+    return {
+        "models": [_describe_model(model, describe) for model in models],
+        "weights": describe(mixed.weights.numpy(), "weights"),
+        "components": [places[id(model)] for model in mixed.models],
+        "near": [near and list(near) for near in mixed.near],
+    }
+
+
+def _construct_mixture(described: Any, models: list[GPModel], weights: Any) -> MixedModel:
+    described = complete_mixture(described)
+    near = [values and GivenRows(*values) for values in described["near"]]
+    return MixedModel([models[place] for place in described["components"]], weights, near=near)
 
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:

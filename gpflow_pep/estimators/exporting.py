@@ -46,10 +46,11 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         mean, variance = predictor.predict_y(X)  # X: [N, D] of GPflow's float, original units
 
     For a classifier it gives the probabilities of ``classes_``, [N, C]. It keeps q(u), not the
-    training data, which only predictions with neighbours need. Of a pipeline it is the last step,
-    whose inputs are what the steps before it make; ``predictor.columns``, a variable of strings,
-    names them. Of a :class:`~gpflow_pep.columns.TableEncoder` with an estimator after it there is
-    also ``predictor.predict_table``, which takes the columns of a table: a dictionary of vectors,
+    training data, but for regressors whose predictions know near rows (``neighbours_`` is not 0):
+    these rows are in the file. Of a pipeline it is the last step, whose inputs are what the steps
+    before it make; ``predictor.columns``, a variable of strings, names them. Of a
+    :class:`~gpflow_pep.columns.TableEncoder` with an estimator after it there is also
+    ``predictor.predict_table``, which takes the columns of a table: a dictionary of vectors,
     numbers with NaN where one is missing, dates as days since 1970-01-01, and words, empty where
     one is missing, spelled as in the training rows::
 

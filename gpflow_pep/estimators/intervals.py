@@ -29,7 +29,8 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..checks import refusal
-from ..training.mixed_model import MixedModel, components
+from ..training.mixed_model import MixedModel, components, near_rows
+from ..training.near_rows import left_out_moments
 from .base import PREDICTION_CHUNK
 
 NUM_FOLDS = 5
@@ -65,7 +66,8 @@ def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
     :raises ValueError: If the model does not hold its rows, or they depend on their neighbours.
     """
     models, weights = components(model)
-    moments = [[_squeezed(np.asarray(part)) for part in model.loo_moments()] for model in models]
+    parts = [left_out_moments(*pair) for pair in zip(models, near_rows(model), strict=True)]
+    moments = [tuple(map(_squeezed, part)) for part in parts]
     means, variances = map(np.stack, zip(*moments))
     return normal_scores(_squeezed(np.asarray(models[0].data[1])), means, variances, weights)
 

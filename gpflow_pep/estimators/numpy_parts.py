@@ -25,6 +25,7 @@ from ..tilted import traits
 from ..training.mixed_model import MixedPosterior
 
 _REMEDY = "Use export_saved_model, which TensorFlow runs, or save_estimator."
+_ROWS_REMEDY = f"{_REMEDY} Or train with neighbours=0, to predict from inducing points alone."
 #: Nodes of GPflow's own quadrature.
 _NUM_NODES = 20
 
@@ -54,7 +55,7 @@ def mixture_parts(posterior: MixedPosterior) -> dict[str, Any]:
 def _component_parts(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
     if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
         got = "predictions that know training rows, or several outputs"
-        raise _refused("model_", got, "predictions from inducing points")
+        raise _refused("model_", got, "predictions from inducing points", _ROWS_REMEDY)
     Z = _points(posterior.X_data, posterior.kernel)
     a, Q = map(np.asarray, posterior.cache)
     if a.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
@@ -182,5 +183,5 @@ def _constant(mean_function: MeanFunction | None) -> Any:
     raise _refused("mean_function", got, "none, Zero or Constant")
 
 
-def _refused(name: str, got: str, expected: str) -> ValueError:
-    return refusal(name, got, f"{expected}: NumPy's predictions know no others", _REMEDY)
+def _refused(name: str, got: str, expected: str, remedy: str = _REMEDY) -> ValueError:
+    return refusal(name, got, f"{expected}: NumPy's predictions know no others", remedy)

@@ -9,12 +9,17 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
+from sklearn.utils.validation import check_is_fitted
 
 from ..checks import refusal
 from ..covariances.mixing import is_mixture
 from ..likelihoods import PerOutput
 from ..models import PEP, PEPRegression
 from ..tilted.entries import has_gaussian_noise
+from ..training import MixedModel, mix_near_rows
+from ..training.ascent import FAILURES
+from ..training.mixed_model import near_rows
+from ..training.near_rows import knows_near_rows
 from .inputs import refuse_weights
 from .outputs import (
     as_outputs,
@@ -30,6 +35,8 @@ from .target_units import TargetUnits
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
+#: Fewer rows do not tell whether near rows would help predictions, and a prediction takes longer.
+LEAST_ROWS = 1000
 
 
 class PEPRegressor(TargetPredictions):
@@ -69,8 +76,11 @@ class PEPRegressor(TargetPredictions):
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.selection.mixing.coregionalization`); None: as many as columns, but 4 at
         most; 0: of none, columns are independent, and share kernel and noise.
-    :param neighbours: How many near rows the conditional of each row knows, in training and in
-        prediction (:doc:`/neighbours`); for a Gaussian likelihood without minibatches. 0: none.
+    :param neighbours: How many near training rows are known to predictions. "auto": 10 beside
+        predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
+        mixtures of powers on 1000 rows or more, where rows that are left out say that it pays; the
+        training does not change. 0 or None: none. A number: to the conditional of each row in
+        training too (:doc:`/neighbours`); for a Gaussian likelihood without minibatches.
     :param standardize: Whether the model takes inputs, and targets of likelihoods that give any
         number a density, standardised. Everything that goes in and comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
@@ -82,8 +92,9 @@ class PEPRegressor(TargetPredictions):
     :param verbose: Whether to show a bar on stderr.
 
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
-    :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``posterior_``,
-    which predicts in the model's units; ``alpha_scores_`` (of several powers, nats a row),
+    :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``neighbours_``,
+    how many near rows predictions know; ``posterior_``, which predicts in the model's units;
+    ``alpha_scores_`` (of several powers, nats a row, without near rows),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
     ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``
     (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
@@ -102,7 +113,7 @@ class PEPRegressor(TargetPredictions):
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
         num_latent: int | None = None,
-        neighbours: int = 0,
+        neighbours: int | str | None = "auto",
         standardize: bool = True,
         max_iterations: int = 1000,
         max_seconds: float | None = None,
@@ -147,8 +158,7 @@ class PEPRegressor(TargetPredictions):
         self.n_outputs_ = Y.shape[1]
         self.target_names_ = column_names(y) if self.n_outputs_ > 1 else None
         likelihood = self._make_likelihood()
-        if self.neighbours:
-            self._check_neighbours(len(X), likelihood)
+        self._check_neighbours(len(X), likelihood)
         scaled = self.standardize & takes_any_number(likelihood, self.n_outputs_)
         logarithm = self.likelihood == "log_normal"
         self._target = TargetUnits.fit(Y, scaled=scaled, logarithm=logarithm)
@@ -174,11 +184,37 @@ class PEPRegressor(TargetPredictions):
     ) -> GPModel:
         kernel, likelihood, points = parts
         if has_gaussian_noise(likelihood):
-            options: dict[str, Any] = {"alpha": alpha, "neighbours": self.neighbours}
+            options: dict[str, Any] = {"alpha": alpha, "neighbours": self._trained_neighbours}
             return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
+    @property
+    def _trained_neighbours(self) -> int:
+        """How many near rows the conditional of each row knows in training."""
+        return self.neighbours if self.neighbours and not isinstance(self.neighbours, str) else 0
+
+    def _with_near_rows(self, mixed: MixedModel, seed: int) -> MixedModel:
+        enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
+        if self.neighbours != "auto" or not enough or not all(map(knows_near_rows, mixed.models)):
+            return mixed
+        try:
+            return mix_near_rows(mixed, seed=seed) or mixed
+        except FAILURES:  # nearly the same rows, with hardly any noise
+            return mixed
+
+    @property
+    def neighbours_(self) -> int:
+        """How many near training rows are known to predictions; 0: none."""
+        check_is_fitted(self)
+        numbers = [near.neighbours for near in near_rows(self.model_) if near]
+        return max(numbers, default=getattr(self.model_, "neighbours", 0))
+
     def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
+        if isinstance(self.neighbours, str) and self.neighbours != "auto":
+            expected, remedy = "a number of rows, 'auto' or None", "Leave it out if in doubt."
+            raise refusal("neighbours", repr(self.neighbours), expected, remedy)
+        if not self._trained_neighbours:
+            return
         several = self.alpha == "mix" if isinstance(self.alpha, str) else np.ndim(self.alpha) > 0
         if several or self._batch_size(num_rows) or not has_gaussian_noise(likelihood):
             raise refusal(
@@ -191,13 +227,13 @@ class PEPRegressor(TargetPredictions):
             )
 
     def _mixes(self) -> bool:
-        return not self.neighbours and has_gaussian_noise(self._make_likelihood())
+        return not self._trained_neighbours and has_gaussian_noise(self._make_likelihood())
 
     def _objective(self) -> str:
         return self.objective
 
     def _can_grow(self, batch_size: int | None) -> bool:
-        return super()._can_grow(batch_size) and not self.neighbours
+        return super()._can_grow(batch_size) and not self._trained_neighbours
 
     def _batch_size(self, num_rows: int) -> int | None:
         if self.n_outputs_ == 1:

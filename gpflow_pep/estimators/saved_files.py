@@ -23,9 +23,9 @@ from ..files import (
 
 DESCRIPTION, ARRAYS, PIPELINE = "model.json", "arrays.npz", "pipeline.skops"
 #: The format that is written.
-FORMAT = 5
+FORMAT = 6
 #: The files of each format that can be read. A format that was written once stays here.
-FILES = {4: (DESCRIPTION, ARRAYS), FORMAT: (DESCRIPTION, ARRAYS, PIPELINE)}
+FILES = {4: (DESCRIPTION, ARRAYS), **dict.fromkeys((5, FORMAT), (DESCRIPTION, ARRAYS, PIPELINE))}
 #: A text for people, which is not read.
 CARD = "README.md"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."

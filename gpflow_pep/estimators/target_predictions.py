@@ -285,8 +285,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
                 "a Gaussian likelihood: y is not Gaussian",
                 "Ask for return_std, or draw with sample_y.",
             )
-        mean, covariance = self.model_.predict_f(X, full_cov=True)
         posterior = self.posterior_
+        mean, covariance = posterior.predict_f(X, full_cov=True)
         noise = sum(
             weight * likelihood.variance_at(X)[:, 0]
             for weight, likelihood in zip(posterior.weights.numpy(), posterior.likelihoods)

@@ -8,14 +8,21 @@ import numpy as np
 from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
-from ..training import MaximiseRecord, maximise
+from ..training import MaximiseRecord, maximise, maximise_on_subset
+from ..training.points import work_with
 from ..training.shared import fits_one_chunk, thread_cache
+from ..training.subset import has_subsets
 from ..training.whole_loss import WholeLoss
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
 #: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
 TOLERANCE, WINDOW = 1e-4, 10
+#: What an evaluation costs is in proportion to N M². Where this is above :data:`MUCH_WORK`, as by
+#: 100 inducing points on more than 10 000 rows, training begins with some of the rows. Where the
+#: number of points is chosen too, it has so many steps that all together are
+#: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
+MUCH_WORK, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
 
 
 class Trainer:
@@ -24,10 +31,11 @@ class Trainer:
 
     :param estimator: Whose settings these are.
     :param num_trainings: Among how many the seconds are shared, if there is a limit.
+    :param limits_work: Whether there are fewer steps where they are much work.
     """
 
-    def __init__(self, estimator: Any, num_trainings: int) -> None:
-        self._estimator, self._left = estimator, num_trainings
+    def __init__(self, estimator: Any, num_trainings: int, limits_work: bool = False) -> None:
+        self._estimator, self._left, self._limits_work = estimator, num_trainings, limits_work
         seconds = estimator.max_seconds
         self._end = None if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
@@ -40,8 +48,14 @@ class Trainer:
         self._left -= 1
         return np.inf if self._end is None else now + share * (self._end - now)
 
-    def __call__(self, model: GPModel, deadline: float | None = None) -> MaximiseRecord:
-        """Train a model until a deadline, or for its share of the seconds that are left."""
+    def __call__(
+        self, model: GPModel, deadline: float | None = None, *, anew: bool = True
+    ) -> MaximiseRecord:
+        """
+        Train a model until a deadline, or for its share of the seconds that are left.
+
+        :param anew: Whether its parameters are those of a start, and not trained already.
+        """
         estimator = self._estimator
         deadline = self.share_ends() if deadline is None else deadline
         options: dict[str, Any] = {
@@ -50,9 +64,15 @@ class Trainer:
             "max_iterations": estimator.max_iterations,
             "progress": estimator.verbose,
         }
-        if self._end is not None:
-            options["seconds"] = max(deadline - time.perf_counter(), 1e-3)
-        trained, objective = estimator._training_model(model), estimator._objective()
+        work, most = work_with(model, model.num_inducing), estimator.max_iterations
+        if work > MUCH_WORK and anew and has_subsets(model):
+            self.train_on_some(model, deadline)
+        if work > MUCH_WORK and self._limits_work:
+            most = max(int(WORK_OF_TRAINING / work), LEAST_STEPS)
+            options["max_iterations"] = min(most, estimator.max_iterations)
+        options |= self._seconds(deadline)
+        objective = estimator._objective()
+        trained = estimator._training_model(model)
         if self._key is not None and fits_one_chunk(model):
             cache = thread_cache()
             record = cache.maximise(trained, cache_key=self._key, objective=objective, **options)
@@ -61,7 +81,7 @@ class Trainer:
             if self._loss is None or self._compiled_for is not points:
                 self._loss, self._compiled_for = WholeLoss(trained, objective=objective), points
             record = maximise(self._loss, **options)
-        if not record.converged:
+        if not record.converged and not most <= record.iterations < estimator.max_iterations:
             warnings.warn(
                 f"Training ended after {record.iterations} steps: {record.message} Raise"
                 " max_iterations or max_seconds, or start from another kernel.",
@@ -69,3 +89,14 @@ class Trainer:
                 stacklevel=4,
             )
         return record
+
+    def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
+        """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
+        estimator = self._estimator
+        options = {"max_iterations": estimator.max_iterations, "progress": estimator.verbose}
+        options |= {"objective": estimator._objective(), **self._seconds(deadline)}
+        return maximise_on_subset(model, **options)
+
+    def _seconds(self, deadline: float) -> dict[str, float]:
+        """Give the seconds that are left until a deadline, if there is a limit."""
+        return {} if self._end is None else {"seconds": max(deadline - time.perf_counter(), 1e-3)}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import InputData, MeanAndVariance, TensorType
+from gpflow.base import AnyNDArray, InputData, MeanAndVariance, TensorType
 from gpflow.conditionals.util import expand_independent_outputs
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
@@ -15,12 +15,14 @@ from sklearn.neighbors import NearestNeighbors
 from .. import checks
 from ..covariances import Parts, nearest_by_products, nearest_by_tree, search_tree
 from ..covariances.evaluate import skip_autograph
+from ..energies.collapsed import Precision
 from .context_rows import (
     BlockRows,
     Context,
     NewRowMoments,
     predict_from_blocks,
     predict_from_neighbours,
+    predict_left_out,
 )
 
 #: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
@@ -106,6 +108,55 @@ class ContextRowsPosterior(AbstractPosterior):
         """See :meth:`predict_f`; without the cache, for the parameters as they are."""
         cache = self._compute()
         return self._predict_f(cache, Xnew, full_cov, full_output_cov, blocks, neighbours)
+
+    def given_noise(
+        self, variance: float, precompute_cache: PrecomputeCacheType | str | None = "tensor"
+    ) -> "ContextRowsPosterior":
+        """
+        Create the posterior to whose predictions near rows have another noise variance.
+
+        :param variance: Of all rows. q(v) stays as it is.
+        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        """
+
+        def compute() -> Context:
+            context = self._compute()
+            return context._replace(noise=tf.zeros_like(context.noise) + variance)
+
+        return ContextRowsPosterior(
+            compute,
+            self._parts,
+            blocks=self._blocks,
+            neighbours=self._neighbours,
+            chunk_size=self._chunk_size,
+            precompute_cache=precompute_cache,
+        )
+
+    def predict_left_out(
+        self, rows: AnyNDArray, precision: Precision, alpha: TensorType, noise: TensorType
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """
+        Compute mean and variance of f of training rows, each without its own site and given its
+        near rows: see :func:`~gpflow_pep.predictions.context_rows.predict_left_out`.
+
+        :param rows: Which training rows, [S].
+        :param precision: Of the site of a row that is a factor of its own.
+        :param alpha: The power of each of the rows, or [1] of all.
+        :param noise: Noise variances that near rows have by turns, [K].
+        :return: [S, K, P], and [S, K].
+        """
+        context = Context(*map(tf.convert_to_tensor, self.cache or self._compute()))
+        X = tf.gather(context.X, rows) / context.scales
+        tree, number = search_tree(context.X / context.scales), len(context.X)
+        near = np.asarray(nearest_by_tree(tree, X, min(self._neighbours + 1, number)))
+        # Of rows that are there several times, the row itself need not be among the nearest.
+        others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[:, :-1]
+        index = tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)
+        rows = tf.constant(rows, tf.int32)
+        options = precision, alpha, tf.cast(noise, X.dtype), self._chunk_size
+        mean, variance = predict_left_out(self._parts, context, rows, index, *options)
+        offset = self._parts.mean(tf.gather(context.X, rows))
+        return mean + offset[:, None], variance
 
     def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
         Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Context(*cache).X))

@@ -19,7 +19,8 @@ and with q(v) of mean m and covariance :math:`B^{-1}`, with :math:`E = A_* - A g
 Which rows are held is the difference between the two functions here. In
 :func:`predict_from_blocks` they are those of the new row's block: the partially independent
 conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_neighbours` they are a few
-near ones, others for each new row.
+near ones, others for each new row. :func:`predict_left_out` predicts training rows as the latter
+does, each without its own site.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 
 from ..covariances import Parts
+from ..energies.collapsed import Precision
 from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
 
 #: From so many pieces on it takes less time to compile a loop than to run it in Python.
@@ -125,10 +127,15 @@ def _condition_groups(
 ) -> Conditioned:
     """Condition groups of new rows [G, T, D] on the held rows of each [G, S]."""
     X, r, noise = (tf.gather(part, index) for part in (context.X, context.r, context.noise))
-    A, D = parts.project_blocks(context.W, tf.concat([Xnew, X], axis=1))
-    num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
-    A = tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1])
+    A, D = project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
     return condition_on_rows(A, D, r, noise)
+
+
+def project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K, K]."""
+    A, D = parts.project_blocks(W, X)
+    num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
+    return tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1]), D
 
 
 def _own_variance(conditioned: Conditioned) -> tf.Tensor:
@@ -182,6 +189,76 @@ def predict_from_neighbours(
         return NewRowMoments(*moments)
     mean, root, variance = moments
     return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.linalg.diag(variance))
+
+
+@check_shapes(
+    "context.mean: [M, P]",
+    "context.root: [M, M]",
+    "rows: [S]",
+    "index: [S, m]",
+    "alpha: [broadcast S]",
+    "noise: [K]",
+    "return[0]: [S, K, P]",
+    "return[1]: [S, K]",
+)
+def predict_left_out(
+    parts: Parts,
+    context: Context,
+    rows: tf.Tensor,
+    index: tf.Tensor,
+    precision: Precision,
+    alpha: tf.Tensor,
+    noise: tf.Tensor,
+    chunk_size: int | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""
+    Predict training rows as :func:`predict_from_neighbours` does, each without its own site.
+
+    The site of row n has the precision :math:`\tau_n` and the mean :math:`r_n`. Without it q(v) has
+    the covariance and mean, with :math:`s = a_n^T B^{-1} a_n`,
+
+    .. math::
+
+        B_{-n}^{-1} = B^{-1} + \frac{\tau_n B^{-1} a_n a_n^T B^{-1}}{1 - \tau_n s}, \qquad
+        m_{-n} = m + B^{-1} a_n \frac{\tau_n (a_n^T m - r_n)}{1 - \tau_n s} .
+
+    :param rows: Which training rows, numbers below N.
+    :param index: The training rows that each is given, itself not among them.
+    :param precision: Gives :math:`\tau_n`, where rows are factors of their own.
+    :param alpha: The powers of the rows.
+    :param noise: K noise variances that near rows have by turns; sites keep theirs.
+    :param chunk_size: The most rows at a time, neighbours included; None: chosen.
+    :return: Mean and variance of f without the mean function, with each of the noise variances.
+    """
+    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
+    size = max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
+
+    def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
+        rows, index, alpha = pieces
+        r, site_noise = tf.gather(context.r, rows), tf.gather(context.noise, rows)
+        place = tf.concat([rows[:, None], index], axis=1)
+        A, D = project_groups(parts, context.W, tf.gather(context.X, place))
+        a = A[:, 0]
+        tau = precision(tf.maximum(D[:, 0, 0], 0.0), site_noise, alpha)[:, None]
+        projected = tf.matmul(a, context.root)
+        left = 1.0 - tau * tf.reduce_sum(tf.square(projected), axis=1, keepdims=True)
+        error = tau * (tf.matmul(a, context.mean) - r) / left
+        targets = tf.gather(context.r, index)
+        means, variances = [], []
+        for level in tf.unstack(noise):
+            near_noise = level + tf.zeros_like(targets[..., 0])
+            conditioned = condition_on_rows(A, D, targets, near_noise)
+            root = tf.matmul(conditioned.E[:, 0], context.root)
+            shared = tf.reduce_sum(root * projected, axis=1, keepdims=True)
+            mean = (tf.matmul(conditioned.E, context.mean) + conditioned.mean)[:, 0]
+            means.append(mean + shared * error)
+            spread = tf.reduce_sum(tf.square(root), axis=1) + (shared**2 * tau / left)[:, 0]
+            variances.append(_own_variance(conditioned)[:, 0] + spread)
+        return tf.stack(means, axis=1), tf.stack(variances, axis=1)
+
+    alpha = tf.broadcast_to(alpha, tf.shape(rows))
+    mean, variance = map_over_chunks(chunk_terms, row_chunks((rows, index, alpha), size))
+    return mean, variance
 
 
 @check_shapes(

@@ -10,7 +10,8 @@ from .laplace import HyperparameterPosterior, laplace
 from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
-from .mixtures import mix_alphas, mix_models, mixture_weights
+from .mixtures import mix_alphas, mix_models, mix_near_rows, mixture_weights
+from .near_rows import GivenRows
 from .objectives import hybrid_evidence, training_loss
 from .parquet import ParquetRows
 from .points import PointsScore
@@ -24,6 +25,7 @@ __all__ = [
     "EarlyStopping",
     "Evaluation",
     "FitRecord",
+    "GivenRows",
     "HyperparameterPosterior",
     "MaximiseRecord",
     "MixedModel",
@@ -41,6 +43,7 @@ __all__ = [
     "maximise_robust",
     "mix_alphas",
     "mix_models",
+    "mix_near_rows",
     "mixture_weights",
     "select_alpha",
     "sharded",

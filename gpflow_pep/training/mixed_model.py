@@ -16,6 +16,7 @@ from ..tilted.entries import takes_missing_targets
 from .mixed_missing import impute_y
 from .mixed_paths import draw_mixed_paths
 from .mixture import Mixture
+from .near_rows import GivenRows, near_likelihood, near_posterior
 
 
 class MixtureRecord(NamedTuple):
@@ -41,6 +42,8 @@ class MixedModel(Mixture):
     :param models: The components: of one number of latent functions and one kind of likelihood.
     :param weights: [K], at least 0, with sum 1; None: all equal.
     :param record: How they came about.
+    :param near: How the predictions of each component know near training rows
+        (:mod:`gpflow_pep.training.near_rows`), None where they do not; None: none does.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -51,11 +54,13 @@ class MixedModel(Mixture):
         models: Sequence[GPModel],
         weights: AnyNDArray | None = None,
         record: MixtureRecord | None = None,
+        near: Sequence[GivenRows | None] | None = None,
     ) -> None:
         models = check_models(models)
-        super().__init__(
-            [model.likelihood for model in models], check_weights(weights, len(models))
-        )
+        self.near = (None,) * len(models) if near is None else tuple(near)
+        pairs = zip(models, self.near, strict=True)
+        likelihoods = [near_likelihood(*pair) for pair in pairs]
+        super().__init__(likelihoods, check_weights(weights, len(models)))
         self.models, self.record = models, record
         self.takes_missing_targets = all(map(takes_missing_targets, models))
 
@@ -70,7 +75,13 @@ class MixedModel(Mixture):
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        return [model.predict_f(Xnew, full_cov, full_output_cov) for model in self.models]
+        options = full_cov, full_output_cov
+        return [
+            model.predict_f(Xnew, *options)
+            if near is None
+            else near_posterior(model, near, "nocache").fused_predict_f(Xnew, *options)
+            for model, near in zip(self.models, self.near, strict=True)
+        ]
 
 
 class MixedPosterior(Mixture):
@@ -132,9 +143,10 @@ class GivenOutputs(Mixture):
 
 def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
     """Compute the posterior of a mixture, or of one model as a mixture of one."""
-    models, weights = components(model)
-    posteriors = [component.posterior() for component in models]
-    mixed = MixedPosterior(posteriors, [component.likelihood for component in models], weights)
+    (models, weights), near = components(model), near_rows(model)
+    posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
+    likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
+    mixed = MixedPosterior(posteriors, likelihoods, weights)
     mixed.takes_missing_targets = all(map(takes_missing_targets, models))
     return mixed
 
@@ -144,6 +156,11 @@ def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:
     if isinstance(model, MixedModel):
         return model.models, model.weights.numpy()
     return [model], np.ones(1)
+
+
+def near_rows(model: GPModel | MixedModel) -> Sequence[GivenRows | None]:
+    """Say how each component of a mixture knows near training rows; one model does not."""
+    return model.near if isinstance(model, MixedModel) else [None]
 
 
 def heaviest(model: GPModel | MixedModel) -> GPModel:

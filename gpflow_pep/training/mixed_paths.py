@@ -33,6 +33,10 @@ class MixedPaths(tf.Module):
                 "models of gpflow_pep: of others no functions are drawn",
                 "Use predict_f_samples, or mix models of gpflow_pep.",
             )
+        if any(mixture.near):
+            remedy = "Leave near rows out: of an estimator, by neighbours=0 before it is trained."
+            got, expected = "components that know near rows", "components that do not"
+            raise checks.refusal("models", got, expected, remedy)
         self.num_paths = checks.check_positive("num_paths", num_paths)
         self._seed = checks.check_seed(seed)
         self._weights: Callable[[], Any] = mixture.weights.numpy

@@ -28,6 +28,8 @@ import numpy as np
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 from .. import checks
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
@@ -35,6 +37,7 @@ from .ascent import FAILURES
 from .left_out import check_one_power
 from .mixed_model import MixedModel, MixtureRecord, check_models, check_weights
 from .model_state import assigned_at_exit, copy_of, state_of
+from .near_rows import NEIGHBOURS, choose_noise, knows_near_rows, left_out_moments
 from .objectives import Objective
 
 #: c of the prior on weights, relative to the data.
@@ -43,6 +46,12 @@ PRIOR_WEIGHT = 0.25
 #: what is lower, or an improper cavity, says no more about the weights.
 _FLOOR = 700.0
 _MAX_PASSES, _SETTLED = 10_000, 1e-12
+#: c of mixtures some of whose components know near rows.
+NEAR_PRIOR_WEIGHT = 0.1
+#: The most rows that are left out where near rows are added.
+MOST_LEFT_OUT = 1000
+#: Near rows must raise the mean log density by so many standard errors of the difference.
+STANDARD_ERRORS = 2.0
 
 
 @check_shapes(
@@ -176,6 +185,58 @@ def mix_alphas(
     return mix_models(
         list(trained.values()), weights, validation=validation, prior_weight=prior_weight
     )
+
+
+def mix_near_rows(
+    mixed: MixedModel, neighbours: int = NEIGHBOURS, *, seed: int = 0
+) -> MixedModel | None:
+    r"""
+    Add each component of a mixture a second time, with predictions that know near training rows::
+
+        mixed = pep.training.mix_alphas(model)
+        mixed = pep.training.mix_near_rows(mixed) or mixed
+
+    Noise and weights are chosen by rows that are left out, at most 1000, see
+    :mod:`gpflow_pep.training.near_rows`; c of the prior on the weights is 0.1.
+
+    :param mixed: Of ``PEPRegression`` without blocks, neighbours, memory or missing targets, with a
+        Gaussian likelihood of constant noise variance.
+    :param neighbours: How many near rows predictions know.
+    :param seed: Which rows are left out.
+    :return: The mixture of both kinds; None where the mean log density of the rows that are left
+        out is not higher than without near rows by at least two standard errors.
+    :raises ValueError: If the components are others, or an argument is outside its range.
+    """
+    checks.check_seed(seed)
+    others = [model for model in mixed.models if not knows_near_rows(model)]
+    if others or any(mixed.near):
+        got = "components that know near rows" if not others else type(others[0]).__name__
+        expected = "PEPRegression without blocks, neighbours or memory, and constant noise"
+        raise checks.refusal("mixed", got, expected, "Keep it as it is.")
+    num_rows = len(mixed.models[0].data[0])
+    checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
+    rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
+    Y = np.asarray(mixed.models[0].data[1])[rows]
+    alone, near = [], []
+    for model in mixed.models:
+        mean, variance = left_out_moments(model, None, rows)
+        alone.append(norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1))
+        near.append(choose_noise(model, neighbours, rows, float(np.mean((Y - mean) ** 2))))
+    without, both = np.stack(alone), np.stack([*alone, *(densities for _, densities in near)])
+    weights = mixture_weights(both, prior_weight=NEAR_PRIOR_WEIGHT)
+    before = mixture_weights(without, prior_weight=NEAR_PRIOR_WEIGHT)
+    gains = _mixed_densities(both, weights) - _mixed_densities(without, before)
+    if not np.mean(gains) > STANDARD_ERRORS * np.std(gains, ddof=1) / np.sqrt(len(gains)):
+        return None
+    models, knows = 2 * mixed.models, [None] * len(alone) + [choice for choice, _ in near]
+    powers = tuple(map(_power, models))
+    record = MixtureRecord(powers, np.mean(both, axis=1), "leave-one-out")
+    return MixedModel(models, weights, record, knows)
+
+
+def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
+    densities: AnyNDArray = logsumexp(log_densities, axis=0, b=weights[:, None])
+    return densities
 
 
 def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray:

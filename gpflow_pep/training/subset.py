@@ -8,6 +8,7 @@ proportion to the rows.
 from typing import Any
 
 import numpy as np
+from gpflow.base import AnyNDArray
 
 from ..checks import check_positive, check_seed, refusal
 from ..models import PEPRegression
@@ -48,7 +49,7 @@ def maximise_on_subset(
         raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
     _check_model(model)
     if num_rows is None:
-        num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(np.asarray(model.data[0])) // 2))
+        num_rows = min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
     subset = _with_rows(model, check_positive("num_rows", num_rows), seed)
     record = maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
     if model.neighbours:
@@ -56,9 +57,14 @@ def maximise_on_subset(
     return record
 
 
-def _check_model(model: Any) -> None:
+def has_subsets(model: Any) -> bool:
+    """Whether a model can be trained on some of its rows: without blocks, and so on."""
     plain = type(model) is PEPRegression and model.memory is None and not model.has_blocks
-    if not plain or model.alpha.shape.rank != 0:
+    return plain and bool(model.alpha.shape.rank == 0)
+
+
+def _check_model(model: Any) -> None:
+    if not has_subsets(model):
         got = type(model).__name__
         if type(model) is PEPRegression:
             got = "one with blocks, a memory or a power for each row"
@@ -66,10 +72,17 @@ def _check_model(model: Any) -> None:
         raise refusal("model", got, expected, "Call maximise alone.")
 
 
+def halves(model: PEPRegression, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
+    """Give the rows that :func:`maximise_on_subset` may take by default, and the others."""
+    num_rows = len(np.asarray(model.data[0]))
+    rows = np.random.default_rng(seed).permutation(num_rows)
+    return rows[: -(-num_rows // 2)], rows[-(-num_rows // 2) :]
+
+
 def _with_rows(model: PEPRegression, num_rows: int, seed: int) -> PEPRegression:
     """Make a model of random rows, whose parts and so parameters are those of the other one."""
     X, Y = map(np.asarray, model.data)
-    rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
+    rows = np.concatenate(halves(model, seed))[:num_rows]
     return PEPRegression(
         (X[rows], Y[rows]),
         model.kernel,

@@ -1,6 +1,7 @@
 """Estimators with nothing set: powers that are mixed, and as many inducing points as pay."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gpflow.base import AnyNDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from gpflow_pep.estimators import (
     PEPClassifier,
@@ -21,7 +23,7 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
-from gpflow_pep.training import MixedModel
+from gpflow_pep.training import MixedModel, maximise, maximise_on_subset, points
 from gpflow_pep.training.points import MOST_WORK
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
@@ -135,6 +137,51 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = clone(fitted).set_params(inducing=X[:4], max_iterations=2).fit(X, Y)
     assert fixed.inducing_variable_.num_inducing == 4 and fixed.record_.points == ()
     assert 1000 * 200**2 < MOST_WORK < 1000 * 400**2
+
+
+def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points are chosen by rows that training on others has not seen; then all are trained on."""
+    monkeypatch.setattr(base, "MANY", 45)
+    monkeypatch.setattr(base, "MANY_POINTS", 4)
+    monkeypatch.setattr(points, "_CHEAP", 2)
+    monkeypatch.setattr(points, "MUCH_WORK", 45.0 * 8**2)
+    fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
+    assert fitted.record_ is not None
+    scores = fitted.record_.points
+    assert scores[0].num_inducing == 4 and len(scores) > 1
+    assert all(score.score == score.log_density for score in scores)
+    objective = -float(fitted.model_.training_loss())
+    np.testing.assert_allclose(fitted.record_.objective, objective, rtol=1e-8)
+    more = maximise(fitted.model_, tolerance=1e-4, window=10, progress=False)
+    assert more.objective < objective + 0.1  # of 45 rows: training had ended
+    other = PEPRegressor(likelihood="student_t")
+    other.n_outputs_ = 1
+    assert other._parts(X, Y[:, None], 0, True)[2].num_inducing == 25  # not in closed form
+
+
+def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a warning where nobody asked for another number of steps."""
+    calls = []
+    monkeypatch.setattr(trainer, "MUCH_WORK", 45.0)
+    monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 45.0 * 4**2)
+    monkeypatch.setattr(trainer, "LEAST_STEPS", 3)
+
+    def on_some(model: Any, **options: Any) -> Any:
+        calls.append(options)
+        return maximise_on_subset(model, **options)
+
+    monkeypatch.setattr(trainer, "maximise_on_subset", on_some)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        fitted = PEPRegressor(alpha=0.5, num_inducing=4, random_state=0).fit(X, Y)
+        assert fitted.n_iter_ > 3 and len(calls) == 1 and calls[0]["max_iterations"] == 1000
+        monkeypatch.setattr(base, "FIRST_POINTS", 4)
+        monkeypatch.setattr(points, "_CHEAP", 2)
+        monkeypatch.setattr(points, "MOST_WORK", 45.0)  # no others
+        fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
+        assert fitted.n_iter_ == 3
+    with pytest.warns(ConvergenceWarning):
+        PEPRegressor(alpha=0.5, num_inducing=4, max_iterations=2, random_state=0).fit(X, Y)
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

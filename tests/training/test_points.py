@@ -9,7 +9,7 @@ import pytest
 from gpflow.models import GPModel
 
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
-from gpflow_pep.training import maximise
+from gpflow_pep.training import maximise, points
 from gpflow_pep.training.points import CHARGE, GAIN, PointsScore, add_points
 from gpflow_pep.training.whole_loss import WholeLoss
 
@@ -73,6 +73,26 @@ def test_points_that_are_not_trained_cost_nothing() -> None:
     scores, _ = add_points(model, no_training, seed=0)
     assert all(score.score == score.log_density for score in scores)
     assert not model.inducing_variable.Z.trainable
+
+
+def test_rows_that_training_has_not_seen_are_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "GAIN", -np.inf)  # up to as many as there are rows
+    model, unseen = regression(), np.arange(0, 30, 3)
+    scores, _ = add_points(model, no_training, seed=0, unseen=unseen)
+    assert [score.num_inducing for score in scores] == [2, 4, 8, 16, 30]
+    assert all(score.score == score.log_density for score in scores)
+    density = np.mean(np.asarray(model.loo_log_density())[unseen])
+    np.testing.assert_allclose(scores[-1].log_density, density, rtol=1e-6)
+
+
+def test_work_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to more where rows that training has not seen decide."""
+    monkeypatch.setattr(points, "_CHEAP", 2)
+    monkeypatch.setattr(points, "MOST_WORK", 30.0 * 4**2)
+    monkeypatch.setattr(points, "MUCH_WORK", 30.0 * 8**2)
+    for unseen, last in ((None, 4), (np.arange(30), 8)):
+        scores, _ = add_points(regression(), no_training, seed=0, unseen=unseen)
+        assert scores[-1].num_inducing == last
 
 
 def test_the_end_is_all_rows_or_a_deadline() -> None:

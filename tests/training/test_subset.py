@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gpflow_pep.models import PEP, PEPRegression
-from gpflow_pep.training import maximise, maximise_on_subset
+from gpflow_pep.training import maximise, maximise_on_subset, subset
 from gpflow_pep.training.subset import ROWS_PER_POINT
 
 RNG = np.random.default_rng(0)
@@ -96,3 +96,14 @@ def with_missing_targets() -> PEPRegression:
 def test_refused(model, options, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         maximise_on_subset(model(), **options)
+
+
+def test_the_other_half_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(subset, "maximise", lambda model, **_: seen.append(model.data[0].numpy()))
+    model = regression()
+    monkeypatch.setattr(subset, "ROWS_PER_POINT", 90)
+    maximise_on_subset(model, seed=3)
+    first, unseen = subset.halves(model, 3)
+    assert sorted([*first, *unseen]) == list(range(90)) and len(unseen) == 45
+    np.testing.assert_array_equal(seen[0], X[first])

@@ -1,0 +1,188 @@
+"""Mixtures whose predictions know near rows: rows left out, the noise, the weights, refusals."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from cases.regression import ALPHA_PER_ROW, Case, N
+from helpers import assert_close
+from reference import rows as context_reference
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+import gpflow_pep as pep
+from gpflow_pep.energies.collapsed import CONDITIONALS
+from gpflow_pep.training import GivenRows, MixedModel, mix_near_rows, mixture_weights
+from gpflow_pep.training.mixtures import NEAR_PRIOR_WEIGHT
+from gpflow_pep.training.near_rows import choose_noise, knows_near_rows, left_out_moments
+
+CASES = {
+    **{f"alpha {alpha:g}": Case(alpha=alpha) for alpha in (0.0, 1e-6, 0.3, 0.5, 1.0)},
+    "everything": Case(alpha=0.3, num_outputs=2, mean="linear", conditional="scaled"),
+}
+m = 4
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_rows_left_out_are_predicted_by_all_others(case: Case) -> None:
+    problem, variance = case.problem, 0.7
+    actual = left_out_moments(case.model(), GivenRows(m, variance), np.arange(N)[::-1])
+    scaled = problem.X / problem.lengthscales
+    for n, mean, var in zip(range(N)[::-1], *actual, strict=True):
+        held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
+        expected = context_reference.predict_left_out(case, n, held, variance)
+        assert_close(mean, expected[0], scale=1.0)  # a difference of such numbers
+        assert_close(var, expected[1] + variance + np.zeros_like(var))
+
+
+def test_a_power_for_each_row() -> None:
+    case = Case(alpha=ALPHA_PER_ROW, noise="scale")
+    posterior: Any = case.model().posterior(neighbours=m)
+    precision, rows = CONDITIONALS["prior"].row_precision, np.array([3, 8])
+    mean, var = posterior.predict_left_out(rows, precision, ALPHA_PER_ROW[rows], [0.2, 0.4])
+    assert mean.shape == (2, 2, 1) and var.shape == (2, 2)
+    scaled = case.problem.X / case.problem.lengthscales
+    for place, n in enumerate(rows):
+        held = np.sort(context_reference.nearest(scaled, scaled[n : n + 1], m + 1)[0][1:])
+        expected = context_reference.predict_left_out(case, int(n), held, 0.4)
+        assert_close(mean[place, 1], expected[0])
+        assert_close(var[place, 1], expected[1])
+
+
+def test_near_rows_may_have_another_noise() -> None:
+    case = Case(alpha=1.0)
+    problem, variance = case.problem, 0.6
+    near = GivenRows(m, variance)
+    mixed = MixedModel([case.model()], near=[near])
+    dense = context_reference.dense(case, problem.Xnew)._replace(noise=np.full(N, variance))
+    scaled = (part / problem.lengthscales for part in (problem.X, problem.Xnew))
+    held = context_reference.nearest(*scaled, m)
+    mean, cov = context_reference.predict(dense, held, np.eye(len(problem.Xnew)))
+    for source in (mixed, mixed.posterior()):
+        actual = source.predict_y(problem.Xnew)
+        assert_close(actual[0], mean)
+        assert_close(actual[1][:, 0], np.diag(cov) + variance)
+        assert_close(source.predict_f(problem.Xnew, full_cov=True)[1][0], cov)
+
+
+def repeated() -> "pep.models.PEPRegression":
+    """Each row twice, with another target."""
+    X = np.repeat(np.linspace(0.0, 3.0, 10)[:, None], 2, axis=0)
+    Y = np.sin(X) + 0.3 * np.tile([[1.0], [-1.0]], [10, 1])
+    return pep.models.PEPRegression((X, Y), gpflow.kernels.Matern32(), X[:4] + 0.1, alpha=0.5)
+
+
+def test_of_equal_rows_the_row_itself_is_left_out() -> None:
+    model = repeated()
+    mean, _ = left_out_moments(model, GivenRows(1, 0.1))
+    X, Y = (np.asarray(part) for part in model.data)
+    for n in range(4):
+        others = np.delete(np.arange(20), n)
+        options = {"alpha": 0.5, "likelihood": gpflow.likelihoods.Gaussian(1.0)}
+        smaller = pep.models.PEPRegression(
+            (X[others], Y[others]), model.kernel, model.inducing_variable, **options
+        )
+        posterior: Any = smaller.posterior("nocache", neighbours=1)
+        expected, _ = posterior.given_noise(0.1).predict_f(X[n : n + 1])
+        assert_close(mean[n], expected[0], scale=1.0)
+
+
+def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPRegression":
+    """Too few inducing points for the function."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 10.0, (num_rows, 1))
+    Y = np.sin(5.0 * X) + 0.1 * rng.standard_normal(X.shape)
+    Z = np.linspace(0.0, 10.0, 6)[:, None]
+    kernel = gpflow.kernels.Matern32(lengthscales=0.5)
+    return pep.models.PEPRegression((X, Y), kernel, Z, noise_variance=1e-4, alpha=alpha)
+
+
+def test_the_noise_is_that_of_the_highest_density() -> None:
+    model, rows = wavy(1.0), np.arange(0, 150, 2)
+    near, densities = choose_noise(model, m, rows, 0.5)
+    assert near.neighbours == m and 1e-4 < near.noise_variance < 0.5
+
+    def mean_density(variance: float) -> float:
+        moments = left_out_moments(model, GivenRows(m, variance), rows)
+        Y = np.asarray(model.data[1])[rows]
+        return float(np.mean(norm.logpdf(Y, moments[0], np.sqrt(moments[1]))))
+
+    np.testing.assert_allclose(np.mean(densities), mean_density(near.noise_variance), rtol=1e-9)
+    assert mean_density(near.noise_variance) > max(map(mean_density, (1e-4, 0.5)))
+    same = choose_noise(model, m, rows, 1e-9)[0]
+    np.testing.assert_allclose(same.noise_variance, 1e-4)  # never below the model's
+
+
+def test_near_rows_are_mixed_where_they_help() -> None:
+    models = [wavy(alpha) for alpha in (0.0, 1.0)]
+    before = MixedModel(models)
+    mixed = mix_near_rows(before, m, seed=1)
+    assert mixed is not None and mixed.record is not None
+    assert mixed.models == 2 * models and mixed.near[:2] == (None, None)
+    assert all(near and near.neighbours == m for near in mixed.near[2:])
+    assert mixed.record.alphas == (0.0, 1.0, 0.0, 1.0)
+    rows = np.arange(150)  # fewer than MOST_LEFT_OUT: all are left out
+    Y = np.asarray(models[0].data[1])
+    moments = [left_out_moments(*pair, rows) for pair in zip(mixed.models, mixed.near, strict=True)]
+    densities = np.stack([norm.logpdf(Y, a, np.sqrt(b))[:, 0] for a, b in moments])
+    expected = mixture_weights(densities, prior_weight=NEAR_PRIOR_WEIGHT)
+    np.testing.assert_allclose(mixed.weights.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(mixed.record.log_densities, densities.mean(axis=1), rtol=1e-8)
+
+    test = tuple(map(np.asarray, wavy(0.5, seed=2).data))
+    better = np.mean(mixed.predict_log_density(test))
+    assert better > np.mean(before.predict_log_density(test)) + 0.5
+    parts = [
+        model.predict_f(test[0]) if near is None else
+        model.posterior("nocache", neighbours=m).given_noise(near.noise_variance).predict_f(test[0])
+        for model, near in zip(mixed.models, mixed.near, strict=True)
+    ]  # fmt: skip
+    noise = [near.noise_variance if near else 1e-4 for near in mixed.near]
+    components = [
+        norm.logpdf(test[1], mean, np.sqrt(var + s))[:, 0] for (mean, var), s in zip(parts, noise)
+    ]
+    density = logsumexp(components, axis=0, b=mixed.weights.numpy()[:, None])
+    for source in (mixed, mixed.posterior()):
+        np.testing.assert_allclose(source.predict_log_density(test), density, rtol=1e-6)
+    assert not any(v is variable for v in mixed.trainable_variables for variable in
+                   [mixed.likelihoods[2].variance.unconstrained_variable])  # fmt: skip
+
+
+def test_near_rows_are_left_out_where_they_do_not_help() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 1.0, (120, 1))
+    data = X, X + rng.standard_normal(X.shape)
+    kernel, Z = gpflow.kernels.SquaredExponential(), X[:15]
+    model = pep.models.PEPRegression(data, kernel, Z, noise_variance=1.0)
+    assert mix_near_rows(MixedModel([model]), m) is None
+
+
+def test_what_is_refused() -> None:
+    case, near = Case(), GivenRows(m, 0.1)
+    others = [
+        Case(alpha=ALPHA_PER_ROW).model(),
+        case.model(neighbours=2),
+        Case(blocks=np.arange(N) // 4).model(),
+        Case(noise="scale").model(),
+        pep.PEP(case.problem.data, case.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2)),
+    ]
+    assert knows_near_rows(case.model()) and not any(map(knows_near_rows, others))
+    with pytest.raises(ValueError, match="mixed: got PEPRegression, expected PEPRegression w"):
+        mix_near_rows(MixedModel([others[1]]))
+    with pytest.raises(ValueError, match="mixed: got components that know near rows"):
+        mix_near_rows(MixedModel([case.model()], near=[near]))
+    with pytest.raises(ValueError, match="neighbours: got 17, expected an integer from 1 to 16"):
+        mix_near_rows(MixedModel([case.model()]), N)
+    with pytest.raises(ValueError, match="models: got components that know near rows"):
+        MixedModel([case.model()], near=[near]).paths(2)
+
+
+@pytest.mark.slow
+def test_predictions_in_graphs() -> None:
+    case = Case(alpha=0.5)
+    posterior = MixedModel([case.model()], near=[GivenRows(m, 0.3)]).posterior()
+    graph = tf.function(posterior.predict_y)
+    for actual, expected in zip(graph(case.problem.Xnew), posterior.predict_y(case.problem.Xnew)):
+        assert_close(actual, expected)
