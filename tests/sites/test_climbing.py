@@ -96,7 +96,7 @@ def test_three_classes_from_sites_of_wrong_labels() -> None:
     labels = np.sum(X > 0.0, axis=1)
     Z = X[np.random.default_rng(1).permutation(300)[:30]].copy()
     kernel = gpflow.kernels.SquaredExponential(lengthscales=30.0 * np.sqrt(2.0))
-    model = pep.models.PEPClassification((X, labels), kernel, None, Z, alpha=0.0)
+    model = pep.models.PEPClassification((X, labels[:, None]), kernel, None, Z, alpha=0.0)
     evaluate = tf.function(model.pep_log_marginal_likelihood, autograph=False)
     model.sites.tau.assign(np.ones([300, 3]))
     model.sites.nu.assign(2.0 * np.eye(3)[(labels + 1) % 3] - 1.0)
