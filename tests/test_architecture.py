@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1067,
     "tilted": 2837,
     "likelihoods": 1434,
-    "sites": 3199,
+    "sites": 3325,
     "energies": 1957,
     "predictions": 1024,
     "paths": 966,

@@ -44,8 +44,8 @@ from .rows import Cut, Data, Rows, check_replacement
 ADVICE = (
     "Likely causes are a hyperparameter that ran off to a huge or tiny value, data far from unit"
     " scale, or targets that the likelihood cannot explain. Standardise the data, put priors on the"
-    " parameters, start from others, or lower alpha. gpflow_pep.training.maximise shortens steps of"
-    " the optimiser that lead there."
+    " parameters, start from others, or lower alpha (raise it where it is 0 and a log density has"
+    " no mean). gpflow_pep.training.maximise shortens steps of the optimiser that lead there."
 )
 
 

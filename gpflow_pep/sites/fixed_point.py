@@ -12,7 +12,7 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
 
 Where that has not converged, fallbacks follow by themselves
 (:data:`~gpflow_pep.sites.record.FALLBACKS`), and where several fixed points may be, easier problems
-come first.
+come first. Where merits tell which of them is better: :mod:`gpflow_pep.sites.climbing`.
 
 The module knows nothing of Gaussian processes: a function of the sites gives everything, and they
 may be held in other numbers than their natural parameters, see
@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
 from . import newton
+from .climbing import Best, from_sites, turns_of
 from .posterior import Marginals, Sites
 from .record import (
     CONTINUATION,
@@ -122,6 +123,8 @@ def phases_of(
         add(0.0, CONTINUATION, skip=int(by_newton), is_newton=int(by_newton))
     add(0.0, DAMPED)
     add(0.0, LIMITED)
+    if warm_up:
+        add(0.0, CONTINUATION)  # from the sites of the largest merit
     return phases
 
 
@@ -231,6 +234,7 @@ def run_to_fixed_point(
     coupled: bool = False,
     warm_up: tf.Tensor | None = None,
     has_smaller_powers: tf.Tensor | None = None,
+    has_merit: tf.Tensor | None = None,
     by_newton: bool = False,
     reduction: Reduction = LOCAL,
     extra: Any = (),
@@ -253,12 +257,17 @@ def run_to_fixed_point(
     :param warm_up: Whether to begin with the easier problems of :data:`WARM_UP_POWERS`; None:
         never.
     :param has_smaller_powers: Whether there are smaller powers to try; None: there are.
+    :param has_merit: Whether sites climb to one of several optima, and merits tell which one is
+        better, see :mod:`gpflow_pep.sites.climbing`; None: they do not.
     :param by_newton: Whether the fallback through smaller powers takes steps of Newton's method,
         see :mod:`gpflow_pep.sites.newton`.
     :param extra: What an evaluation has of that name, before the first.
     """
     phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton)
     by_newton = any(phase.is_newton for phase in phases)
+    fallbacks = [phase.fallback for phase in phases]
+    damped = fallbacks.index(DAMPED) if fall_back else 0
+    climbs = fall_back and warm_up is not None and has_merit is not None
     main = 0 if warm_up is None else len(WARM_UP_POWERS)
     rules = StepRules(damping, coupled, reduction)
     x = tf.stack(initial)
@@ -290,6 +299,7 @@ def run_to_fixed_point(
         cap=tf.ones([own_steps, 1, 1], x.dtype),
         differences=Differences.empty(x, reduction),
         probing=no if by_newton else (),
+        best=Best(zeros, -infinity) if climbs else (),
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 
@@ -309,7 +319,7 @@ def run_to_fixed_point(
             after = _chosen(is_newton, forgotten, after)
             refused = _chosen(is_newton, newton.refuse(state, proposal, evaluation), refused)
         state = _chosen(accepts, after, refused)
-        last = state.phase == len(phases) - 1
+        last = (phase.fallback == LIMITED) | (state.phase == len(phases) - 1)
         spent, settled = _spent(state, phase), _settled(state, phase, goal)
         stays = phase.fallback == DAMPED
         if by_newton:
@@ -317,16 +327,33 @@ def run_to_fixed_point(
             stays |= is_newton
         over = spent & ~settled & ~last & ~(stays & state.is_close)
         over |= phase.is_warm_up & (spent | settled)
+        turns = None
+        if climbs:
+            state, turns = turns_of(
+                state,
+                has_merit & ~phase.is_warm_up,
+                is_main=state.phase == main,
+                fallback=phase.fallback,
+                settled=settled,
+                over=over,
+                last=last,
+            )
+            over |= turns.begins_again | turns.returns
         goes_on = over | ~(spent | settled)
         # Other powers are of no use where the run is close, or where not even no sites are proper.
         useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
         passed_over = (state.phase == main) & useless
-        place = tf.where(passed_over, len(phases) - 2, phase.following)
+        place = tf.where(passed_over, damped, phase.following)
         if by_newton:
             place = tf.where(settled, state.phase + 1, place)
             # Newton's method needs no other powers where the run is close.
-            place = tf.where(passed_over & state.is_close, len(phases) - 3, place)
+            place = tf.where(passed_over & state.is_close, damped - 1, place)
+        if turns:
+            place = tf.where(turns.begins_again, 0, place)
+            place = tf.where(turns.returns, len(phases) - 1, place)
         following = _next_phase(state, phase, place)
+        if turns:
+            following = _chosen(turns.returns, from_sites(following, state.best.x), following)
         return _chosen(over, following, state), goes_on
 
     end, _ = tf.while_loop(
@@ -334,7 +361,7 @@ def run_to_fixed_point(
         body,
         (start, ~no),
         parallel_iterations=1,
-        maximum_iterations=sum(NUM_FACTORS + phase.sweeps for phase in phases),
+        maximum_iterations=max_sweeps + sum(NUM_FACTORS + phase.sweeps for phase in phases),
     )
     info = SiteUpdateInfo(
         end.sweep,

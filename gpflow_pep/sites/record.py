@@ -9,6 +9,8 @@ from .posterior import Marginals, Sites
 #: What is tried until something has converged. "continuation": the problem of power 0 and those of
 #: larger and larger ones, each from the sites of the one before; by Newton's method where the
 #: likelihood lets sites repel updates, see :mod:`gpflow_pep.sites.newton`.
+#: At power 0, where there are no smaller ones, it is that from the best sites of the run, see
+#: :mod:`gpflow_pep.sites.climbing`.
 #: "damped": small steps from no sites, or from where the run is where that is close already.
 #: "limited", where it is not close even then: towards sites whose precision is not negative and
 #: which match the tilted mean alone where theirs would be. That nearly always ends at a point that

@@ -150,6 +150,8 @@ class State(NamedTuple):
     probing: Any = ()
     """Whether the last proposal of Newton's method was a probe; nothing where there is no such
     method."""
+    best: Any = ()
+    """See :mod:`gpflow_pep.sites.climbing`; nothing where sites do not climb."""
 
     @property
     def is_close(self) -> tf.Tensor:

@@ -280,6 +280,7 @@ def infer(
         coupled=coupled,
         warm_up=warm_up,
         has_smaller_powers=has_smaller_powers(problem),
+        has_merit=_largest_power(problem) == 0.0 if coupled else None,
         by_newton=special.follows_by_newton,
         reduction=problem.reduction,
         extra=AtFixedPoint(
@@ -316,6 +317,10 @@ def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
 
 
-def has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
+def _largest_power(problem: SiteProblem) -> tf.Tensor:
     (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
-    return power > _NEARLY_ZERO
+    return power
+
+
+def has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
+    return _largest_power(problem) > _NEARLY_ZERO
