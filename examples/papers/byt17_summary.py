@@ -11,6 +11,7 @@ import pandas as pd
 from examples.papers.summaries import (
     Interval,
     labelled,
+    mean_interval,
     mean_ranks,
     over_sets,
     side_by_side,
@@ -60,6 +61,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
         "grid": {"txt": the_grid},
         "hurry": {"txt": in_a_hurry},
         "claims": {"txt": claims},
+        "sets": {"txt": shares_of_sets},
         "regression": {"txt": recommendations},
         "classification": {"txt": recommendations},
         "synthetic": {"txt": synthetic_table, "png": draw_synthetic},
@@ -70,7 +72,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
     }
     for name, ways in parts.items():
         rows = table[table["experiment"] == name] if name in found else table
-        if name in found or name in ("grid", "hurry", "claims"):
+        if name in found or name in ("grid", "hurry", "claims", "sets"):
             for kind, make in ways.items():
                 write(out / f"{name}.{kind}", make, rows)
     for name in found & set(METRICS):
@@ -136,6 +138,25 @@ def claims(table: pd.DataFrame) -> str:
                 f"{_percent(found.share):>17}{found.total:6}{found.ties:6}"
                 f"   {better} of {sets} sets"
             )
+    return "\n".join(lines)
+
+
+def shares_of_sets(table: pd.DataFrame) -> str:
+    """In how many of the runs of each data set a claim holds; the mean with Student's interval."""
+    lines = []
+    for claim in CLAIMS:
+        wide = _ended(table, claim.experiment, claim.metric)
+        if claim.better in wide and claim.worse in wide:
+            by_set = wide.groupby(level="data")
+            shares = {
+                name: wins(rows, claim.better, claim.worse).share.value for name, rows in by_set
+            }
+            mean = Interval(*np.clip(mean_interval(list(shares.values())), 0.0, 1.0))
+            lines += [
+                f"{claim.better} before {claim.worse} in {NAMES[claim.metric]}:"
+                f" paper {claim.paper}, mean over sets {mean:.0%}",
+                "    " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()),
+            ]
     return "\n".join(lines)
 
 

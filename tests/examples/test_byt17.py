@@ -73,7 +73,7 @@ def test_a_cell_of_each_experiment(
     assert len(everywhere) == 4
     # Standard EP, which knows nothing of the package: appendix I.5.
     assert_close(everywhere["objective"], everywhere["standard"], 1e-4)
-    for name in ("claims", "hurry", "grid", "synthetic", "inducing", "everywhere", "mnist"):
+    for name in ("claims", "sets", "hurry", "grid", "synthetic", "inducing", "everywhere", "mnist"):
         assert (out / f"{name}.txt").exists()
     again = ["--table", str(out / runner.TABLE), "--out", str(data / "2")]
     monkeypatch.setattr("sys.argv", ["byt17", *again])
