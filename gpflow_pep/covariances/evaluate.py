@@ -267,9 +267,11 @@ def project_blocks(
     Project B blocks of S rows each on the whitened inducing variables; N = B S.
 
     See :func:`project`; here the kernel is of one output, and the residual covariance is kept
-    inside the blocks (PITC).
+    inside the blocks (PITC). With M = 0 nothing is known of f, and D is the prior covariance.
     """
     num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    if W.shape[-1] == 0:
+        return Projection(tf.zeros([1, 0, num_blocks * size], W.dtype), covariance(kernel, X))
     flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
     A = lower_matmul(W, kuf(inducing_variable, kernel, flat)[None])
     blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])  # [B, S, M]

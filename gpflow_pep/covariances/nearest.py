@@ -15,6 +15,7 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel, Static, Stationary
 from gpflow.kernels.base import Combination
+from scipy.spatial import KDTree
 from sklearn.neighbors import NearestNeighbors
 
 from .. import checks
@@ -23,6 +24,10 @@ from ..ops import chunks
 #: The most rows in a group, where neighbours are fewer than a quarter of that. Larger groups hold
 #: nearer neighbours; the covariances within them cost this many times M for each row.
 GROUP_SIZE = 128
+#: In more dimensions a tree looks at nearly all rows.
+_MOST_FOR_TREES = 15
+
+SearchTree = KDTree | NearestNeighbors
 
 
 @check_shapes(
@@ -73,16 +78,18 @@ def scaled_inputs(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     return X / input_scales(kernel, X)
 
 
-def search_tree(X: tf.Tensor) -> NearestNeighbors:
+def search_tree(X: tf.Tensor) -> SearchTree:
     """Index scaled rows [N, D] for :func:`nearest_by_tree`; for eager mode."""
-    return NearestNeighbors(algorithm="auto").fit(X.numpy())
+    if X.shape[1] > _MOST_FOR_TREES:
+        return NearestNeighbors(algorithm="brute").fit(X.numpy())
+    return KDTree(X.numpy())
 
 
 @check_shapes(
     "Xnew: [S, D]",
     "return: [S, m]",
 )
-def nearest_by_tree(tree: NearestNeighbors, Xnew: tf.Tensor, m: int) -> tf.Tensor:
+def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     """
     Find the m nearest rows of each new one by a tree, the nearest first; for eager mode.
 
@@ -90,7 +97,10 @@ def nearest_by_tree(tree: NearestNeighbors, Xnew: tf.Tensor, m: int) -> tf.Tenso
     """
     if m == 0 or Xnew.shape[0] == 0:
         return tf.zeros([Xnew.shape[0], m], tf.int32)
-    nearest = tree.kneighbors(Xnew.numpy(), n_neighbors=int(m), return_distance=False)
+    if isinstance(tree, KDTree):
+        nearest = tree.query(Xnew.numpy(), np.arange(1, int(m) + 1))[1]
+    else:
+        nearest = tree.kneighbors(Xnew.numpy(), n_neighbors=int(m), return_distance=False)
     return tf.constant(nearest, tf.int32)
 
 

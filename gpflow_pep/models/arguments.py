@@ -117,6 +117,15 @@ def check_latent_functions(model: Any, number: int) -> None:
     check_independent(model.kernel, model.inducing_variable, number)
 
 
+def check_near_rows(model: Any) -> None:
+    """Refuse near rows in predictions of a model whose rows see several latent functions."""
+    number = int(model.num_latent_gps)
+    if number != 1 or isinstance(model.kernel, MultioutputKernel):
+        got = f"near rows with {number} latent functions under {type(model.kernel).__name__}"
+        expected = "one latent function and a kernel of one output"
+        raise checks.refusal("neighbours", got, expected, "Leave them out, or use PEPRegression.")
+
+
 def check_no_choice_of_sites(sites: Any) -> None:
     """Refuse a choice of sites where the outputs of a row share no latent functions."""
     if sites is not None:

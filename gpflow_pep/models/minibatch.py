@@ -15,6 +15,7 @@ those of the parameters at the time of each row's last visit; now and then they 
 the parameters as they are, and always when something else has replaced the sites.
 """
 
+import abc
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +34,26 @@ from ..tilted import require_resolved
 _SWEEPS = 3
 
 
-class MinibatchLoss:
+class BatchLoss(abc.ABC):
+    """The training loss of batches of a model that holds its data, for ``fit``."""
+
+    model: Any
+
+    @property
+    def state(self) -> list[tf.Variable]:
+        """What it keeps from batch to batch beside the model's parameters and sites."""
+        return []
+
+    @abc.abstractmethod
+    def epoch(self, number: int) -> tf.data.Dataset:
+        """Put rows into batches, in another order each epoch."""
+
+    @abc.abstractmethod
+    def of_batch(self, batch: Any) -> tf.Tensor:
+        """Compute the loss of a batch, scaled to all rows."""
+
+
+class MinibatchLoss(BatchLoss):
     """
     The training loss of the next batch, each time it is called.
 
@@ -63,8 +83,8 @@ class MinibatchLoss:
         self.model, self._num_rows = model, num_rows
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
-        self.epoch = shuffled_rows(num_rows, batch_size, seed)
-        self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self.epoch))
+        self._shuffled = shuffled_rows(num_rows, batch_size, seed)
+        self._batches = iter(tf.data.Dataset.range(tf.int64.max).flat_map(self._shuffled))
         self._next = self._next_loss
         if compile:
             self._next = compiled(self._next_loss, owner=self)
@@ -88,19 +108,23 @@ class MinibatchLoss:
         """What it keeps from call to call beside the model's sites, but for the next batch."""
         return [*self._totals, self._steps, self._version]
 
+    def epoch(self, number: int) -> tf.data.Dataset:
+        """Put the numbers of rows into batches."""
+        return self._shuffled(number)
+
     @tf.autograph.experimental.do_not_convert
     def _next_loss(self) -> tf.Tensor:
         return self.of_batch(next(self._batches))
 
     @tf.autograph.experimental.do_not_convert
-    def of_batch(self, index: tf.Tensor) -> tf.Tensor:
+    def of_batch(self, batch: tf.Tensor) -> tf.Tensor:
         """
         Compute the loss of a batch that the caller chooses, after an update of its sites.
 
-        :param index: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives those of the
+        :param batch: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives those of the
             k-th epoch, batch by batch.
         """
-        model = self.model
+        model, index = self.model, batch
         checks.check_not_sharded(
             model.reduction.count,
             "minibatch loss",

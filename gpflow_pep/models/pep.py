@@ -35,6 +35,7 @@ from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, traits
 from . import arguments, at_fixed_point, parameters
 from .base import ADVICE, InternalDataModel, PowerEPModel
+from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
 from .parameters import Power, SiteParameters, record_of_run, warn_unless_converged
@@ -47,7 +48,7 @@ _TOLERANCE = 1e-6
 _TRAINING_GAP = 1e-7
 
 
-class PEP(InternalDataModel, PowerEPModel):
+class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     r"""
     Sparse GP model with any likelihood by Power Expectation Propagation::
 

@@ -6,32 +6,30 @@ from typing import Any
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow import logdensities
-from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
+from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
-from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
-from ..covariances import Parts, check_independent, input_scales, split_outputs
-from ..covariances.evaluate import skip_autograph, unconverted
+from ..covariances import Parts, check_independent, split_outputs
+from ..covariances.evaluate import unconverted
 from ..energies import collapsed, left_out
 from ..energies.collapsed import CONDITIONALS, RowSums
 from ..ops import chunks
-from ..predictions.context_posterior import ContextRowsPosterior, check_neighbours
-from ..predictions.context_rows import Context
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, posterior_factor
 from .arguments import check_targets, gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
+from .context_predictions import ContextPredictions
 from .grouped_rows import NearRows, check_num_neighbours, choose_cut
 from .memory import attach_memory
 from .row_terms import terms_in_closed_form
 from .rows import Cut, SingleRows
 
 
-class PEPRegression(InternalDataModel, PowerEPModel):
+class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     r"""
     Sparse GP regression by Power Expectation Propagation::
 
@@ -226,92 +224,18 @@ class PEPRegression(InternalDataModel, PowerEPModel):
         with tf.control_dependencies(at_one):
             return self.pep_log_marginal_likelihood()
 
-    @skip_autograph
-    def predict_f(
-        self,
-        Xnew: InputData,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-        *,
-        blocks: Any = None,
-        neighbours: int | None = None,
-    ) -> MeanAndVariance:
-        """
-        Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
+    def _context_parts(self) -> Parts:
+        return self._parts_of_output()._replace(likelihood=None)
 
-        By default new rows are predicted from u, or, by a model that was trained with neighbours,
-        from u and as many training rows. See :doc:`/context_rows` for what else they can be
-        predicted from, and :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
+    def _check_context(self) -> None:
+        """All its predictions can know near rows."""
 
-        :param Xnew: The new rows, [N, D].
-        :param full_cov: Whether to compute the covariances of rows.
-        :param full_output_cov: Whether to compute those of outputs, which are 0.
-        :param blocks: For a model with blocks: an integer [N] for each row, the label of its block,
-            whose training rows it is then given (PIC); or "nearest": the block whose mean input is
-            nearest, in units of the kernel's lengthscales.
-        :param neighbours: For a model without: how many of the nearest training rows, in the same
-            units, each row is given; None: ``self.neighbours``.
-        :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
-        """
-        if blocks is None and not self._num_near_rows(neighbours):
-            return super().predict_f(Xnew, full_cov, full_output_cov)
-        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, self.neighbours)
-        return posterior.fused_predict_f(
-            Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
-        )
+    def _known_of_u(self) -> tuple[tf.Tensor, ...]:
+        q = self._posterior_of_v()
+        return self._parts_of_output().whiten().W, q.q_mu, q.q_sqrt[0]
 
-    def posterior(
-        self,
-        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
-        *,
-        neighbours: int | None = None,
-    ) -> BasePosterior:
-        """
-        Create the GPflow posterior, for fast predictions.
-
-        That of a model with blocks or neighbours holds the training rows, and its predictions take
-        ``blocks`` or ``neighbours`` as :meth:`predict_f` does.
-
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :param neighbours: How many training rows predictions are given by default; None:
-            ``self.neighbours``.
-        :raises ValueError: If the number of neighbours does not suit the model.
-        """
-        number = self._num_near_rows(neighbours)
-        if not number and (not self.has_blocks or self.reduction.count > 1):
-            return super().posterior(precompute_cache)
-        return self._context_posterior(precompute_cache, number)
-
-    def _context_posterior(
-        self, precompute_cache: PrecomputeCacheType | str | None, neighbours: int
-    ) -> ContextRowsPosterior:
-        checks.check_not_sharded(
-            self.reduction.count,
-            "blocks or neighbours",
-            "Predict with the parameters in a model that has all rows.",
-        )
-
-        @tf.autograph.experimental.do_not_convert
-        def context() -> Context:
-            X, Y = self.rows.read()
-            q, parts = self._posterior_of_v(), self._parts_of_output()
-            rows = X, *parts.observe(X, Y), input_scales(parts.kernel, X)
-            return Context(parts.whiten().W, q.q_mu, q.q_sqrt[0], *rows)
-
-        return ContextRowsPosterior(
-            context,
-            self._parts_of_output(),
-            blocks=self._cut.block_rows,
-            neighbours=neighbours,
-            chunk_size=self.chunk_size,
-            precompute_cache=precompute_cache,
-        )
-
-    def _num_near_rows(self, neighbours: int | None) -> int:
-        if neighbours is None:
-            return self.neighbours
-        check_neighbours(neighbours, self.data[0].shape[0], self.has_blocks)
-        return neighbours
+    def _observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._parts_of_output().observe(X, Y)
 
     @check_shapes(
         "return[0]: [M, P]",

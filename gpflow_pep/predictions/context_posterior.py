@@ -10,11 +10,11 @@ from gpflow.base import AnyNDArray, InputData, MeanAndVariance, TensorType
 from gpflow.conditionals.util import expand_independent_outputs
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
-from sklearn.neighbors import NearestNeighbors
 
 from .. import checks
 from ..covariances import Parts, nearest_by_products, nearest_by_tree, search_tree
 from ..covariances.evaluate import skip_autograph
+from ..covariances.nearest import SearchTree
 from ..energies.collapsed import Precision
 from .context_rows import (
     BlockRows,
@@ -45,7 +45,7 @@ class ContextRowsPosterior(AbstractPosterior):
     which would have to leave Python for it, from all distances.
 
     :param compute: Computes q(v) and the rows, for the parameters as they are.
-    :param parts: Of the model, of one output.
+    :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
     :param blocks: The blocks of the rows, or None where there are none.
     :param neighbours: How many near rows predictions know where they are not told.
     :param chunk_size: The most rows at a time; None: chosen.
@@ -63,16 +63,16 @@ class ContextRowsPosterior(AbstractPosterior):
         chunk_size: int | None,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        kernel, inducing_variable, mean_function, _ = parts
+        kernel, inducing_variable, mean_function, self._likelihood = parts
         super().__init__(kernel, inducing_variable, mean_function=mean_function)
         self._compute = compute
         self._blocks, self._neighbours, self._chunk_size = blocks, neighbours, chunk_size
-        self._tree: NearestNeighbors | None = None
+        self._tree: SearchTree | None = None
         self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
 
     @property
     def _parts(self) -> Parts:
-        return Parts(self.kernel, self.X_data, self.mean_function, None)
+        return Parts(self.kernel, self.X_data, self.mean_function, self._likelihood)
 
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """See :meth:`gpflow.posteriors.AbstractPosterior.update_cache`."""
@@ -185,6 +185,11 @@ class ContextRowsPosterior(AbstractPosterior):
             moments = self._from_blocks(context, Xnew, blocks, neighbours or 0, full_cov)
         else:
             m = self._number(neighbours, context.X)
+            if m == 0 and context.mean.shape[0] == 0:
+                remedy = "Use the model's predict_f without neighbours to predict from u."
+                raise checks.refusal(
+                    "neighbours", "0", "at least 1, as nothing else is known", remedy
+                )
             tree = self._search_tree(context, cache is self.cache) if m else None
             moments = self._from_neighbours(context, Xnew, m, tree, full_cov)
         advice = (
@@ -226,7 +231,7 @@ class ContextRowsPosterior(AbstractPosterior):
             index = nearest_by_tree(tree, scaled, m)
         return predict_from_neighbours(parts, context, Xnew, index, full_cov, size)
 
-    def _search_tree(self, context: Context, is_own: bool) -> NearestNeighbors | None:
+    def _search_tree(self, context: Context, is_own: bool) -> SearchTree | None:
         """Index the rows, once for those of a cache of tensors: variables may be assigned."""
         if not tf.executing_eagerly():
             return None  # a graph has no use for it

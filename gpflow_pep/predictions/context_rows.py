@@ -21,6 +21,11 @@ Which rows are held is the difference between the two functions here. In
 conditional (PIC) of Snelson & Ghahramani (2007). In :func:`predict_from_neighbours` they are a few
 near ones, others for each new row. :func:`predict_left_out` predicts training rows as the latter
 does, each without its own site.
+
+Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group of rows that
+a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
+(:mod:`gpflow_pep.sites.groups`). A site is an observation with Gaussian noise, and the rest is as
+above.
 """
 
 from collections.abc import Sequence
@@ -32,13 +37,18 @@ from check_shapes import check_shapes
 from ..covariances import Parts
 from ..energies.collapsed import Precision
 from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
+from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 #: From so many pieces on it takes less time to compile a loop than to run it in Python.
 _MANY_PIECES = 50
 
 
 class Context(NamedTuple):
-    """What predictions of new rows start from: q(v), whose covariance outputs share, and rows."""
+    """
+    What predictions of new rows start from: q(v), whose covariance outputs share, and rows.
+
+    With M = 0 they start from the prior of f, and u does not enter.
+    """
 
     W: tf.Tensor
     """[1, M, M], inverse Cholesky factor of ``Kuu``."""
@@ -53,10 +63,10 @@ class Context(NamedTuple):
     """[N, D], inputs of the training rows."""
 
     r: tf.Tensor
-    """[N, P], their targets less the mean function."""
+    """[N, P], their targets less the mean function; the targets themselves where rows get sites."""
 
     noise: tf.Tensor
-    """[N], their noise variances."""
+    """[N], their noise variances; where rows get sites the powers of these, [N], or [1] of all."""
 
     scales: tf.Tensor
     """[D], see :func:`~gpflow_pep.covariances.nearest.input_scales`."""
@@ -122,12 +132,32 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
     )
 
 
-def _condition_groups(
-    parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor
+def condition_groups(
+    parts: Parts,
+    context: Context,
+    Xnew: tf.Tensor,
+    index: tf.Tensor,
+    tolerance: float = TOLERANCE,
 ) -> Conditioned:
-    """Condition groups of new rows [G, T, D] on the held rows of each [G, S]."""
-    X, r, noise = (tf.gather(part, index) for part in (context.X, context.r, context.noise))
+    """
+    Condition groups of new rows [G, T, D] on the held rows of each [G, S].
+
+    Rows get sites where the parts have a likelihood; without one, their noise is Gaussian.
+
+    :param tolerance: Of sites, see :func:`~gpflow_pep.sites.groups.infer_groups`.
+    """
+    X, r = tf.gather(context.X, index), tf.gather(context.r, index)
+    if parts.likelihood is not None and context.noise.shape[0] == 1:
+        noise = context.noise[None]
+    else:
+        noise = tf.gather(context.noise, index)
     A, D = project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
+    if parts.likelihood is not None:
+        new = tf.shape(Xnew)[1]
+        root = tf.matmul(A[:, new:], context.root)
+        covariance = D[:, new:, new:] + tf.matmul(root, root, transpose_b=True)
+        prior_mean = tf.matmul(A[:, new:], context.mean)
+        r, noise = observe_by_sites(parts, X, r, noise, prior_mean, covariance, tolerance)
     return condition_on_rows(A, D, r, noise)
 
 
@@ -135,7 +165,39 @@ def project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor,
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K, K]."""
     A, D = parts.project_blocks(W, X)
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
-    return tf.reshape(tf.transpose(A[0]), [num_groups, size, A.shape[1] or -1]), D
+    M = -1 if A.shape[1] is None else A.shape[1]
+    return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
+
+
+@check_shapes(
+    "X: [G, S, D]",
+    "Y: [G, S, 1]",
+    "alpha: [broadcast G, broadcast S]",
+    "prior_mean: [G, S, 1]",
+    "covariance: [G, S, S]",
+    "return[0]: [G, S, 1]",
+    "return[1]: [G, S]",
+)
+def observe_by_sites(
+    parts: Parts,
+    X: tf.Tensor,
+    Y: tf.Tensor,
+    alpha: tf.Tensor,
+    prior_mean: tf.Tensor,
+    covariance: tf.Tensor,
+    tolerance: float = TOLERANCE,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Compute the Gaussian observations that rows of any likelihood count as, in groups.
+
+    :param prior_mean: Of f less the mean function.
+    :return: Targets less the mean function, and noise variances.
+    """
+    flat = tf.reshape(X, [-1, X.shape[2]])
+    mean = tf.reshape(parts.mean(flat) + tf.zeros_like(flat[:, :1]), tf.shape(Y))
+    rows = GroupRows(X, Y, alpha, (mean + prior_mean)[..., 0], covariance)
+    targets, variance = gaussian_observations(parts.likelihood, rows, tolerance)
+    return targets - mean, variance
 
 
 def _own_variance(conditioned: Conditioned) -> tf.Tensor:
@@ -176,7 +238,7 @@ def predict_from_neighbours(
 
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
-        conditioned = _condition_groups(parts, context, X[:, None], index)
+        conditioned = condition_groups(parts, context, X[:, None], index)
         mean = tf.matmul(conditioned.E, context.mean) + conditioned.mean
         root = tf.matmul(conditioned.E[:, 0], context.root)
         variance = _own_variance(conditioned)[:, 0]
@@ -300,7 +362,7 @@ def predict_from_blocks(
     def of_piece(k: tf.Tensor) -> tuple[tf.Tensor, ...]:
         b, X = block[start[k]], Xnew[start[k] : stop[k]]
         index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
-        conditioned = _condition_groups(parts, context, X[None], index[None])
+        conditioned = condition_groups(parts, context, X[None], index[None])
         mean = (tf.matmul(conditioned.E, context.mean) + conditioned.mean)[0]
         root = tf.matmul(conditioned.E[0], context.root)
         if full_cov:

@@ -12,7 +12,7 @@ from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
 from ..checks import check_not_sharded, check_positive, check_real, is_number, refusal
 from ..models.base import InternalDataModel
-from ..models.minibatch import MinibatchLoss
+from ..models.minibatch import BatchLoss
 from ..models.pep import PEP
 from ..ops.chunks import Epochs
 from .history import EarlyStopping
@@ -70,10 +70,10 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def loss_and_epochs(
-    model: GPModel, batches: tf.data.Dataset | Epochs | MinibatchLoss
+    model: GPModel, batches: tf.data.Dataset | Epochs | BatchLoss
 ) -> tuple[Callable[[Any], tf.Tensor], Epochs]:
     """Find the training loss of a batch, and the batches of each epoch."""
-    if isinstance(batches, MinibatchLoss):
+    if isinstance(batches, BatchLoss):
         if batches.model is not model:
             got = "the minibatch loss of another model"
             remedy = "Call this model's minibatch_training_loss_closure."
@@ -105,7 +105,7 @@ def check_strategy(
     if not isinstance(strategy, kinds):
         expected = "tf.distribute.MirroredStrategy or tf.distribute.MultiWorkerMirroredStrategy"
         raise refusal("strategy", type(strategy).__name__, expected, "Pass one of them, or None.")
-    if isinstance(batches, MinibatchLoss):
+    if isinstance(batches, BatchLoss):
         raise refusal(
             "strategy",
             "one for minibatches of PEP, whose sites belong to one process",

@@ -31,7 +31,7 @@ from ..checks import (
     require_finite,
 )
 from ..covariances.evaluate import is_plain
-from ..models.minibatch import MinibatchLoss
+from ..models.minibatch import BatchLoss
 from ..ops.chunks import Epochs, shuffled_rows
 from ..ops.graphs import OneUseGraphs
 from . import checks
@@ -81,7 +81,7 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
 
 def fit(
     model: GPModel,
-    batches: tf.data.Dataset | Epochs | MinibatchLoss,
+    batches: tf.data.Dataset | Epochs | BatchLoss,
     *,
     num_steps: int,
     optimizer: tf_keras.optimizers.Optimizer,
@@ -104,9 +104,10 @@ def fit(
         record = pep.training.fit(model, batches, num_steps=2000, optimizer=optimizer)
 
     :param model: One that takes its data in batches, such as ``ARPEP`` or ``gpflow.models.SVGP``;
-        or ``PEP``.
+        or ``PEP``; or ``PEPRegression`` by near rows.
     :param batches: What each step takes one of. For ``PEP`` its
-        ``minibatch_training_loss_closure``. For other models a ``tf.data.Dataset`` of batches
+        ``minibatch_training_loss_closure``, for it and ``PEPRegression`` their
+        ``near_row_training_loss_closure``. For other models a ``tf.data.Dataset`` of batches
         (X, Y), read again when it ends; or a function of the number of the epoch that returns that
         epoch's, as :func:`shuffled_batches` does. A run that resumes reads its epoch again and
         skips the batches it had: the numbers are the same where the batches are.
@@ -164,7 +165,7 @@ def fit(
         optimizer=optimizer,
         history=history,
         best=run.best,
-        sums=batches.state if isinstance(batches, MinibatchLoss) else [],
+        sums=batches.state if isinstance(batches, BatchLoss) else [],
     )
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:

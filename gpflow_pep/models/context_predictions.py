@@ -1,0 +1,200 @@
+"""Predictions that know training rows as well as u, of models that hold their rows."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+from check_shapes import check_shapes
+from gpflow.base import InputData, MeanAndVariance
+from gpflow.posteriors import BasePosterior, PrecomputeCacheType
+
+from .. import checks
+from ..covariances import Parts, input_scales
+from ..covariances.evaluate import skip_autograph
+from ..predictions.context_posterior import ContextRowsPosterior, check_neighbours
+from ..predictions.context_rows import Context, condition_groups
+from ..sites.groups import TRAINING_TOLERANCE
+from ..tilted import log_power_expectation
+from . import arguments
+from .near_loss import NearRowLoss
+from .rows import Cut, Rows
+
+
+class ContextPredictions:
+    """
+    What a :class:`PowerEPModel` has besides if its predictions can know training rows.
+
+    As it is here, near rows get sites, and new rows know them alone; with Gaussian noise,
+    :class:`PEPRegression` has them know u too.
+    """
+
+    data: Any
+    rows: Rows
+    reduction: Any
+    chunk_size: int | None
+    likelihood: Any
+    _cut: Cut
+    _parts: Parts
+    _powers: Callable[[], tf.Tensor]
+
+    has_blocks = False
+    neighbours = 0
+    """How many near rows predictions know where they are not told."""
+
+    def _context_parts(self) -> Parts:
+        """Take the parts of one output; without the likelihood where that is Gaussian."""
+        return self._parts
+
+    def _observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Compute what :class:`~gpflow_pep.predictions.context_rows.Context` has for rows."""
+        return Y, self._powers()
+
+    def _known_of_u(self) -> tuple[tf.Tensor, ...]:
+        """Compute W and q(v) of a context; nothing where predictions from rows leave u out."""
+        return ()
+
+    def _check_context(self) -> None:
+        """Refuse near rows where the model cannot know them."""
+        arguments.check_near_rows(self)
+
+    @skip_autograph
+    def predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        blocks: Any = None,
+        neighbours: int | None = None,
+    ) -> MeanAndVariance:
+        """
+        Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
+
+        By default new rows are predicted from u, or, by a model that was trained with neighbours,
+        from u and as many training rows. With a likelihood that is not Gaussian, new rows that
+        know near rows are predicted from these alone. See :doc:`/context_rows`, and :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
+
+        :param Xnew: The new rows, [N, D].
+        :param full_cov: Whether to compute the covariances of rows.
+        :param full_output_cov: Whether to compute those of outputs, which are 0.
+        :param blocks: For a model with blocks: an integer [N] for each row, the label of its block,
+            whose training rows it is then given (PIC); or "nearest": the block whose mean input is
+            nearest, in units of the kernel's lengthscales.
+        :param neighbours: For a model without: how many of the nearest training rows, in the same
+            units, each row is given; None: ``self.neighbours``.
+        :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
+        """
+        if blocks is None and not self._num_near_rows(neighbours):
+            return super().predict_f(Xnew, full_cov, full_output_cov)
+        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, self.neighbours)
+        return posterior.fused_predict_f(
+            Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
+        )
+
+    def posterior(
+        self,
+        precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
+        *,
+        neighbours: int | None = None,
+    ) -> BasePosterior:
+        """
+        Create the GPflow posterior, for fast predictions.
+
+        That of a model with blocks or neighbours holds the training rows, and its predictions take
+        ``blocks`` or ``neighbours`` as :meth:`predict_f` does.
+
+        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        :param neighbours: How many training rows predictions are given by default; None:
+            ``self.neighbours``.
+        :raises ValueError: If the number of neighbours does not suit the model.
+        """
+        number = self._num_near_rows(neighbours)
+        if not number and (not self.has_blocks or self.reduction.count > 1):
+            return super().posterior(precompute_cache)
+        return self._context_posterior(precompute_cache, number)
+
+    def _context_posterior(
+        self, precompute_cache: PrecomputeCacheType | str | None, neighbours: int
+    ) -> ContextRowsPosterior:
+        checks.check_not_sharded(
+            self.reduction.count,
+            "blocks or neighbours",
+            "Predict with the parameters in a model that has all rows.",
+        )
+
+        @tf.autograph.experimental.do_not_convert
+        def context() -> Context:
+            return self._context(*self._known_of_u())
+
+        return ContextRowsPosterior(
+            context,
+            self._context_parts(),
+            blocks=self._cut.block_rows,
+            neighbours=neighbours,
+            chunk_size=self.chunk_size,
+            precompute_cache=precompute_cache,
+        )
+
+    def _context(self, *known_of_u: tf.Tensor) -> Context:
+        X, Y = map(tf.convert_to_tensor, self.rows.read())
+        zeros = partial(tf.zeros, dtype=X.dtype)
+        of_u = known_of_u or (zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0]))
+        return Context(
+            *of_u, X, *self._observe(X, Y), input_scales(self._context_parts().kernel, X)
+        )
+
+    def _num_near_rows(self, neighbours: int | None) -> int:
+        if neighbours is None:
+            return self.neighbours
+        check_neighbours(neighbours, self.data[0].shape[0], self.has_blocks)
+        if neighbours:
+            self._check_context()
+        return neighbours
+
+    @check_shapes(
+        "index: [B]",
+        "near: [B, m]",
+        "return: [B]",
+    )
+    def near_row_log_density(self, index: tf.Tensor, near: tf.Tensor) -> tf.Tensor:
+        r"""
+        Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the prior of f.
+
+        Inducing variables do not enter: f at the row and at those near it is Gaussian with the
+        kernel's covariances. Source: the factors of Vecchia (1988), given rows on all sides as in
+        Besag (1975); with sites (:mod:`gpflow_pep.sites.groups`) where noise is not Gaussian.
+
+        :param index: Numbers of the rows.
+        :param near: Numbers of the rows that each is given, without itself.
+        """
+        parts, context = self._context_parts(), self._context()
+        Xnew, Ynew = (tf.gather(part, index) for part in self.rows.read())
+        given = condition_groups(parts, context, Xnew[:, None], near, TRAINING_TOLERANCE)
+        mean = given.mean[:, 0] + parts.mean(Xnew)
+        variance = tf.repeat(given.D[:, 0], mean.shape[1], axis=1)
+        return log_power_expectation(self.likelihood, Xnew, mean, variance, Ynew, 1.0)
+
+    def near_row_training_loss_closure(
+        self, neighbours: int = 20, *, batch_size: int = 256, seed: int = 0
+    ) -> NearRowLoss:
+        """
+        Create the loss that trains for predictions from near rows::
+
+            loss = model.near_row_training_loss_closure(20)
+            pep.training.fit(model, loss, num_steps=200, optimizer=tf_keras.optimizers.Adam(0.1))
+            mean, variance = model.predict_f(Xnew, neighbours=20)
+
+        Kernel, mean function and likelihood are trained such that rows near a row predict it:
+        :mod:`gpflow_pep.models.near_loss`. It is for
+        :func:`fit <gpflow_pep.training.loop.fit>`. Neighbours are sought again after every ten
+        batches, because nearness changes with the lengthscales.
+
+        :param neighbours: m, how many of the nearest rows each is given.
+        :param batch_size: Rows in a batch, at most N.
+        :param seed: The same seed gives the same batches.
+        :raises ValueError: If an argument is outside its range, or the model has blocks or several
+            latent functions.
+        """
+        self._check_context()
+        return NearRowLoss(self, neighbours, batch_size, seed)

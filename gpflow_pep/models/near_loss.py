@@ -1,0 +1,78 @@
+r"""
+Training for predictions from near rows: rows given those near them, in minibatches.
+
+The objective is the sum over rows of :math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m
+other training rows that are nearest in units of the kernel's lengthscales, and f has the kernel's
+prior: :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_log_density`. A
+batch's part of it costs m³ for each of its rows, whatever N is. Inducing variables do not enter and
+are not trained.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .. import checks
+from ..covariances import input_scales, nearest_by_tree, search_tree
+from ..ops.chunks import shuffled_rows
+from ..predictions.context_posterior import check_neighbours
+from .minibatch import BatchLoss
+
+#: Batches before neighbours are sought again: lengthscales can change by a factor of ten in so many.
+REFRESH_EVERY = 10
+
+
+class NearRowLoss(BatchLoss):
+    """
+    The training loss of batches of rows, each given the rows near it.
+
+    For the arguments see
+    :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_training_loss_closure`.
+    """
+
+    def __init__(self, model: Any, neighbours: int, batch_size: int, seed: int) -> None:
+        num_rows = int(tf.shape(model.data[0])[0])
+        checks.check_positive("neighbours", neighbours)
+        check_neighbours(neighbours, num_rows - 1, model.has_blocks)
+        checks.check_positive("batch_size", batch_size)
+        checks.check_seed(seed)
+        self.model, self._neighbours, self._num_rows = model, neighbours, num_rows
+        self._batch_size = min(batch_size, num_rows)
+        self._order = shuffled_rows(num_rows, num_rows, seed)
+        self._newest: tuple[Any, tf.data.Dataset] | None = None
+
+    def epoch(self, number: int) -> tf.data.Dataset:
+        """
+        Seek the neighbours of the rows of the next batches, by the kernel as it is.
+
+        :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or fewer where
+            there are not so many rows.
+        """
+        X = tf.convert_to_tensor(self.model.data[0])
+        scales = input_scales(self.model._context_parts().kernel, X)
+        key = number, scales.numpy().tobytes()
+        if self._newest is None or self._newest[0] != key:
+            size = REFRESH_EVERY * self._batch_size
+            index = next(iter(self._order(number)))[:size]
+            near = self._near(X / scales, index)
+            rows = tf.data.Dataset.from_tensor_slices((index, near))
+            self._newest = key, rows.batch(self._batch_size, drop_remainder=True)
+        return self._newest[1]
+
+    def _near(self, scaled: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        """[B, m], the nearest rows of each but itself."""
+        near = nearest_by_tree(search_tree(scaled), tf.gather(scaled, index), self._neighbours + 1)
+        is_itself = near.numpy() == index.numpy()[:, None]
+        others = np.argsort(is_itself, axis=1, kind="stable")[:, :-1]
+        return tf.gather(near, others, batch_dims=1)
+
+    @tf.autograph.experimental.do_not_convert
+    def of_batch(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """
+        Compute the loss of a batch, scaled to all rows.
+
+        :param batch: Numbers of rows [B], and of the rows that each is given [B, m].
+        """
+        density = tf.reduce_mean(self.model.near_row_log_density(*batch))
+        return -self._num_rows * density - self.model.log_prior_density()
