@@ -65,7 +65,9 @@ def methods(name: str) -> list[tuple[str, int, float | None]]:
     if classes or num_rows > MOST_AT_ONCE:
         ours = ("PEPClassifier", 0, None) if classes else ("PEPRegressor", 0, None)
         subsets = [] if classes else [("PEP subset", M, 0.5) for M in (50, 200, 25, 100, 400)]
+        near = [("PEP near rows", 10, 1.0)] if classes else []
         return [
+            *near,
             *(("HistGB 0.1", 0, None), ("GPflow SVGP 0.03", 100, None), *subsets[:2]),
             *(("ARPEP natural 0.03", 100, 0.5), ("GPflow SVGP 0.03", 400, None), ours),
             *(("ARPEP natural 0.03", 400, 0.5), ("GPJax SVGP 0.03", 100, None)),

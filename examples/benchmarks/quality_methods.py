@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 import tf_keras
 from gpflow.base import AnyNDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -24,12 +25,14 @@ from examples.common import squared_exponential
 from examples.data_sets import Problem
 from examples.papers.runner import Cell
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.models import ARPEP, PEPRegression
+from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.selection import kmeans
 from gpflow_pep.training import fit, maximise, maximise_on_subset, shuffled_batches
 
 NOISE_VARIANCE = 0.1
 NEIGHBOURS = 10
+#: Of labels, which say less than numbers; and how they are trained.
+NEAR_LABELS, NEAR_RATE, NEAR_STEPS = 20, 0.3, 500
 BATCH_SIZE = 1000
 #: Rows that k-means chooses inducing inputs from.
 MOST_FOR_CENTRES = 10_000
@@ -336,6 +339,44 @@ def tied(setting: Setting) -> None:
         )
 
 
+def near_rows(setting: Setting) -> None:
+    """
+    Our predictions from near rows alone, and training for these, for labels.
+
+    Lengthscales may change by orders of magnitude, so that logarithms of parameters are trained.
+    """
+    X, Y = setting.problem.train
+    kernel = gpflow.kernels.Matern32(lengthscales=np.ones(X.shape[1]))
+    for name in ("variance", "lengthscales"):
+        value = getattr(kernel, name).numpy()
+        setattr(kernel, name, gpflow.Parameter(value, transform=tfp.bijectors.Exp()))
+    model = PEP(
+        (X, Y),
+        kernel,
+        setting.likelihood(),
+        setting.centres(),
+        alpha=setting.cell.alpha,
+        mean_function=gpflow.functions.Constant(),
+    )
+
+    def evaluate(_: Any) -> dict[str, float]:
+        predict = partial(moments, model, setting.Xnew, neighbours=NEAR_LABELS)
+        setting.curve.look(near=predict)
+        return {}
+
+    rate = tf_keras.optimizers.schedules.ExponentialDecay(NEAR_RATE, 100, 0.5)
+    with contextlib.suppress(Over):
+        fit(
+            model,
+            model.near_row_training_loss_closure(NEAR_LABELS),
+            num_steps=NEAR_STEPS,
+            optimizer=tf_keras.optimizers.Adam(rate),
+            evaluate=evaluate,
+            evaluate_every=LOOK_EVERY,
+            progress=False,
+        )
+
+
 #: By the first word of a method's name, or all of it.
 METHODS: dict[str, Callable[[Setting], None]] = {
     "GPflow SGPR": sgpr,
@@ -345,6 +386,7 @@ METHODS: dict[str, Callable[[Setting], None]] = {
     "HistGB": boosting,
     "PEP": pep,
     "near": pep,
+    "PEP near": near_rows,
     "mix": estimator,
     "PEPRegressor": estimator,
     "PEPClassifier": estimator,

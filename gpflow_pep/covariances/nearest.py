@@ -7,7 +7,7 @@ that lie together, so that what is computed for a chunk of rows needs no others:
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +27,7 @@ GROUP_SIZE = 128
 #: In more dimensions a tree looks at nearly all rows.
 _MOST_FOR_TREES = 15
 
-SearchTree = KDTree | NearestNeighbors
+SearchTree: TypeAlias = KDTree | NearestNeighbors
 
 
 @check_shapes(

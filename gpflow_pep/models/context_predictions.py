@@ -18,7 +18,7 @@ from ..sites.groups import TRAINING_TOLERANCE
 from ..tilted import log_power_expectation
 from . import arguments
 from .near_loss import NearRowLoss
-from .rows import Cut, Rows
+from .rows import Cut
 
 
 class ContextPredictions:
@@ -30,7 +30,6 @@ class ContextPredictions:
     """
 
     data: Any
-    rows: Rows
     reduction: Any
     chunk_size: int | None
     likelihood: Any
@@ -38,9 +37,15 @@ class ContextPredictions:
     _parts: Parts
     _powers: Callable[[], tf.Tensor]
 
-    has_blocks = False
-    neighbours = 0
-    """How many near rows predictions know where they are not told."""
+    @property
+    def has_blocks(self) -> bool:
+        """Whether rows come in blocks."""
+        return False
+
+    @property
+    def neighbours(self) -> int:
+        """How many near rows predictions know where no number is given."""
+        return 0
 
     def _context_parts(self) -> Parts:
         """Take the parts of one output; without the likelihood where that is Gaussian."""
@@ -73,7 +78,8 @@ class ContextPredictions:
 
         By default new rows are predicted from u, or, by a model that was trained with neighbours,
         from u and as many training rows. With a likelihood that is not Gaussian, new rows that
-        know near rows are predicted from these alone. See :doc:`/context_rows`, and :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
+        know near rows are predicted from these alone. See :doc:`/context_rows`, and
+        :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
 
         :param Xnew: The new rows, [N, D].
         :param full_cov: Whether to compute the covariances of rows.
@@ -86,7 +92,7 @@ class ContextPredictions:
         :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
         """
         if blocks is None and not self._num_near_rows(neighbours):
-            return super().predict_f(Xnew, full_cov, full_output_cov)
+            return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
         posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, self.neighbours)
         return posterior.fused_predict_f(
             Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
@@ -111,7 +117,7 @@ class ContextPredictions:
         """
         number = self._num_near_rows(neighbours)
         if not number and (not self.has_blocks or self.reduction.count > 1):
-            return super().posterior(precompute_cache)
+            return super().posterior(precompute_cache)  # type: ignore[misc]
         return self._context_posterior(precompute_cache, number)
 
     def _context_posterior(
@@ -125,7 +131,7 @@ class ContextPredictions:
 
         @tf.autograph.experimental.do_not_convert
         def context() -> Context:
-            return self._context(*self._known_of_u())
+            return self._row_context(self._known_of_u())
 
         return ContextRowsPosterior(
             context,
@@ -136,13 +142,14 @@ class ContextPredictions:
             precompute_cache=precompute_cache,
         )
 
-    def _context(self, *known_of_u: tf.Tensor) -> Context:
-        X, Y = map(tf.convert_to_tensor, self.rows.read())
+    def _row_context(self, known_of_u: tuple[tf.Tensor, ...] = ()) -> Context:
+        X, Y = map(tf.convert_to_tensor, self.rows.read())  # type: ignore[attr-defined]
         zeros = partial(tf.zeros, dtype=X.dtype)
-        of_u = known_of_u or (zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0]))
-        return Context(
-            *of_u, X, *self._observe(X, Y), input_scales(self._context_parts().kernel, X)
-        )
+        none = zeros([1, 0, 0]), zeros([0, Y.shape[1]]), zeros([0, 0])
+        W, mean, root = known_of_u or none
+        r, noise = self._observe(X, Y)
+        scales = input_scales(self._context_parts().kernel, X)
+        return Context(W, mean, root, X, r, noise, scales)
 
     def _num_near_rows(self, neighbours: int | None) -> int:
         if neighbours is None:
@@ -168,8 +175,9 @@ class ContextPredictions:
         :param index: Numbers of the rows.
         :param near: Numbers of the rows that each is given, without itself.
         """
-        parts, context = self._context_parts(), self._context()
-        Xnew, Ynew = (tf.gather(part, index) for part in self.rows.read())
+        parts, context = self._context_parts(), self._row_context()
+        X, Y = self.rows.read()  # type: ignore[attr-defined]
+        Xnew, Ynew = tf.gather(X, index), tf.gather(Y, index)
         given = condition_groups(parts, context, Xnew[:, None], near, TRAINING_TOLERANCE)
         mean = given.mean[:, 0] + parts.mean(Xnew)
         variance = tf.repeat(given.D[:, 0], mean.shape[1], axis=1)
@@ -187,7 +195,7 @@ class ContextPredictions:
 
         Kernel, mean function and likelihood are trained such that rows near a row predict it:
         :mod:`gpflow_pep.models.near_loss`. It is for
-        :func:`fit <gpflow_pep.training.loop.fit>`. Neighbours are sought again after every ten
+        :func:`fit <gpflow_pep.training.loop.fit>`. Neighbours are sought again after every five
         batches, because nearness changes with the lengthscales.
 
         :param neighbours: m, how many of the nearest rows each is given.

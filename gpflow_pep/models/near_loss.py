@@ -15,12 +15,11 @@ import tensorflow as tf
 
 from .. import checks
 from ..covariances import input_scales, nearest_by_tree, search_tree
-from ..ops.chunks import shuffled_rows
 from ..predictions.context_posterior import check_neighbours
 from .minibatch import BatchLoss
 
-#: Batches before neighbours are sought again: lengthscales can change by a factor of ten in so many.
-REFRESH_EVERY = 10
+#: Batches before neighbours are sought again: lengthscales change much in so many.
+REFRESH_EVERY = 5
 
 
 class NearRowLoss(BatchLoss):
@@ -39,7 +38,7 @@ class NearRowLoss(BatchLoss):
         checks.check_seed(seed)
         self.model, self._neighbours, self._num_rows = model, neighbours, num_rows
         self._batch_size = min(batch_size, num_rows)
-        self._order = shuffled_rows(num_rows, num_rows, seed)
+        self._seed = seed
         self._newest: tuple[Any, tf.data.Dataset] | None = None
 
     def epoch(self, number: int) -> tf.data.Dataset:
@@ -47,14 +46,15 @@ class NearRowLoss(BatchLoss):
         Seek the neighbours of the rows of the next batches, by the kernel as it is.
 
         :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or fewer where
-            there are not so many rows.
+            there are not so many rows. Rows are chosen at random, anew each time.
         """
         X = tf.convert_to_tensor(self.model.data[0])
         scales = input_scales(self.model._context_parts().kernel, X)
         key = number, scales.numpy().tobytes()
         if self._newest is None or self._newest[0] != key:
-            size = REFRESH_EVERY * self._batch_size
-            index = next(iter(self._order(number)))[:size]
+            size = min(REFRESH_EVERY * self._batch_size, self._num_rows)
+            random = np.random.default_rng([self._seed, number])
+            index = tf.constant(random.choice(self._num_rows, size, replace=False))
             near = self._near(X / scales, index)
             rows = tf.data.Dataset.from_tensor_slices((index, near))
             self._newest = key, rows.batch(self._batch_size, drop_remainder=True)

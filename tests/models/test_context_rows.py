@@ -180,7 +180,7 @@ class TestNeighbours:
         mean, cov = context_reference.vecchia_qu(dense, prior.Kuu)
         root = np.linalg.cholesky(cov)
         model = case.model()
-        parts = Parts(model.kernel, model.inducing_variable, model.mean_function, model.likelihood)
+        parts = Parts(model.kernel, model.inducing_variable, model.mean_function, None)
         X = case.problem.X
         context = Context(
             parts.whiten().W,
