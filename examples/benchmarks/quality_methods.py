@@ -359,11 +359,13 @@ def near_rows(setting: Setting) -> None:
         mean_function=gpflow.functions.Constant(),
     )
 
+    predict = partial(moments, model, setting.Xnew, neighbours=NEAR_LABELS)
+
     def evaluate(_: Any) -> dict[str, float]:
-        predict = partial(moments, model, setting.Xnew, neighbours=NEAR_LABELS)
         setting.curve.look(near=predict)
         return {}
 
+    setting.curve.look(near=predict)  # near rows need no training
     rate = tf_keras.optimizers.schedules.ExponentialDecay(NEAR_RATE, 100, 0.5)
     with contextlib.suppress(Over):
         fit(

@@ -1,0 +1,164 @@
+"""Predictions of models with any likelihood from near rows, and training for these."""
+
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from gpflow.base import AnyNDArray
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal
+
+import gpflow_pep as pep
+from tests.reference import groups as reference
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, (60, 2))
+XNEW = RNG.uniform(-2.0, 2.0, (7, 2))
+LABELS = 1.0 * (np.sin(3.0 * X[:, :1]) + X[:, 1:] + 0.3 * RNG.standard_normal((60, 1)) > 0.0)
+
+
+def _model(alpha: Any = 0.5, rows: int = 60, **options: Any) -> pep.PEP:
+    kernel = gpflow.kernels.Matern32(variance=3.0, lengthscales=[0.5, 1.3])
+    bernoulli, Z = gpflow.likelihoods.Bernoulli(), X[:4].copy()
+    data, mean = (X[:rows], LABELS[:rows]), gpflow.functions.Constant(0.2)
+    return pep.PEP(data, kernel, bernoulli, Z, alpha=alpha, mean_function=mean, **options)
+
+
+def _expected(model: pep.PEP, m: int, powers: AnyNDArray) -> tuple[list[float], list[float]]:
+    """Each new row given its m nearest rows, densely."""
+    means, variances = [], []
+    scaled = X[: len(powers)] / [0.5, 1.3]
+    for new in XNEW:
+        near = np.argsort(np.sum((scaled - new / [0.5, 1.3]) ** 2, axis=1))[:m]
+        alpha = float(powers[near[0]])
+        K = model.kernel(np.concatenate([new[None], X[near]])).numpy()
+        factors = [
+            lambda f, s=2.0 * y - 1.0: np.log(1e-3 + (1.0 - 2e-3) * ndtr(s * f))
+            for y in LABELS[near, 0]
+        ]
+        nu, tau = reference.fixed_point(factors, np.full(m, 0.2), K[1:, 1:], alpha, 80)
+        gain = np.linalg.solve(K[1:, 1:] + np.diag(1.0 / tau), K[1:, 0])
+        means.append(0.2 + gain @ (nu / tau - 0.2))
+        variances.append(K[0, 0] - gain @ K[1:, 0])
+    return means, variances
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
+def test_equation(alpha: float) -> None:
+    model = _model(alpha)
+    mean, variance = model.predict_f(XNEW, neighbours=5)
+    expected = _expected(model, 5, np.full(60, alpha))
+    # Sites stop when means move by less than 1e-4 standard deviations, see sites.groups.
+    np.testing.assert_allclose(mean[:, 0], expected[0], atol=1e-3)
+    np.testing.assert_allclose(variance[:, 0], expected[1], atol=1e-3)
+
+
+def test_posterior_and_graph_are_the_same() -> None:
+    model = _model(1.0)
+    expected = model.predict_f(XNEW, neighbours=5)
+    posterior = model.posterior(neighbours=5)
+    graph = tf.function(lambda x: model.predict_f(x, neighbours=5), autograph=False)
+    for actual in (posterior.predict_f(XNEW), graph(tf.constant(XNEW))):
+        for one, other in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-8)
+    mean, covariance = model.predict_f(XNEW, full_cov=True, neighbours=5)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-8)
+    np.testing.assert_allclose(covariance[0], np.diag(expected[1][:, 0]), rtol=1e-8)
+
+
+def test_a_power_for_each_row() -> None:
+    same, each = _model(0.3), _model(np.full(60, 0.3))
+    for one, other in zip(
+        same.predict_f(XNEW, neighbours=5), each.predict_f(XNEW, neighbours=5), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_all_rows_at_power_0_are_the_variational_gaussian() -> None:
+    """With every row near, at the optimum of GPflow's VGP."""
+    model = _model(0.0, rows=12)
+    vgp = gpflow.models.VGP(
+        model.data, model.kernel, gpflow.likelihoods.Bernoulli(), model.mean_function
+    )
+    gpflow.optimizers.Scipy().minimize(
+        vgp.training_loss, [*vgp.q_mu.variables, *vgp.q_sqrt.variables]
+    )
+    for one, other in zip(model.predict_f(XNEW, neighbours=12), vgp.predict_f(XNEW), strict=True):
+        np.testing.assert_allclose(one, other, atol=3e-3)
+
+
+def test_density_of_rows_with_gaussian_noise() -> None:
+    kernel = gpflow.kernels.Matern32(lengthscales=[0.5, 1.3])
+    model = pep.PEPRegression((X, LABELS), kernel, X[:4].copy(), noise_variance=0.3)
+    index, near = np.array([3, 8]), np.array([[1, 2, 40], [5, 7, 9]])
+    actual = model.near_row_log_density(tf.constant(index), tf.constant(near))
+    for n, others, value in zip(index, near, actual, strict=True):
+        rows = np.array([n, *others])
+        K = kernel(X[rows]).numpy() + 0.3 * np.eye(4)
+        joint = multivariate_normal.logpdf(LABELS[rows, 0], cov=K)
+        expected = joint - multivariate_normal.logpdf(LABELS[others, 0], cov=K[1:, 1:])
+        np.testing.assert_allclose(value, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_gradient(labels: bool) -> None:
+    """Exact with Gaussian noise; with sites, but for what those before the last sweep would add."""
+    model: Any = _model(1.0)
+    if not labels:
+        model = pep.PEPRegression((X, LABELS), model.kernel, X[:4].copy(), noise_variance=0.3)
+    loss = model.near_row_training_loss_closure(5, batch_size=30)
+    batch = next(iter(loss.epoch(0)))
+    parts = model.kernel, model.mean_function, model.likelihood
+    variables = [v for part in parts for v in part.trainable_variables]
+    with tf.GradientTape() as tape:
+        value = loss.of_batch(batch)
+    for variable, gradient in zip(variables, tape.gradient(value, variables), strict=True):
+        flat, start = np.ravel(gradient), variable.numpy()
+        for i, slope in enumerate(flat):
+            ends = []
+            for sign in (1.0, -1.0):
+                step = np.zeros(flat.size)
+                step[i] = sign * 1e-4
+                variable.assign(start + step.reshape(start.shape))
+                ends.append(float(loss.of_batch(batch)))
+            variable.assign(start)
+            np.testing.assert_allclose(
+                slope, (ends[0] - ends[1]) / 2e-4, rtol=0.1 if labels else 1e-5, atol=0.1
+            )
+
+
+def test_neighbours_are_others_and_nearest() -> None:
+    model = _model()
+    index, near = next(iter(model.near_row_training_loss_closure(5, batch_size=60).epoch(0)))
+    assert sorted(index.numpy()) == list(range(60))
+    scaled = X / [0.5, 1.3]
+    for n, others in zip(index.numpy(), near.numpy(), strict=True):
+        order = np.argsort(np.sum((scaled - scaled[n]) ** 2, axis=1))
+        assert n not in others
+        assert set(others) == set(order[1:6])
+
+
+def test_training_for_near_rows() -> None:
+    """Rows that alternate at a scale which few inducing points cannot follow."""
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-1.0, 1.0, (1200, 2))
+    labels = 1.0 * (np.sin(25.0 * inputs[:, :1]) > 0.0)
+    kernel = gpflow.kernels.Matern32(lengthscales=[1.0, 1.0])
+    data = inputs[:1000], labels[:1000]
+    model = pep.PEP(data, kernel, gpflow.likelihoods.Bernoulli(), inputs[:5].copy(), alpha=1.0)
+
+    def errors() -> float:
+        mean, _ = model.predict_f(inputs[1000:], neighbours=10)
+        return float(np.mean((mean.numpy() > 0.0) != labels[1000:]))
+
+    before = errors()
+    loss = model.near_row_training_loss_closure(10, batch_size=100)
+    optimizer = tf_keras.optimizers.Adam(0.2)
+    pep.training.fit(model, loss, num_steps=40, optimizer=optimizer, progress=False)
+    lengthscales = model.kernel.lengthscales.numpy()
+    assert errors() < 0.7 * before
+    assert lengthscales[0] < 0.3 * lengthscales[1]
