@@ -374,7 +374,7 @@ def near_rows(setting: Setting) -> None:
             num_steps=NEAR_STEPS,
             optimizer=tf_keras.optimizers.Adam(rate),
             evaluate=evaluate,
-            evaluate_every=LOOK_EVERY,
+            evaluate_every=LOOK_EVERY // 2,
             progress=False,
         )
 

@@ -267,9 +267,9 @@ def project_blocks(
     Project B blocks of S rows each on the whitened inducing variables; N = B S.
 
     See :func:`project`; here the kernel is of one output, and the residual covariance is kept
-    inside the blocks (PITC). With M = 0 nothing is known of f, and D is the prior covariance.
+    inside the blocks (PITC). With M = 0 it is the prior's.
     """
-    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    num_blocks, size, *_ = tf.unstack(tf.shape(X))
     if W.shape[-1] == 0:
         return Projection(tf.zeros([1, 0, num_blocks * size], W.dtype), covariance(kernel, X))
     flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
@@ -311,8 +311,7 @@ class Parts(NamedTuple):
     kernel: Kernel
     inducing_variable: InducingVariables
     mean_function: MeanFunction
-    likelihood: Any
-    """None where it is not read."""
+    likelihood: Any  # None where it is not read
 
     @property
     def variables(self) -> list[tf.Variable]:

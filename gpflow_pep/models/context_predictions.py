@@ -178,9 +178,9 @@ class ContextPredictions:
         parts, context = self._context_parts(), self._row_context()
         X, Y = self.rows.read()  # type: ignore[attr-defined]
         Xnew, Ynew = tf.gather(X, index), tf.gather(Y, index)
-        given = condition_groups(parts, context, Xnew[:, None], near, TRAINING_TOLERANCE)
-        mean = given.mean[:, 0] + parts.mean(Xnew)
-        variance = tf.repeat(given.D[:, 0], mean.shape[1], axis=1)
+        conditioned = condition_groups(parts, context, Xnew[:, None], near, TRAINING_TOLERANCE)
+        mean = conditioned.mean[:, 0] + parts.mean(Xnew)
+        variance = tf.repeat(conditioned.D[:, 0], mean.shape[1], axis=1)
         return log_power_expectation(self.likelihood, Xnew, mean, variance, Ynew, 1.0)
 
     def near_row_training_loss_closure(
