@@ -163,7 +163,9 @@ def grid(
 def label(method: str, kind: str, alpha: float | None) -> str:
     """What a curve is called: the method, the power, and near rows where prediction has them."""
     power = "" if alpha is None or np.isnan(alpha) else f" {alpha:g}"
-    return f"{method}{power}" + (" + near rows" if kind == "near" and method != "near" else "")
+    return f"{method}{power}" + (
+        " + near rows" if kind == "near" and not method.endswith(("near", "near rows")) else ""
+    )
 
 
 def curves(found: pd.DataFrame) -> pd.DataFrame:
