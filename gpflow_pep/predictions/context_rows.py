@@ -37,7 +37,8 @@ from check_shapes import check_shapes
 from ..covariances import Parts
 from ..energies.collapsed import Precision
 from ..ops.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
-from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
+from ..sites.groups import TOLERANCE
+from .site_observations import observe_by_sites
 
 #: From so many pieces on it takes less time to compile a loop than to run it in Python.
 _MANY_PIECES = 50
@@ -167,37 +168,6 @@ def project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor,
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]
     return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
-
-
-@check_shapes(
-    "X: [G, S, D]",
-    "Y: [G, S, 1]",
-    "alpha: [broadcast G, broadcast S]",
-    "prior_mean: [G, S, 1]",
-    "covariance: [G, S, S]",
-    "return[0]: [G, S, 1]",
-    "return[1]: [G, S]",
-)
-def observe_by_sites(
-    parts: Parts,
-    X: tf.Tensor,
-    Y: tf.Tensor,
-    alpha: tf.Tensor,
-    prior_mean: tf.Tensor,
-    covariance: tf.Tensor,
-    tolerance: float = TOLERANCE,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute the Gaussian observations that rows of any likelihood count as, in groups.
-
-    :param prior_mean: Of f less the mean function.
-    :return: Targets less the mean function, and noise variances.
-    """
-    flat = tf.reshape(X, [-1, X.shape[2]])
-    mean = tf.reshape(parts.mean(flat) + tf.zeros_like(flat[:, :1]), tf.shape(Y))
-    rows = GroupRows(X, Y, alpha, (mean + prior_mean)[..., 0], covariance)
-    targets, variance = gaussian_observations(parts.likelihood, rows, tolerance)
-    return targets - mean, variance
 
 
 def _own_variance(conditioned: Conditioned) -> tf.Tensor:
