@@ -28,9 +28,9 @@ of the moments of tilted distribution and q, which is zero there. So the gradien
 likelihood and inducing parameters is that of the first sum and of :math:`\ell_n` through the
 residual variance, mean function and likelihood, with sites and cavities held fixed. The sweep that
 ended the inner loop has computed all that these need: :math:`\ell_n` with
-:math:`\partial \ell / \partial m = \delta_1` and
-:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)`, and q(v) of mean w,
-with which the first sum has the derivative
+:math:`\partial \ell / \partial m = \delta_1`,
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the derivatives
+in the likelihood's parameters, and q(v) of mean w, with which the first sum has the derivative
 
 .. math::
 
