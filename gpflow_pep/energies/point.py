@@ -28,9 +28,9 @@ of the moments of tilted distribution and q, which is zero there. So the gradien
 likelihood and inducing parameters is that of the first sum and of :math:`\ell_n` through the
 residual variance, mean function and likelihood, with sites and cavities held fixed. The sweep that
 ended the inner loop has computed all that these need: :math:`\ell_n` with
-:math:`\partial \ell / \partial m = \delta_1` and
-:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)`, and q(v) of mean w,
-with which the first sum has the derivative
+:math:`\partial \ell / \partial m = \delta_1`,
+:math:`\partial \ell / \partial v = \tfrac12 (\delta_2 + \alpha \delta_1^2)` and the derivatives
+in the likelihood's parameters, and q(v) of mean w, with which the first sum has the derivative
 
 .. math::
 
@@ -55,6 +55,7 @@ from ..sites.conditional import conditional_scale
 from ..sites.implicit import Converged
 from ..sites.posterior import Marginals, SiteProblem, Sites, cavity, log_root, terms_of_mean
 from ..sites.record import FixedPoint
+from ..sites.sweep import parameters
 from ..tilted import log_power_expectation
 
 #: Matrices of size M x N that automatic differentiation keeps: Kuf twice (its exponential and its
@@ -70,50 +71,37 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         other rows have sites in q too, these stand for a part of all.
     """
     q, (ell, delta1, delta2) = fixed_point.extra.q, fixed_point.extra.tilted
-    parts, (all_X, all_Y, all_alpha), w = problem.parts, problem.rows, q.w
+    parts, (all_X, _, all_alpha), w = problem.parts, problem.rows, q.w
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
     power = tf.expand_dims(all_alpha, 1)
     by_variance = 0.5 * (delta2 + power * tf.square(delta1))
     left = cavity(fixed_point.marginals, fixed_point.sites, power)
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
-    # A likelihood without parameters to train need not be asked again.
-    trained = bool(getattr(parts.likelihood, "trainable_variables", ()))
 
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
-        X, (slope, tau, delta1, by_variance, m, s, Y, alpha) = piece
+        X, (slope, tau, delta1, by_variance, alpha) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
         d, mean, prior = tf.stop_gradient(tf.transpose(D)), parts.mean(X), parts.variance(X)
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         if problem.scaled:
             v = conditional_scale(d, tau, alpha[:, None])
-            d, by_d = v * d, v * by_d
+            by_d *= v
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
-        change += projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
-        if trained:
-            moments = (tf.stop_gradient(m + mean), s + d)
-            change += tf.reduce_sum(log_power_expectation(parts.likelihood, X, *moments, Y, alpha))
-        return change
+        by_A = projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
+        return change + by_A
 
-    rows = (
-        slope,
-        fixed_point.sites.tau,
-        delta1,
-        by_variance,
-        left.m,
-        left.s,
-        all_Y,
-        all_alpha,
-    )
+    rows = slope, fixed_point.sites.tau, delta1, by_variance, all_alpha
     chunk_size, keep_all = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
         chunk_terms,
         chunks.row_chunks((all_X, rows), chunks.ALL_ROWS if problem.projection else chunk_size),
         (problem.W, *(problem.projection or ())),
         keep=keep_all,
-        parts=parts if trained else parts._replace(likelihood=None),
+        parts=parts._replace(likelihood=None),
         reduction=problem.reduction,
     )
+    change += _by_likelihood(problem, fixed_point.extra.by_parameters)
     terms = tf.reduce_sum(ell) + site_terms(
         fixed_point.marginals.s, slope, fixed_point.sites.tau, left.e, power
     )
@@ -125,6 +113,15 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         value += problem.memory.log_scale
         value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, parts.variables, "log Z")
+
+
+def _by_likelihood(problem: SiteProblem, by_parameters: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Compute something that has the derivatives of the energy in the likelihood's parameters."""
+    variables = parameters(problem.parts.likelihood)
+    total = tf.zeros([], problem.W.dtype)
+    for by, variable in zip(by_parameters, variables, strict=True):
+        total += tf.cast(tf.reduce_sum(by * variable), total.dtype)
+    return problem.reduction.total([total])[0] if variables else total
 
 
 def twice_differentiable(

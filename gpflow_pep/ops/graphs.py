@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 import tensorflow_probability as tfp
+from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -47,6 +48,22 @@ def without_collector(function: Function) -> Function:
             gc.enable()
 
     return paused  # type: ignore[return-value]
+
+
+def constant(function: Function) -> Function:
+    """
+    Decorate a function whose results are constants for differentiation.
+
+    No tape sees what it computes, which ``tf.stop_gradient`` does not achieve: where two of them
+    watch, TensorFlow prepares derivatives of all loops while it traces.
+    """
+
+    @functools.wraps(function)
+    def unrecorded(*arguments: Any, **options: Any) -> Any:
+        with record.stop_recording():
+            return function(*arguments, **options)
+
+    return unrecorded  # type: ignore[return-value]
 
 
 def positions(condition: tf.Tensor) -> tf.Tensor:

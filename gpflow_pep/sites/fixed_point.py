@@ -205,24 +205,6 @@ def _next_phase(state: State, phase: Phase, following: tf.Tensor) -> State:
     )
 
 
-def _proposed(
-    state: State, is_newton: tf.Tensor, rules: StepRules, by_newton: bool
-) -> tuple[tf.Tensor, State]:
-    """Make the next proposal, by the rules of the phase."""
-    if not by_newton:
-        return propose(state, rules)
-
-    def parts(proposal: tf.Tensor, state: State) -> tuple[Any, ...]:
-        return proposal, state.differences, state.probing
-
-    proposal, differences, probing = tf.cond(
-        is_newton,
-        lambda: parts(*newton.propose(state, rules)),
-        lambda: parts(*propose(state, rules)),
-    )
-    return proposal, state._replace(differences=differences, probing=probing)
-
-
 def run_to_fixed_point(
     evaluate: Callable[[Sites, tf.Tensor, Any], SweepEvaluation],
     initial: Sites,
@@ -306,7 +288,8 @@ def run_to_fixed_point(
     def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:
         phase = _phase_at(phases, state.phase, x.dtype)
         is_newton = phase.is_newton > 0
-        proposal, state = _proposed(state, is_newton, rules, by_newton)
+        newton_step = (is_newton, newton.newton_step) if by_newton else None
+        proposal, state = propose(state, rules, newton_step)
         evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)

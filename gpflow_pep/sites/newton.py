@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from .posterior import in_deviations
 from .record import SweepEvaluation
-from .steps import NUM_FACTORS, State, StepRules, combination
+from .steps import NUM_FACTORS, State, StepRules, what_is_left
 
 #: The equations are solved to this part of F: fewer products, and one or two more steps.
 _LEFT = 0.1
@@ -24,22 +24,18 @@ _LEFT = 0.1
 _SUFFICIENT = 0.1
 
 
-def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
-    """Make the sites to evaluate next, [2, N, L]: a probe, a step, or those that are there."""
-    past, dtype = state.differences.entered(), state.x.dtype
-    moved, dF = past.moved, past.dF
-    gamma = tf.reshape(combination(state, rules, dF), [-1, 1, 1, 1])
-    left = state.F - tf.reduce_sum(gamma * dF, axis=0)
-    full = state.F - tf.reduce_sum(gamma * moved, axis=0)
+def newton_step(state: State, rules: StepRules) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make a probe, a step, or none from sites of which nothing is known; and say if it probes."""
+    past, dtype = state.differences, state.x.dtype
+    full, left = what_is_left(state, rules, past.dF, past.moved, past.dF)
     size = _norm(left, state, rules)
-    known = past.count >= dF.shape[0]
+    known = past.count >= past.dF.shape[0]
     probing = ~(state.nothing_accepted | known | (size <= _LEFT * state.norm))
     probing &= state.retry == 0
     # The error of a difference is least where its two parts, of rounding and of curvature, agree.
     h = np.finfo(dtype.as_numpy_dtype).eps ** 0.25
     step = tf.where(probing, (h / size) * left, _part(state) * full)
-    step = tf.where(state.nothing_accepted, tf.zeros_like(step), step)
-    return state.x + step, state._replace(differences=past, probing=probing)
+    return tf.where(state.nothing_accepted, tf.zeros_like(step), step), probing
 
 
 def _part(state: State) -> tf.Tensor:

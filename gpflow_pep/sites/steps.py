@@ -5,6 +5,7 @@ Each site makes a step of its own, or all follow Anderson's acceleration, which 
 last ones. See :mod:`gpflow_pep.sites.fixed_point`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,6 +53,10 @@ NUM_FACTORS = len(_FACTORS)
 _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _OF_RETRY = tuple(zip(_NEGATIVE, _FACTORS, _MERIT_STEPS))
 _RESTART_CAP = 0.1
+
+
+#: ``(state, rules) -> step [2, N, L], whether it is a probe``: see :mod:`gpflow_pep.sites.newton`.
+NewtonStep = Callable[["State", "StepRules"], tuple[tf.Tensor, tf.Tensor]]
 
 
 class StepRules(NamedTuple):
@@ -164,44 +169,52 @@ class State(NamedTuple):
         return (self.retry == 0) & (self.differences.count > 0)
 
 
-def propose(state: State, rules: StepRules) -> tuple[tf.Tensor, State]:
-    """Make the next sites to evaluate, [2, N, L], and enter the newest difference."""
+def propose(
+    state: State, rules: StepRules, newton: tuple[tf.Tensor, NewtonStep] | None = None
+) -> tuple[tf.Tensor, State]:
+    """
+    Make the next sites to evaluate, [2, N, L], and enter the newest difference.
+
+    :param newton: Whether Newton's method takes the step, and how; None: it never does.
+    """
     past = state.differences.entered()
+    state, depth = state._replace(differences=past), past.dF.shape[0]
     columns = tf.constant(_OF_RETRY, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
+    no = tf.constant(False)
 
-    def plain_step() -> tf.Tensor:
+    def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
         """Towards where each site wants to be."""
         damped = factor * tf.minimum(state.step, state.cap)
-        return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
+        return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F, no
 
-    def accelerated_step(depth: int) -> tf.Tensor:
-        return _accelerated_step(state, rules, past.moved[:depth], past.dF[:depth])
+    def accelerated_step(depth: int) -> tuple[tf.Tensor, tf.Tensor]:
+        return what_is_left(state, rules, past.dF[:depth], past.moved[:depth])[0], no
 
     # Most runs end before there are many differences.
-    longest = tf.where(past.count <= _SMALL_DEPTH, 1, 2)
-    step = tf.switch_case(
-        tf.where(state.accelerates, longest, 0),
-        [
-            plain_step,
-            partial(accelerated_step, _SMALL_DEPTH),
-            partial(accelerated_step, past.dF.shape[0]),
-        ],
-    )
+    place = tf.where(state.accelerates, tf.where(past.count <= _SMALL_DEPTH, 1, 2), 0)
+    ways = [plain_step, partial(accelerated_step, _SMALL_DEPTH), partial(accelerated_step, depth)]
+    if newton:
+        is_newton, newton_step = newton
+        place = tf.where(is_newton, len(ways), place)
+        ways.append(partial(newton_step, state, rules))
+    step, probing = tf.switch_case(place, ways)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), state._replace(differences=past)
+    return tf.stack([first, tau]), state._replace(probing=probing) if newton else state
 
 
-def _accelerated_step(state: State, rules: StepRules, moved: tf.Tensor, dF: tf.Tensor) -> tf.Tensor:
+def what_is_left(
+    state: State, rules: StepRules, dF: tf.Tensor, *parts: tf.Tensor
+) -> list[tf.Tensor]:
     r"""
-    Compute :math:`F - \sum_k \gamma_k (dx_k + dF_k)`, with the :math:`\gamma` of
-    :func:`combination`.
+    Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma` of :func:`combination`.
 
-    :param moved: :math:`dx + dF`.
+    :param parts: Each p, [depth, 2, N, L]: the differences dx + dF for a step, dF for what it
+        leaves of F.
     """
-    gamma = combination(state, rules, dF)
-    return state.F - tf.reduce_sum(tf.reshape(gamma, [-1, 1, 1, 1]) * moved, axis=0)
+    gamma = tf.reshape(combination(state, rules, dF), [-1, 1, 1, 1])
+    return [state.F - tf.reduce_sum(gamma * part, axis=0) for part in parts]
 
 
 def combination(state: State, rules: StepRules, dF: tf.Tensor) -> tf.Tensor:

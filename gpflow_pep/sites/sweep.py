@@ -54,6 +54,9 @@ class AtFixedPoint(NamedTuple):
     factor: CurvatureFactor | tuple[()] = ()
     """By which the means of several classes moved."""
 
+    by_parameters: Sequence[tf.Tensor] = ()
+    """Derivatives of the sum of the tilted integrals, at fixed moments, in :func:`parameters`."""
+
 
 class RowPrior(NamedTuple):
     """Moments of f at rows under the prior, [N, L]."""
@@ -86,9 +89,23 @@ class _Matched(NamedTuple):
     tilted: TiltedDerivatives
     """With what a scaled conditional adds to the energy in its integral."""
 
+    by_parameters: Sequence[tf.Tensor]
+    """[1, ...], see :class:`AtFixedPoint`."""
+
+
+def parameters(likelihood: Any) -> list[tf.Variable]:
+    """List the variables of a likelihood; none where nothing of it is trained."""
+    trained = getattr(likelihood, "trainable_variables", ())
+    return chunks.float_variables(likelihood) if trained else []
+
 
 def match_moments(
-    problem: SiteProblem, projection: Projection, q: Marginals, prior: RowPrior, sites: Sites
+    problem: SiteProblem,
+    projection: Projection,
+    q: Marginals,
+    prior: RowPrior,
+    sites: Sites,
+    variables: Sequence[tf.Variable] = (),
 ) -> _Matched:
     r"""
     Compute the sites that match the tilted moments,
@@ -97,6 +114,8 @@ def match_moments(
 
         \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
+
+    :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
     """
     X, Y, alpha = problem.rows
     power = tf.expand_dims(alpha, 1)
@@ -109,14 +128,16 @@ def match_moments(
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    likelihood = problem.parts.likelihood
-    moments = tilted.tilted_derivatives(likelihood, X, m + prior.mean, s + residual, Y, alpha)
+    moments, by_parameters = tilted.derivatives_in_moments_and_parameters(
+        problem.parts.likelihood, X, m + prior.mean, s + residual, Y, alpha, variables
+    )
     if v is not None:
         moments = moments._replace(ell=moments.ell + scale_terms(v))
     target, limited = matching_sites(moments, m, s, power)
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
     proper &= tf.expand_dims(tf.math.is_finite(moments.ell), 1)
-    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments)
+    of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
+    return _Matched(target, limited, tf.reduce_all(proper, axis=1), left, moments, of_chunk)
 
 
 def matching_sites(
@@ -162,6 +183,7 @@ def sweep(
     for part in known:
         natural = tf.nest.map_structure(tf.add, natural, part)
     q = posterior_factor(natural)
+    variables = parameters(problem.parts.likelihood)
 
     def chunk_terms(piece: Any) -> tuple[Sites, Marginals, _Matched]:
         (X, (prior, Y, alpha, sites)), projection = piece
@@ -170,13 +192,14 @@ def sweep(
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        matched = match_moments(some, projection, moments, prior, sites)
+        matched = match_moments(some, projection, moments, prior, sites, variables)
         return sites, moments, matched
 
     rows = prior, problem.rows.Y, problem.rows.alpha, sites
     present, moments, matched = chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
     proper = problem.reduction.all(tf.reduce_all(matched.proper))
     target, limited = matched.sites, matched.limited
+    by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
     if coupled:
         curvature = Curvature.from_precision(matched.sites.tau)
         if isinstance(factor, CurvatureFactor):
@@ -193,7 +216,7 @@ def sweep(
         scaled_error(present, matched.sites, moments),
         proper,
         _merit(problem, matched.tilted.ell, present.tau * moments.s, q, known),
-        AtFixedPoint(q, matched.tilted, factor),
+        AtFixedPoint(q, matched.tilted, factor, by_parameters),
     )
 
 
@@ -287,6 +310,7 @@ def infer(
             _no_factor(problem, initial),
             TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros),
             CurvatureFactor.empty(problem, zeros) if direct else (),
+            list(map(tf.zeros_like, parameters(problem.parts.likelihood))),
         ),
     )
     if not coupled:

@@ -12,6 +12,7 @@ from .classes import class_probabilities
 from .generic import ScalarFactor
 from .moments import (
     TiltedDerivatives,
+    derivatives_in_moments_and_parameters,
     implementation_for,
     implementations,
     log_power_expectation,
@@ -47,6 +48,7 @@ __all__ = [
     "check_num_latent",
     "check_support",
     "class_probabilities",
+    "derivatives_in_moments_and_parameters",
     "implementation_for",
     "implementations",
     "layout",

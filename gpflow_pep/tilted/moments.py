@@ -1,6 +1,6 @@
 r"""Tilted integrals and their derivatives, for every likelihood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -115,14 +115,35 @@ def tilted_derivatives(
     The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For the
     parameters see :func:`log_power_expectation`.
     """
+    return derivatives_in_moments_and_parameters(likelihood, X, Fmu, Fvar, Y, alpha, ())[0]
+
+
+@tf.autograph.experimental.do_not_convert
+def derivatives_in_moments_and_parameters(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+    parameters: Sequence[tf.Variable],
+) -> tuple[TiltedDerivatives, list[Tensor]]:
+    r"""
+    Compute what :func:`tilted_derivatives` does, and from the same values of the density the
+    derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some variables of the likelihood.
+    """
     Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
+    sources = Fmu, Fvar, *parameters
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch((Fmu, Fvar))
+        tape.watch(sources)
         ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
-    delta1, by_variance = tape.gradient(ell, (Fmu, Fvar))
+    zero = tf.UnconnectedGradients.ZERO
+    gradient = tape.gradient(ell, sources, unconnected_gradients=zero)
+    delta1, by_variance, *by_parameters = map(tf.convert_to_tensor, gradient)
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     alpha = tf.expand_dims(alpha, 1) if alpha.shape.rank else alpha
-    return TiltedDerivatives(ell, delta1, 2.0 * by_variance - (alpha * delta1) * delta1)
+    delta2 = 2.0 * by_variance - (alpha * delta1) * delta1
+    return TiltedDerivatives(ell, delta1, delta2), by_parameters
 
 
 def implementation_for(likelihood: Likelihood) -> Implementation:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from tensorflow import Tensor
 
+from ..ops.graphs import constant
 from ..ops.linalg import warn
 from ..ops.power import divide_by_power, expm1_over_power
 from ..ops.quadrature import PEAK_EXTENT, Mode, Structure, zoom_in
@@ -135,6 +136,7 @@ def factor_with_peaks(
     return ScalarFactor(log_prob, [tilted, untempered], lambda *_: mode, num_nodes=num_nodes)
 
 
+@constant
 def _peak(log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor) -> Structure:
     """Zoom in on the peak of the Gaussian times the factor to the power, to within its width."""
 
@@ -148,7 +150,5 @@ def _peak(log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor) ->
     )
     start = tf.gather(shifts[:, 0, 0], tf.argmax(exponent(shifts), axis=0))
     middle, width = zoom_in(exponent, start, 1.0 + tf.abs(start), _ZOOM_ROUNDS)
-    centre, width = (
-        tf.stop_gradient(part) for part in (mean + deviation * middle, deviation * width)
-    )
-    return Structure(centre, width, PEAK_EXTENT * width)
+    width = deviation * width
+    return Structure(mean + deviation * middle, width, PEAK_EXTENT * width)

@@ -22,9 +22,10 @@ def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> Sca
         - 0.5 * (tf.math.log(df) + np.log(np.pi))
         - tf.math.log(scale)
     )
+    factor, root = 0.5 * (df + 1.0), scale * tf.sqrt(df)
 
     def log_prob(f: Tensor) -> Tensor:
-        return constant - 0.5 * (df + 1.0) * tf.math.log1p(((Y - f) / scale) ** 2 / df)
+        return constant - factor * tf.math.log1p(tf.square((Y - f) / root))
 
     # With many degrees of freedom the density is nearly Gaussian, of this width.
     width = scale * tf.sqrt(df / (1.0 + alpha * df))

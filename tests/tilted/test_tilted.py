@@ -132,6 +132,26 @@ def test_second_derivatives_equal_finite_differences(name: str) -> None:
         assert_close(actual[:, k], difference, rtol=1e-5, scale=size)
 
 
+@pytest.mark.parametrize("name", ["StudentT", "Gamma", "NegativeBinomial 3"])
+def test_derivatives_in_parameters_come_with_those_in_moments(name: str) -> None:
+    """They are those of the sum of the integrals alone; one that nothing depends on gets 0."""
+    case = CASES[name]
+    likelihood = case.create()
+    rows = grid(case, means=(-1.2, 0.3, 5.0), variances=(0.2, 3.0), alphas=ALPHAS)
+    arguments, idle = rows.arguments(), tf.Variable(np.ones(2))
+    variables = [*likelihood.variables, idle]
+    moments, by_parameters = pep.tilted.derivatives_in_moments_and_parameters(
+        likelihood, *arguments, variables
+    )
+    assert_all_close(moments, pep.tilted.tilted_derivatives(likelihood, *arguments), rtol=1e-13)
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        total = tf.reduce_sum(pep.tilted.log_power_expectation(likelihood, *arguments))
+    *expected, none = tape.gradient(total, variables)
+    assert none is None and not by_parameters[-1].numpy().any()
+    assert_all_close(by_parameters[:-1], expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize(
     "name",
     [
