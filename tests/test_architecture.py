@@ -43,7 +43,7 @@ BUDGET = {
     "models": 4296,
     "selection": 1050,
     "training": 4198,
-    "estimators": 3319,
+    "estimators": 3323,
     "metrics": 303,
     "plotting": 1527,
     "compare": 5244,

@@ -64,8 +64,12 @@ class Trainer:
             "max_iterations": estimator.max_iterations,
             "progress": estimator.verbose,
         }
-        work, most = work_with(model, model.num_inducing), estimator.max_iterations
-        if work > MUCH_WORK and anew and has_subsets(model):
+        most, can_take_some = estimator.max_iterations, has_subsets(model)
+        # Comparisons train models of others too.
+        work = 0.0
+        if self._limits_work or can_take_some:
+            work = work_with(model, model.num_inducing)
+        if work > MUCH_WORK and anew and can_take_some:
             self.train_on_some(model, deadline)
         if work > MUCH_WORK and self._limits_work:
             most = max(int(WORK_OF_TRAINING / work), LEAST_STEPS)
