@@ -9,9 +9,9 @@ integrand varies on a scale of its own, and ever sparser away from them.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import TensorType
 
 from .graphs import constant
 from .power import divide_by_power
@@ -106,9 +106,10 @@ class _Stretch(NamedTuple):
         return tf.sign(y) * t
 
 
-def _even_column(start: float, number: int, dtype: tf.DType) -> tf.Tensor:
-    """Make even steps up to 1, [Q, 1, 1]: a constant, where TensorFlow's own take 75 operations."""
-    return tf.constant(np.linspace(start, 1.0, number).reshape(-1, 1, 1), dtype)
+def _even_column(start: float, number: TensorType, dtype: tf.DType) -> tf.Tensor:
+    """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of ``tf.linspace``."""
+    part = tf.range(number, dtype=dtype) / tf.cast(number - 1, dtype)
+    return (start + (1.0 - start) * part)[:, None, None]
 
 
 def _compose(
