@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1078,
     "tilted": 2861,
     "likelihoods": 1434,
-    "sites": 3496,
+    "sites": 3500,
     "energies": 1954,
     "predictions": 1099,
     "paths": 966,

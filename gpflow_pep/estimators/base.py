@@ -44,8 +44,8 @@ from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel
 from .trainer import Trainer
 
-#: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as that pays;
-#: with thousands of rows it starts with the second number, and where it cannot add any, with
+#: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
+#: rises; with thousands of rows it starts with the second number, and where it cannot add any, with
 #: minibatches or neighbours for example, it is that.
 FIRST_POINTS, MANY_POINTS = 25, 100
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
@@ -276,7 +276,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return batch_size is None and isinstance(self.inducing, str)
 
     def _with_near_rows(self, mixed: MixedModel, seed: int) -> MixedModel:
-        """Give a mixture whose predictions know near training rows, where that pays."""
+        """Give a mixture whose predictions know near training rows, where these improve them."""
         return mixed
 
     def _objective(self) -> str:

@@ -56,7 +56,7 @@ class PEPRegressor(TargetPredictions):
         lengthscale for each input; or a GPflow kernel, which is copied, for inputs as the model
         takes them.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
-        "auto": 25, to which others are added as long as that pays
+        "auto": 25, to which others are added as long as a score rises
         (:mod:`gpflow_pep.training.points`); 100 with minibatches, neighbours or inducing variables
         of your own.
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": a mixture of
@@ -78,7 +78,7 @@ class PEPRegressor(TargetPredictions):
         most; 0: of none, columns are independent, and share kernel and noise.
     :param neighbours: How many near training rows are known to predictions. "auto": 10 beside
         predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
-        mixtures of powers on 1000 rows or more, where rows that are left out say that it pays; the
+        mixtures of powers on 1000 rows or more, where rows left out are predicted better so; the
         training does not change. 0 or None: none. A number: to the conditional of each row in
         training too (:doc:`/neighbours`); for a Gaussian likelihood without minibatches.
     :param standardize: Whether the model takes inputs, and targets of likelihoods that give any

@@ -18,11 +18,11 @@ from ..training.whole_loss import WholeLoss
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
 #: points fit the training rows ever more closely, and held-out rows no better: docs/training.rst.
 TOLERANCE, WINDOW = 1e-4, 10
-#: What an evaluation costs is in proportion to N M². Where this is above :data:`MUCH_WORK`, as by
-#: 100 inducing points on more than 10 000 rows, training begins with some of the rows. Where the
-#: number of points is chosen too, it has so many steps that all together are
+#: What an evaluation costs is in proportion to N M². Where this is above :data:`WORK_OF_SUBSETS`,
+#: as by 100 inducing points on more than 10 000 rows, training begins with some of the rows. Where
+#: the number of points is chosen too, it has so many steps that all together are
 #: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
-MUCH_WORK, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
+WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
 
 
 class Trainer:
@@ -69,9 +69,9 @@ class Trainer:
         work = 0.0
         if self._limits_work or can_take_some:
             work = work_with(model, model.num_inducing)
-        if work > MUCH_WORK and anew and can_take_some:
+        if work > WORK_OF_SUBSETS and anew and can_take_some:
             self.train_on_some(model, deadline)
-        if work > MUCH_WORK and self._limits_work:
+        if work > WORK_OF_SUBSETS and self._limits_work:
             most = max(int(WORK_OF_TRAINING / work), LEAST_STEPS)
             options["max_iterations"] = min(most, estimator.max_iterations)
         options |= self._seconds(deadline)

@@ -131,8 +131,12 @@ def infer_groups(
     def run() -> GroupSites:
         none = tf.zeros_like(rows.mean)
         start = tf.constant(0), tf.constant(np.inf, none.dtype), none, none
-        continues = lambda count, largest, *_: largest > tolerance  # noqa: E731
-        _, _, *sites = tf.while_loop(continues, sweep, start, maximum_iterations=max_sweeps)
+        _, _, *sites = tf.while_loop(
+            lambda count, largest, *_: largest > tolerance,
+            sweep,
+            start,
+            maximum_iterations=max_sweeps,
+        )
         return GroupSites(*sites)
 
     return group_targets(likelihood, rows, without_gradient(run))

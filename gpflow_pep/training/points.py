@@ -52,7 +52,7 @@ GAIN = 0.01
 MOST_WORK = 1e8
 #: So many rows are enough to choose by rows that training has not seen, and for this much work: 400
 #: points up to 12 500 rows, 200 up to 50 000.
-MANY, MUCH_WORK = 4000, 2e9
+MANY, MOST_WORK_UNSEEN = 4000, 2e9
 _CHEAP = 100
 
 
@@ -86,7 +86,7 @@ def add_points(
     unseen: AnyNDArray | None = None,
 ) -> tuple[tuple[PointsScore, ...], Any]:
     """
-    Train a model with more and more inducing points, as long as that pays.
+    Train a model with more and more inducing points, as long as the score rises.
 
     :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M is tried
         first, with rows that are factors of their own. Latent functions share the points where
@@ -97,7 +97,7 @@ def add_points(
     :param deadline: No further number is tried that would, by what the last one took, go on when
         ``time.perf_counter`` is past it.
     :param unseen: Rows that ``train`` does not see: only their densities count, without a charge,
-        and up to :data:`MUCH_WORK` is allowed. None: all rows count.
+        and up to :data:`MOST_WORK_UNSEEN` is allowed. None: all rows count.
     :return: The numbers of points that were tried, of which the last can have gained nothing, and
         what training returned for the best.
     :raises ValueError: If the model is another, or the first training fails.
@@ -131,7 +131,7 @@ def add_points(
         M = scores[-1].num_inducing
         num_points = min(2 * M, len(candidates))
         late = time.perf_counter() + 3.0 * scores[-1].seconds > deadline
-        most = MOST_WORK if unseen is None else MUCH_WORK
+        most = MOST_WORK if unseen is None else MOST_WORK_UNSEEN
         dear = num_points > _CHEAP and work_with(model, num_points) > most
         if num_points <= M or dear or late or np.isnan(scores[-1].score):
             return tuple(scores), record

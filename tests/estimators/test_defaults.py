@@ -144,7 +144,7 @@ def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MANY", 45)
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "_CHEAP", 2)
-    monkeypatch.setattr(points, "MUCH_WORK", 45.0 * 8**2)
+    monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 45.0 * 8**2)
     fitted = PEPRegressor(alpha=0.5, random_state=0).fit(X, Y)
     assert fitted.record_ is not None
     scores = fitted.record_.points
@@ -162,7 +162,7 @@ def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a warning where nobody asked for another number of steps."""
     calls = []
-    monkeypatch.setattr(trainer, "MUCH_WORK", 45.0)
+    monkeypatch.setattr(trainer, "WORK_OF_SUBSETS", 45.0)
     monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 45.0 * 4**2)
     monkeypatch.setattr(trainer, "LEAST_STEPS", 3)
 

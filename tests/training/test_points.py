@@ -89,7 +89,7 @@ def test_work_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to more where rows that training has not seen decide."""
     monkeypatch.setattr(points, "_CHEAP", 2)
     monkeypatch.setattr(points, "MOST_WORK", 30.0 * 4**2)
-    monkeypatch.setattr(points, "MUCH_WORK", 30.0 * 8**2)
+    monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 30.0 * 8**2)
     for unseen, last in ((None, 4), (np.arange(30), 8)):
         scores, _ = add_points(regression(), no_training, seed=0, unseen=unseen)
         assert scores[-1].num_inducing == last
