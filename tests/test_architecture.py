@@ -34,7 +34,7 @@ BUDGET = {
     "kernels": 226,
     "inducing_variables": 381,
     "covariances": 1078,
-    "tilted": 2861,
+    "tilted": 2863,
     "likelihoods": 1434,
     "sites": 3500,
     "energies": 1954,
