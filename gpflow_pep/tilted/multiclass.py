@@ -194,7 +194,7 @@ def _over_panels(
     first, over = ((end - margin) / rate for end in (_RISE_START, _RISE_END))
     start = tf.clip_by_value(tf.reduce_max(first, axis=0), _START, _END)
     # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
-    nothing = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
+    zero = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
     squares = rate * rate
     places, sizes = np.polynomial.legendre.leggauss(_NUM_IN_PANEL)
     places = tf.constant(1.0 + places[:, None], dtype)
@@ -213,7 +213,7 @@ def _over_panels(
     _, sums = tf.while_loop(
         lambda start, _: tf.reduce_any(start < _END),
         add_panel,
-        (start, tf.tile(nothing[:, None], [1, size])),
+        (start, tf.tile(zero[:, None], [1, size])),
         parallel_iterations=1,
         maximum_iterations=_PANELS_PER_RISE * (1 + margin.shape[0]),
     )
