@@ -264,7 +264,7 @@ def make_candidates(
             candidates["exact GP"] = np.nan, each(ExactGP(kernel, **plain))
         if not numbers and len(data.X) <= MOST_ROWS:
             candidates["SVGP"] = np.nan, WholeSVGP(kernel, **plain, alpha=0.0)
-    mixes = settings.mix and not settings.neighbours and len(data.X) <= MOST_ROWS
+    mixes = settings.mix and not settings.trained_neighbours and len(data.X) <= MOST_ROWS
     for configuration in configurations:
         kernel, number = configuration
         label = settings.label(configuration)

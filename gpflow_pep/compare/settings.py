@@ -21,7 +21,7 @@ LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", *COUNTS),
     "classes": ("bernoulli", "multiclass", "softmax", "ordinal"),
 }
-#: As many inducing points as improve the score.
+#: As many inducing points, or near rows, as improve the score.
 AUTO = "auto"
 #: Scores that can decide which model is the best.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
@@ -66,11 +66,14 @@ class Configuration(NamedTuple):
     num_inducing: int | str
 
 
-class _NumberOfPoints(click.ParamType):
+class _NumberOrAuto(click.ParamType):
     name = "M|auto"
 
+    def __init__(self, least: int) -> None:
+        self.least = least
+
     def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        return AUTO if value == AUTO else int(click.IntRange(1).convert(value, param, ctx))
+        return AUTO if value == AUTO else int(click.IntRange(self.least).convert(value, param, ctx))
 
 
 class _OneOrSeveral(click.ParamType):
@@ -95,6 +98,16 @@ def _whole(least: int, most: float = math.inf) -> Range:
     limit = "" if most == math.inf else f" and at most {most}"
     kind = click.IntRange(least, None if most == math.inf else int(most))
     return Range(kind, allows, f"a whole number, at least {least}{limit}", "Choose another.")
+
+
+def _whole_or_auto(least: int) -> Range:
+    number = _whole(least)
+    return Range(
+        _NumberOrAuto(least),
+        lambda value: value == AUTO or number.allows(value),
+        f"{number.expected}, or '{AUTO}'",
+        number.remedy,
+    )
 
 
 def _positive(limit: int | None, expected: str, remedy: str) -> Range:
@@ -126,12 +139,6 @@ _POWERS = Range(
     "one or more numbers in [0, 1]",
     "Try 0 (variational), 0.5 and 1 (EP, FITC).",
 )
-_POINTS = Range(
-    _NumberOfPoints(),
-    lambda value: value == AUTO or _whole(1).allows(value),
-    "a whole number, at least 1, or 'auto'",
-    "Choose another.",
-)
 _FRACTION = _positive(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
 _MINUTES = _positive(None, "a positive number", "Raise it, to 10 for example.")
 _FLAG = Range(click.BOOL, lambda value: value in (True, False), "True or False", "Choose one.")
@@ -155,7 +162,7 @@ class Settings:
         "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
     )  # fmt: skip
     num_inducing: int | str | tuple[int | str, ...] = _setting(
-        50, _one_or_several(_POINTS),
+        50, _one_or_several(_whole_or_auto(1)),
         "Number of inducing points; fewer where fewer training rows differ. auto: chosen in"
         " each fit by leave-one-out densities, which takes a few times as long and often predicts"
         " better. Several, as 50,200: each with each kernel.",
@@ -212,10 +219,12 @@ class Settings:
         "Likelihood of a number (the first six) or a class. By default it is Gaussian for"
         " numbers, and for classes the one that suits their number.",
     )  # fmt: skip
-    neighbours: int = _setting(
-        0, _whole(0),
-        "Number of near rows that the conditional of each row conditions on too, in regression"
-        " with a Gaussian or log-normal likelihood.",
+    neighbours: int | str = _setting(
+        AUTO, _whole_or_auto(0),
+        "Near training rows, in regression with a Gaussian or log-normal likelihood. auto:"
+        " predictions of the mixture know 10 of them, where rows left out of 1000 or more are"
+        " predicted better so. A number: the conditional of each row has so many in training too,"
+        " and there is no mixture. 0: none.",
     )  # fmt: skip
     select: str = _setting(
         "folds", _choice(SELECT),
@@ -258,7 +267,7 @@ class Settings:
                 "one of them: folds hold out every row once, splits a random part",
                 "Leave one out.",
             )  # fmt: skip
-        if self.select == "loo" and self.neighbours:
+        if self.select == "loo" and self.trained_neighbours:
             raise refusal(
                 "select", f"'loo' with {self.neighbours} neighbours",
                 "'folds': rows that depend on their neighbours cannot be left out one at a time",
@@ -271,6 +280,11 @@ class Settings:
                 "'folds', or one of each: leaving rows out chooses the power alone",
                 "Leave one of the two out.",
             )  # fmt: skip
+
+    @property
+    def trained_neighbours(self) -> int:
+        """How many near rows models know in training, and not in predictions alone."""
+        return 0 if isinstance(self.neighbours, str) else self.neighbours
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -321,7 +335,9 @@ class Settings:
             raise refusal(f"metric of {kind}", repr(self.metric), expected, "Choose one.")
         if num_targets > 1:
             self._check_several(num_targets)
-        if self.neighbours and (kind == "classes" or not has_gaussian_noise(self.likelihood)):
+        if self.trained_neighbours and (
+            kind == "classes" or not has_gaussian_noise(self.likelihood)
+        ):
             raise refusal(
                 "neighbours", self.neighbours,
                 "0: only a target that is a number with a Gaussian or log-normal likelihood can"
@@ -337,7 +353,7 @@ class Settings:
                 got = f"{value!r} with {num_targets} targets"
                 expected = f"{' or '.join(map(repr, usual))} with several targets"
                 raise refusal(name, got, expected, "Leave it out, or compare a target by itself.")
-        if self.neighbours:
+        if self.trained_neighbours:
             got, remedy = f"{self.neighbours} with {num_targets} targets", "Leave it out."
             raise refusal("neighbours", got, "0 with several targets", remedy)
 
