@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .trials import Fit as Fit
 
 _MODULES = (
-    *("candidates", "card", "cleaning", "cli", "contents", "details", "figures", "folder"),
-    *("headers", "headline", "held_out", "page", "partition", "predicting", "report", "run"),
+    *("candidates", "cleaning", "cli", "contents", "details", "figures", "folder"),
+    *("headers", "headline", "page", "partition", "predicting", "report", "run"),
     *("schedule", "scores", "screening", "settings", "spreadsheets", "summary", "suspicions"),
     *("tables", "terminal", "trials", "verdicts", "workers"),
 )

@@ -1,6 +1,6 @@
 """The models that a comparison trains: estimators at each power, and baselines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gpflow
@@ -237,42 +237,48 @@ def make_candidates(
     data: Cleaned, settings: Settings, configurations: Sequence[Configuration]
 ) -> dict[str, tuple[float, Any]]:
     """Make all models, untrained, with their powers (NaN where there is none), by name."""
-    numbers = data.kind == "numbers"
+    numbers, several, small = (
+        data.kind == "numbers",
+        len(data.targets) > 1,
+        len(data.X) <= MOST_ROWS,
+    )
+    likelihood = settings.likelihood
+    if numbers and likelihood == "auto":
+        likelihood = "gaussian"
     options: dict[str, Any] = {
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
+        "likelihood": likelihood,
     }
-    likelihood = settings.likelihood
-    if numbers:
-        likelihood = "gaussian" if likelihood == "auto" else likelihood
-        options["neighbours"] = settings.neighbours
-    options["likelihood"] = likelihood
-    kind = PEPRegressor if numbers else PEPClassifier
     trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
-    several = len(data.targets) > 1
-    each: Callable[[Any], Any] = SeparateRegressors if several else lambda estimator: estimator
-    candidates: dict[str, tuple[float, Any]] = {TRIVIAL[data.kind]: (np.nan, each(trivial))}
+    baselines = {TRIVIAL[data.kind]: trivial}
     if settings.baselines:
         if not is_counts(likelihood):
-            candidates["linear"] = np.nan, each(_linear(numbers))
-            candidates["boosted trees"] = np.nan, each(_trees(numbers, settings.seed))
-        plain = {name: option for name, option in options.items() if name != "neighbours"}
+            baselines |= {
+                "linear": _linear(numbers),
+                "boosted trees": _trees(numbers, settings.seed),
+            }
         kernel, number = configurations[0]
-        plain["num_inducing"] = MANY_POINTS if number == AUTO else number
+        plain = options | {"num_inducing": MANY_POINTS if number == AUTO else number}
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
-            candidates["exact GP"] = np.nan, each(ExactGP(kernel, **plain))
-        if not numbers and len(data.X) <= MOST_ROWS:
-            candidates["SVGP"] = np.nan, WholeSVGP(kernel, **plain, alpha=0.0)
-    mixes = settings.mix and not settings.trained_neighbours and len(data.X) <= MOST_ROWS
+            baselines["exact GP"] = ExactGP(kernel, **plain)
+        if not numbers and small:
+            baselines["SVGP"] = WholeSVGP(kernel, **plain, alpha=0.0)
+    candidates: dict[str, tuple[float, Any]] = {
+        name: (np.nan, SeparateRegressors(baseline) if several else baseline)
+        for name, baseline in baselines.items()
+    }
+    if numbers:
+        options["neighbours"] = settings.neighbours
+    kind: Any = PEPRegressor if numbers else PEPClassifier
+    mixes = settings.mix and not settings.trained_neighbours and small
     for configuration in configurations:
         kernel, number = configuration
         label = settings.label(configuration)
-        options["num_inducing"] = number
-        powers: list[Any] = [*settings.alphas, *[None] * mixes]
-        for alpha in powers:
-            power = np.nan if alpha is None else alpha
-            estimator = kind(kernel, alpha="mix" if alpha is None else alpha, **options)
+        for alpha in (*settings.alphas, *[None] * mixes):
+            power, mixed = (np.nan, "mix") if alpha is None else (alpha, alpha)
+            estimator = kind(kernel, num_inducing=number, alpha=mixed, **options)
             candidates[name_of(alpha, label)] = power, estimator
             if several:
                 name = name_of(alpha, f"{label}, {SEPARATE}" if label else SEPARATE)

@@ -4,7 +4,7 @@ It loads nothing slow, so that help and mistakes are immediate.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
@@ -44,9 +44,16 @@ class Range(NamedTuple):
     """Which values a setting may have."""
 
     type: click.ParamType
-    allows: Callable[[Any], bool]
     expected: str
-    remedy: str
+    remedy: str = "Choose another."
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is what the command line reads from its text."""
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        try:
+            return bool(self.type.convert(text, None, None) == value)
+        except click.BadParameter:
+            return False
 
 
 class _Powers(click.ParamType):
@@ -54,9 +61,12 @@ class _Powers(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
         try:
-            return tuple(map(float, value.split(",")))
+            powers = tuple(map(float, value.split(",")))
         except ValueError:
             self.fail(f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param)
+        if not all(0.0 <= power <= 1.0 for power in powers):
+            self.fail(f"got {list(powers)}, expected {_POWERS.expected}. {_POWERS.remedy}", param)
+        return powers
 
 
 class Configuration(NamedTuple):
@@ -66,18 +76,15 @@ class Configuration(NamedTuple):
     num_inducing: int | str
 
 
-class _NumberOrAuto(click.ParamType):
+class _NumberOrAuto(click.IntRange):
     name = "M|auto"
 
-    def __init__(self, least: int) -> None:
-        self.least = least
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        return AUTO if value == AUTO else int(click.IntRange(self.least).convert(value, param, ctx))
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
 class _OneOrSeveral(click.ParamType):
-    """A value, or several separated by commas."""
+    """A value, or several that differ, separated by commas."""
 
     name = "A,B,..."
 
@@ -88,60 +95,41 @@ class _OneOrSeveral(click.ParamType):
         if not isinstance(value, str):
             return value
         values = tuple(self.kind.convert(part, param, ctx) for part in value.split(","))
+        if len(set(values)) < len(values):
+            self.fail(f"got '{value}', expected values that differ", param)
         return values if len(values) > 1 else values[0]
 
 
-def _whole(least: int, most: float = math.inf) -> Range:
-    def allows(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-    limit = "" if most == math.inf else f" and at most {most}"
-    kind = click.IntRange(least, None if most == math.inf else int(most))
-    return Range(kind, allows, f"a whole number, at least {least}{limit}", "Choose another.")
+def _whole(least: int, most: int | None = None) -> Range:
+    limit = "" if most is None else f" and at most {most}"
+    return Range(click.IntRange(least, most), f"a whole number, at least {least}{limit}")
 
 
 def _whole_or_auto(least: int) -> Range:
-    number = _whole(least)
-    return Range(
-        _NumberOrAuto(least),
-        lambda value: value == AUTO or number.allows(value),
-        f"{number.expected}, or '{AUTO}'",
-        number.remedy,
-    )
+    return Range(_NumberOrAuto(least), f"a whole number, at least {least}, or '{AUTO}'")
 
 
-def _positive(limit: int | None, expected: str, remedy: str) -> Range:
-    kind = click.FloatRange(0, limit, min_open=True, max_open=limit is not None)
-    return Range(kind, lambda value: 0.0 < value < (limit or math.inf), expected, remedy)
+def _between(limit: float, expected: str, remedy: str) -> Range:
+    kind = click.FloatRange(0, limit, min_open=True, max_open=True)
+    return Range(kind, expected, remedy)
 
 
 def _choice(names: Iterable[str]) -> Range:
     names = tuple(names)
-    expected = f"one of {', '.join(names)}"
-    return Range(click.Choice(names), names.__contains__, expected, "Choose one.")
+    return Range(click.Choice(names), f"one of {', '.join(names)}", "Choose one.")
 
 
 def _one_or_several(each: Range) -> Range:
-    """Allow a value, or a tuple of values that differ."""
-
-    def allows(value: Any) -> bool:
-        if not isinstance(value, tuple):
-            return each.allows(value)
-        return 0 < len(value) == len(set(value)) and all(map(each.allows, value))
-
     expected = f"{each.expected}, or several that differ"
-    return Range(_OneOrSeveral(each.type), allows, expected, each.remedy)
+    return Range(_OneOrSeveral(each.type), expected, each.remedy)
 
 
 _POWERS = Range(
-    _Powers(),
-    lambda powers: len(powers) > 0 and all(0.0 <= power <= 1.0 for power in powers),
-    "one or more numbers in [0, 1]",
-    "Try 0 (variational), 0.5 and 1 (EP, FITC).",
+    _Powers(), "one or more numbers in [0, 1]", "Try 0 (variational), 0.5 and 1 (EP, FITC)."
 )
-_FRACTION = _positive(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
-_MINUTES = _positive(None, "a positive number", "Raise it, to 10 for example.")
-_FLAG = Range(click.BOOL, lambda value: value in (True, False), "True or False", "Choose one.")
+_FRACTION = _between(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
+_MINUTES = _between(math.inf, "a positive number", "Raise it, to 10 for example.")
+_FLAG = Range(click.BOOL, "True or False", "Choose one.")
 
 
 def _setting(default: Any, allowed: Range, description: str, flag: str | None = None) -> Any:
@@ -253,7 +241,9 @@ class Settings:
         for name in ("alphas", "kernel", "num_inducing"):
             value = getattr(self, name)
             if not isinstance(value, (str, int)):
-                object.__setattr__(self, name, tuple(value))
+                values = tuple(value)
+                one = name != "alphas" and len(values) == 1
+                object.__setattr__(self, name, values[0] if one else values)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
@@ -327,12 +317,13 @@ class Settings:
                 name, f"{value} for {num_rows} rows, which holds out {held_out} at a time",
                 f"at least {fewest} to train on and to score", "Choose another, or add rows.",
             )  # fmt: skip
-        if self.likelihood not in ("auto", *LIKELIHOODS[kind]):
-            expected = f"one of {', '.join(LIKELIHOODS[kind])}"
-            raise refusal(f"likelihood of {kind}", repr(self.likelihood), expected, "Choose one.")
-        if self.metric not in (None, *DECISIVE[kind]):
-            expected = f"one of {', '.join(DECISIVE[kind])}"
-            raise refusal(f"metric of {kind}", repr(self.metric), expected, "Choose one.")
+        for name, usual, names in (
+            ("likelihood", "auto", LIKELIHOODS[kind]),
+            ("metric", None, DECISIVE[kind]),
+        ):
+            if getattr(self, name) not in (usual, *names):
+                got, expected = repr(getattr(self, name)), f"one of {', '.join(names)}"
+                raise refusal(f"{name} of {kind}", got, expected, "Choose one.")
         if num_targets > 1:
             self._check_several(num_targets)
         if self.trained_neighbours and (
