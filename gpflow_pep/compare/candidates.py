@@ -174,18 +174,20 @@ class WholeSVGP(PEPClassifier):
         return _AllRows(model, self._data)
 
 
-def _linear(numbers: bool) -> Any:
-    """Make a linear model with a penalty that is chosen, or logistic regression."""
-    model = RidgeCV(np.logspace(-3.0, 3.0, 13)) if numbers else LogisticRegression(max_iter=1000)
-    scaled = make_pipeline(StandardScaler(), model)
-    return WithSpread(scaled) if numbers else scaled
-
-
-def _trees(numbers: bool, seed: int) -> Any:
-    """Make boosted trees with scikit-learn's settings."""
+def _baselines(numbers: bool, seed: int) -> dict[str, Any]:
+    """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted trees."""
     if numbers:
-        return WithSpread(HistGradientBoostingRegressor(random_state=seed))
-    return HistGradientBoostingClassifier(random_state=seed)
+        linear = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3.0, 3.0, 13)))
+        return {
+            TRIVIAL["numbers"]: WithSpread(DummyRegressor(), 0.0),
+            "linear": WithSpread(linear),
+            "boosted trees": WithSpread(HistGradientBoostingRegressor(random_state=seed)),
+        }
+    return {
+        TRIVIAL["classes"]: DummyClassifier(strategy="prior"),
+        "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "boosted trees": HistGradientBoostingClassifier(random_state=seed),
+    }
 
 
 def name_of(alpha: float | None, label: str = "") -> str:
@@ -237,11 +239,8 @@ def make_candidates(
     data: Cleaned, settings: Settings, configurations: Sequence[Configuration]
 ) -> dict[str, tuple[float, Any]]:
     """Make all models, untrained, with their powers (NaN where there is none), by name."""
-    numbers, several, small = (
-        data.kind == "numbers",
-        len(data.targets) > 1,
-        len(data.X) <= MOST_ROWS,
-    )
+    numbers, several = data.kind == "numbers", len(data.targets) > 1
+    in_one_batch = len(data.X) <= MOST_ROWS
     likelihood = settings.likelihood
     if numbers and likelihood == "auto":
         likelihood = "gaussian"
@@ -251,19 +250,15 @@ def make_candidates(
         "random_state": settings.seed,
         "likelihood": likelihood,
     }
-    trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
-    baselines = {TRIVIAL[data.kind]: trivial}
+    baselines = _baselines(numbers, settings.seed)
+    if is_counts(likelihood) or not settings.baselines:
+        baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
     if settings.baselines:
-        if not is_counts(likelihood):
-            baselines |= {
-                "linear": _linear(numbers),
-                "boosted trees": _trees(numbers, settings.seed),
-            }
         kernel, number = configurations[0]
         plain = options | {"num_inducing": MANY_POINTS if number == AUTO else number}
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
             baselines["exact GP"] = ExactGP(kernel, **plain)
-        if not numbers and small:
+        if not numbers and in_one_batch:
             baselines["SVGP"] = WholeSVGP(kernel, **plain, alpha=0.0)
     candidates: dict[str, tuple[float, Any]] = {
         name: (np.nan, SeparateRegressors(baseline) if several else baseline)
@@ -272,7 +267,7 @@ def make_candidates(
     if numbers:
         options["neighbours"] = settings.neighbours
     kind: Any = PEPRegressor if numbers else PEPClassifier
-    mixes = settings.mix and not settings.trained_neighbours and small
+    mixes = settings.mix and not settings.trained_neighbours and in_one_batch
     for configuration in configurations:
         kernel, number = configuration
         label = settings.label(configuration)

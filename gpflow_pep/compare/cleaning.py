@@ -47,6 +47,11 @@ class Cleaned(NamedTuple):
         """The target, or each of several."""
         return _columns_of(self.y)
 
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are; 1 for numbers."""
+        return int(self.y.nunique()) if self.kind == "classes" else 1
+
 
 def clean(
     frame: Any,

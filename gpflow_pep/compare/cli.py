@@ -226,7 +226,6 @@ def _reading_options(command: Any) -> Any:
 
 
 def _settings_options(command: Any) -> Any:
-    """Add an option for each setting."""
     for setting in reversed(fields(Settings)):
         flags = (setting.metadata["flag"] or f"--{setting.name.replace('_', '-')}").split()
         default = setting.default
@@ -331,8 +330,7 @@ def compare(
 
         checked = Settings(**settings)
         cleaned = _read(data, targets, example, options, checked)
-        classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
-        checked.check_data(cleaned.kind, len(cleaned.X), classes, len(cleaned.targets))
+        checked.check_data(cleaned.kind, len(cleaned.X), cleaned.num_classes, len(cleaned.targets))
         check_folder(out)
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))

@@ -32,7 +32,6 @@ MOST_TARGETS = 9
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
-    """Give the held-out predictions of the best model."""
     _check(comparison.best is not None, "every model failed", "The messages of its fits say why.")
     return comparison.held_out[str(comparison.best)]
 

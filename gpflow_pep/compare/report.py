@@ -100,7 +100,6 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _draw(comparison: Comparison) -> dict[str, bytes]:
-    """Draw all figures, as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     pictures = {}

@@ -36,7 +36,7 @@ from .screening import (
     trials_of_screening,
 )
 from .settings import Settings
-from .trials import Fit, Outcome, Trial, Trials, num_classes_of
+from .trials import Fit, Outcome, Trial, Trials
 from .workers import Worker
 
 
@@ -207,7 +207,7 @@ def compare_table(
     :param workers: Processes that train beside this one.
     :raises ValueError: If the settings do not fit the table.
     """
-    settings.check_data(data.kind, len(data.X), num_classes_of(data), len(data.targets))
+    settings.check_data(data.kind, len(data.X), data.num_classes, len(data.targets))
     check_targets(data, settings)
     with one_blas_thread():
         return _compare(data, settings, callback or (lambda progress: None), workers)
@@ -298,7 +298,7 @@ def _with_model(
 def _fractions(trials: Trials) -> list[float]:
     """Give the fractions of the training rows of the first part that are enough to train on."""
     train, _ = trials.parts[0]
-    fewest = max(FEWEST_ROWS, 2 * num_classes_of(trials.data))
+    fewest = max(FEWEST_ROWS, 2 * trials.data.num_classes)
     return [fraction for fraction in FRACTIONS if fraction * len(train) >= fewest]
 
 

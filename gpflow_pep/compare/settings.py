@@ -338,15 +338,16 @@ class Settings:
 
     def _check_several(self, num_targets: int) -> None:
         """Refuse what is not known of several targets."""
-        for name, usual in (("likelihood", ("auto", "gaussian")), ("select", ("folds",))):
+        for name, usual in (
+            ("likelihood", ("auto", "gaussian")),
+            ("select", ("folds",)),
+            ("neighbours", (0, AUTO)),
+        ):
             value = getattr(self, name)
             if value not in usual:
                 got = f"{value!r} with {num_targets} targets"
                 expected = f"{' or '.join(map(repr, usual))} with several targets"
                 raise refusal(name, got, expected, "Leave it out, or compare a target by itself.")
-        if self.trained_neighbours:
-            got, remedy = f"{self.neighbours} with {num_targets} targets", "Leave it out."
-            raise refusal("neighbours", got, "0 with several targets", remedy)
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""

@@ -10,7 +10,6 @@ from .cleaning import Cleaned
 from .run import Comparison
 from .scores import Metric
 from .summary import BEST, UNSTABLE, WITHIN, summarise
-from .trials import num_classes_of
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
 LEGEND = "* best ({} {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}."
@@ -80,7 +79,7 @@ def _converged(row: "pd.Series[object]") -> str:
 
 def title(comparison: Comparison) -> str:
     """Say what was compared on what."""
-    data, classes = comparison.data, num_classes_of(comparison.data)
+    data, classes = comparison.data, comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"
     return f"{named_targets(data)}{kind}, {inputs}, {len(data.X)} rows"

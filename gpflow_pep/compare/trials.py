@@ -206,11 +206,6 @@ def _failed(fit: Fit, error: Exception) -> Fit:
     return fit._replace(converged=False, message=reason(error) or type(error).__name__)
 
 
-def num_classes_of(data: Cleaned) -> int:
-    """Count the classes of a target; 1 for numbers."""
-    return int(data.y.nunique()) if data.kind == "classes" else 1
-
-
 def _sites_message(model: Any) -> str:
     """Describe sites that did not converge; empty if they did, or there are none."""
     if not isinstance(model, PEP) or model.last_inference.converged:
