@@ -242,8 +242,8 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, (str, int)):
                 values = tuple(value)
-                one = name != "alphas" and len(values) == 1
-                object.__setattr__(self, name, values[0] if one else values)
+                single = name != "alphas" and len(values) == 1
+                object.__setattr__(self, name, values[0] if single else values)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
