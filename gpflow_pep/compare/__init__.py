@@ -5,6 +5,7 @@ TensorFlow.
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from .tables import read_table as read_table
     from .trials import Fit as Fit
 
-_MODULES = (
-    *("candidates", "card", "cleaning", "cli", "contents", "details", "figures", "folder"),
-    *("headers", "headline", "held_out", "page", "partition", "predicting", "report", "run"),
-    *("schedule", "scores", "screening", "settings", "spreadsheets", "summary", "suspicions"),
-    *("tables", "terminal", "trials", "verdicts", "workers"),
-)
 _HOMES = {
     **dict.fromkeys(("Cleaned", "clean", "make_preparation"), "cleaning"),
     **dict.fromkeys(("Comparison", "compare"), "run"),
@@ -35,7 +30,7 @@ _HOMES = {
     "predict_table": "predicting",
     **{"summarise": "summary", "write_report": "report"},
 }
-__all__ = sorted([*_MODULES, *_HOMES])
+__all__ = sorted([*(module.name for module in iter_modules(__path__)), *_HOMES])
 
 
 def __getattr__(name: str) -> Any:

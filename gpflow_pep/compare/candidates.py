@@ -1,6 +1,6 @@
 """The models that a comparison trains: estimators at each power, and baselines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gpflow
@@ -174,18 +174,20 @@ class WholeSVGP(PEPClassifier):
         return _AllRows(model, self._data)
 
 
-def _linear(numbers: bool) -> Any:
-    """Make a linear model with a penalty that is chosen, or logistic regression."""
-    model = RidgeCV(np.logspace(-3.0, 3.0, 13)) if numbers else LogisticRegression(max_iter=1000)
-    scaled = make_pipeline(StandardScaler(), model)
-    return WithSpread(scaled) if numbers else scaled
-
-
-def _trees(numbers: bool, seed: int) -> Any:
-    """Make boosted trees with scikit-learn's settings."""
+def _baselines(numbers: bool, seed: int) -> dict[str, Any]:
+    """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted trees."""
     if numbers:
-        return WithSpread(HistGradientBoostingRegressor(random_state=seed))
-    return HistGradientBoostingClassifier(random_state=seed)
+        linear = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3.0, 3.0, 13)))
+        return {
+            TRIVIAL["numbers"]: WithSpread(DummyRegressor(), 0.0),
+            "linear": WithSpread(linear),
+            "boosted trees": WithSpread(HistGradientBoostingRegressor(random_state=seed)),
+        }
+    return {
+        TRIVIAL["classes"]: DummyClassifier(strategy="prior"),
+        "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "boosted trees": HistGradientBoostingClassifier(random_state=seed),
+    }
 
 
 def name_of(alpha: float | None, label: str = "") -> str:
@@ -237,42 +239,41 @@ def make_candidates(
     data: Cleaned, settings: Settings, configurations: Sequence[Configuration]
 ) -> dict[str, tuple[float, Any]]:
     """Make all models, untrained, with their powers (NaN where there is none), by name."""
-    numbers = data.kind == "numbers"
+    numbers, several = data.kind == "numbers", len(data.targets) > 1
+    in_one_batch = len(data.X) <= MOST_ROWS
+    likelihood = settings.likelihood
+    if numbers and likelihood == "auto":
+        likelihood = "gaussian"
     options: dict[str, Any] = {
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
+        "likelihood": likelihood,
     }
-    likelihood = settings.likelihood
-    if numbers:
-        likelihood = "gaussian" if likelihood == "auto" else likelihood
-        options["neighbours"] = settings.neighbours
-    options["likelihood"] = likelihood
-    kind = PEPRegressor if numbers else PEPClassifier
-    trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
-    several = len(data.targets) > 1
-    each: Callable[[Any], Any] = SeparateRegressors if several else lambda estimator: estimator
-    candidates: dict[str, tuple[float, Any]] = {TRIVIAL[data.kind]: (np.nan, each(trivial))}
+    baselines = _baselines(numbers, settings.seed)
+    if is_counts(likelihood) or not settings.baselines:
+        baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
     if settings.baselines:
-        if not is_counts(likelihood):
-            candidates["linear"] = np.nan, each(_linear(numbers))
-            candidates["boosted trees"] = np.nan, each(_trees(numbers, settings.seed))
-        plain = {name: option for name, option in options.items() if name != "neighbours"}
         kernel, number = configurations[0]
-        plain["num_inducing"] = MANY_POINTS if number == AUTO else number
+        plain = options | {"num_inducing": MANY_POINTS if number == AUTO else number}
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
-            candidates["exact GP"] = np.nan, each(ExactGP(kernel, **plain))
-        if not numbers and len(data.X) <= MOST_ROWS:
-            candidates["SVGP"] = np.nan, WholeSVGP(kernel, **plain, alpha=0.0)
-    mixes = settings.mix and not settings.neighbours and len(data.X) <= MOST_ROWS
+            baselines["exact GP"] = ExactGP(kernel, **plain)
+        if not numbers and in_one_batch:
+            baselines["SVGP"] = WholeSVGP(kernel, **plain, alpha=0.0)
+    candidates: dict[str, tuple[float, Any]] = {
+        name: (np.nan, SeparateRegressors(baseline) if several else baseline)
+        for name, baseline in baselines.items()
+    }
+    if numbers:
+        options["neighbours"] = settings.neighbours
+    kind: Any = PEPRegressor if numbers else PEPClassifier
+    mixes = settings.mix and not settings.trained_neighbours and in_one_batch
     for configuration in configurations:
         kernel, number = configuration
         label = settings.label(configuration)
-        options["num_inducing"] = number
-        powers: list[Any] = [*settings.alphas, *[None] * mixes]
-        for alpha in powers:
-            power = np.nan if alpha is None else alpha
-            estimator = kind(kernel, alpha="mix" if alpha is None else alpha, **options)
+        for alpha in (*settings.alphas, *[None] * mixes):
+            power, mixed = (np.nan, "mix") if alpha is None else (alpha, alpha)
+            estimator = kind(kernel, num_inducing=number, alpha=mixed, **options)
             candidates[name_of(alpha, label)] = power, estimator
             if several:
                 name = name_of(alpha, f"{label}, {SEPARATE}" if label else SEPARATE)

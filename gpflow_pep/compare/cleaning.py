@@ -47,6 +47,11 @@ class Cleaned(NamedTuple):
         """The target, or each of several."""
         return _columns_of(self.y)
 
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are; 1 for numbers."""
+        return int(self.y.nunique()) if self.kind == "classes" else 1
+
 
 def clean(
     frame: Any,
@@ -92,11 +97,7 @@ def clean(
     table = table.drop(columns=list(map(str, drop)))
     notes: list[str] = list(table.attrs.get("notes", ()))
     literal = set(map(str, as_written))
-    y: Any
-    if len(targets) == 1:
-        y, kind, table = _read_target(table, targets[0], task, targets[0] in literal, notes)
-    else:
-        y, kind, table = _read_targets(table, targets, task, literal, notes)
+    y, kind, table = _read_targets(table, targets, task, literal, notes)
     X, formats = _read_inputs(table, literal, notes)
     missing = X.isna().any(axis=1)
     if drop_missing and missing.any():
@@ -198,15 +199,13 @@ def _read_targets(
     task: str | None,
     as_written: set[str],
     notes: list[str],
-) -> tuple[pd.DataFrame, Literal["numbers", "classes"], pd.DataFrame]:
-    """Read several targets, which are numbers, and leave out rows that have none of them."""
-    columns = {}
+) -> tuple[Any, Literal["numbers", "classes"], pd.DataFrame]:
+    """Read the target, or several, which are numbers; and leave out rows that have none of them."""
+    several, columns = len(targets) > 1, {}
+    kind: Literal["numbers", "classes"] = "numbers"
     for name in targets:
-        others = table.drop(columns=[other for other in targets if other != name])
-        there = others[others[name].notna()]
-        own_notes: list[str] = []
-        values, kind, _ = _read_target(there, name, task, name in as_written, own_notes)
-        if kind == "classes":
+        columns[name], kind = _read_target(table[name], task, name in as_written, notes)
+        if several and kind == "classes":
             raise refusal(
                 f"target '{name}'",
                 "classes",
@@ -214,23 +213,22 @@ def _read_targets(
                 "Compare it by itself; two numbers are taken as numbers with task='regression'"
                 " (--task regression).",
             )
-        columns[name] = values.astype(np.float64)
-        notes.extend(own_notes)
     Y = pd.DataFrame(columns, index=table.index)
-    some = Y.notna().any(axis=1)
-    if not some.all():
-        notes.append(f"Dropped {(~some).sum()} of {len(Y)} rows without any target.")
-    Y, table = Y[some], table[some].drop(columns=targets)
+    there = Y.notna().any(axis=1)
+    if not there.all():
+        name = "any target" if several else f"'{targets[0]}'"
+        notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
+    Y, table = Y[there], table[there].drop(columns=targets)
     for name in Y.columns[Y.isna().any()]:
         notes.append(f"Target '{name}' is missing in {Y[name].isna().sum()} of {len(Y)} rows.")
-    return Y, "numbers", table
+    return Y if several else Y[targets[0]], kind, table
 
 
 def _read_target(
-    table: pd.DataFrame, target: str, task: str | None, as_written: bool, notes: list[str]
-) -> tuple["pd.Series[Any]", Literal["numbers", "classes"], pd.DataFrame]:
-    """Read the target, and leave out rows that have none."""
-    column, form = table[target], recognise(table[target], as_written=as_written)
+    column: "pd.Series[Any]", task: str | None, as_written: bool, notes: list[str]
+) -> tuple["pd.Series[Any]", Literal["numbers", "classes"]]:
+    """Read a target, some of which may be missing, and say what it is."""
+    target, form = str(column.name), recognise(column, as_written=as_written)
     if form.unit and task != "regression" and column.nunique() <= _MANY:
         form = recognise(column, as_written=True)  # classes, such as 3 stars
     name = f"target '{target}'"
@@ -242,38 +240,34 @@ def _read_target(
         got, expected = f"{listed(form.missing)} among its {form.kind}s", f"{form.kind}s alone"
         raise refusal(name, got, expected, "Correct them, or leave these cells empty.")
     values = read_cells(column, form)
+    there, number = values.dropna(), values.nunique()
     notes.extend(_how_joined(target, column, form))
-    there = values.notna()
-    if not there.all():
-        notes.append(f"Dropped {(~there).sum()} of {len(table)} rows without '{target}'.")
-    table, values, column = table[there].drop(columns=target), values[there], column[there]
     if form.kind == "text" and task == "regression":
-        got = f"text such as {str(values.iloc[0])!r}"
+        got = f"text such as {str(there.iloc[0])!r}"
         remedy = "Correct it, or choose classification."
         raise refusal(name, got, "numbers for regression", remedy)
     if form.kind != "text":
         notes.extend(_how_read(target, column, form))
-    truth = pd.api.types.is_bool_dtype(column.infer_objects())
+    truth = pd.api.types.is_bool_dtype(column[values.notna()].infer_objects())
     numbers = form.kind == "number" and not truth
-    if task == "regression" or (task is None and numbers and values.nunique() != 2):
-        few = values.nunique() <= _MANY and bool(np.all(values == np.round(values)))
-        if few and task is None:
+    if form.kind == "number":
+        check_cells(target, values)
+    if task == "regression" or (task is None and numbers and number != 2):
+        if task is None and number <= _MANY and bool(np.all(there == np.round(there))):
             notes.append(
-                f"'{target}' has {values.nunique()} different whole numbers, which are taken as"
-                " numbers, such as counts. If they are classes, say so: task='classification'"
+                f"'{target}' has {number} different whole numbers, which are taken as numbers, such"
+                " as counts. If they are classes, say so: task='classification'"
                 " (--task classification)."
             )
-        return check_cells(target, values), "numbers", table
-    if numbers:
-        check_cells(target, values)
-        if task is None:
-            notes.append(
-                f"'{target}' has two values, which are taken as classes. If they are numbers, say"
-                " so: task='regression' (--task regression)."
-            )
+        return values, "numbers"
+    if numbers and task is None:
+        notes.append(
+            f"'{target}' has two values, which are taken as classes. If they are numbers, say"
+            " so: task='regression' (--task regression)."
+        )
     if form.kind != "text":
         values = read_cells(column if truth else values, Format("text"))
-    return values.rename(target), "classes", table
+    return values.rename(target), "classes"
 
 
 def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:

@@ -164,7 +164,7 @@ def _compare(
         from .headline import headline
         from .report import write_report, write_scores
         from .run import compare_table
-        from .terminal import score_table, target_table
+        from .terminal import drawn, word_tables
         from .verdicts import advice, verdict, warnings_of
     begin_folder(out)
     fits: list[Fit] = []
@@ -181,11 +181,10 @@ def _compare(
 
             comparison = compare_table(cleaned, settings, after, workers)
         written = write_report(out, comparison, command=_command(), saved_model=saved_model)
-    table = score_table(comparison)
-    whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
-    Console(width=None if sys.stdout.isatty() else whole).print(table)
-    if len(cleaned.targets) > 1:
-        Console(width=None if sys.stdout.isatty() else 1000).print(target_table(comparison))
+    for words in word_tables(comparison):
+        table = drawn(comparison, words)
+        whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
+        Console(width=None if sys.stdout.isatty() else whole).print(table)
     click.echo(headline(comparison))
     click.echo(verdict(comparison))
     for sentence in advice(comparison):
@@ -227,7 +226,6 @@ def _reading_options(command: Any) -> Any:
 
 
 def _settings_options(command: Any) -> Any:
-    """Add an option for each setting."""
     for setting in reversed(fields(Settings)):
         flags = (setting.metadata["flag"] or f"--{setting.name.replace('_', '-')}").split()
         default = setting.default
@@ -332,8 +330,7 @@ def compare(
 
         checked = Settings(**settings)
         cleaned = _read(data, targets, example, options, checked)
-        classes = cleaned.y.nunique() if cleaned.kind == "classes" else 1
-        checked.check_data(cleaned.kind, len(cleaned.X), classes, len(cleaned.targets))
+        checked.check_data(cleaned.kind, len(cleaned.X), cleaned.num_classes, len(cleaned.targets))
         check_folder(out)
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))

@@ -8,9 +8,8 @@ import pandas as pd
 from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
-from .held_out import held_out
 from .predicting import predictions_given_others
-from .scores import Metric, difference_over_rows, scores
+from .scores import Metric, difference_over_rows, held_out, scores
 
 #: The learning curve has points at these fractions of the training rows of the first part.
 FRACTIONS = (0.25, 0.5)

@@ -5,11 +5,10 @@ failed. Fit, relevance and training show the model of all rows, and raise one wh
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sklearn.pipeline import Pipeline
 
 from .. import plotting
 from ..metrics import pit
@@ -33,18 +32,19 @@ MOST_TARGETS = 9
 
 
 def _best(comparison: Comparison) -> pd.DataFrame:
-    """Give the held-out predictions of the best model."""
-    if comparison.best is None:
-        got, expected = "one in which every model failed", "at least one that did not"
-        raise refusal("comparison", got, expected, "The messages of its fits say why.")
-    return comparison.held_out[comparison.best]
+    _check(comparison.best is not None, "every model failed", "The messages of its fits say why.")
+    return comparison.held_out[str(comparison.best)]
 
 
-def _model(comparison: Comparison) -> Pipeline:
-    if comparison.model is None:
-        remedy = "Its fit failed; the message says why."
-        raise refusal("comparison", "no model of all rows", "one", remedy)
+def _model(comparison: Comparison) -> Any:
+    remedy = "Its fit failed; the message says why."
+    _check(comparison.model is not None, "no model of all rows", remedy)
     return comparison.model
+
+
+def _check(can_be_drawn: bool, got: str, remedy: str) -> None:
+    if not can_be_drawn:
+        raise refusal("comparison", got, "one that has what is drawn", remedy)
 
 
 def scores_figure(comparison: Comparison) -> "Figure":
@@ -128,10 +128,8 @@ def classes_figure(comparison: Comparison) -> "Figure":
 def fit_figure(comparison: Comparison) -> "Figure":
     """Draw the model of all rows along its one input."""
     X, y, pipeline = comparison.data.X, comparison.data.y, _model(comparison)
-    if not _has_one_input(X):
-        names = f"the inputs {', '.join(map(str, X))}"
-        remedy = "Call predictions_figure."
-        raise refusal("comparison", names, "one input that is a number", remedy)
+    names = f"the inputs {', '.join(map(str, X))}, and not one that is a number"
+    _check(_has_one_input(X), names, "Call predictions_figure.")
     (name,) = X
     low, high = X[name].min(), X[name].max()
     margin = 0.1 * (high - low)
@@ -160,9 +158,9 @@ def relevance_figure(comparison: Comparison) -> "Figure":
 def details_figure(comparison: Comparison) -> "Figure":
     """Draw how much each input matters to held-out predictions, and the learning curve."""
     details, metric = comparison.details, comparison.metrics[0]
-    if details is None or details.importance is None or len(details.learning) < 2:
-        remedy = "Compare with details=True; warnings say which fits failed."
-        raise refusal("comparison", "no details", "some", remedy)
+    remedy = "Compare with details=True; warnings say which fits failed."
+    _check(_has_details(comparison), "no details", remedy)
+    assert details is not None and details.importance is not None
     rows = details.importance.head(MOST_BARS)[::-1]
     figure = plotting.figure(9.6, max(3.2, 1.2 + 0.26 * len(rows)))
     left, right = figure.subplots(1, 2)
@@ -186,6 +184,11 @@ def _has_one_input(X: pd.DataFrame) -> bool:
     return X.shape[1] == 1 and is_number and not X.isna().any(axis=None)
 
 
+def _has_details(comparison: Comparison) -> bool:
+    details = comparison.details
+    return details is not None and details.importance is not None and len(details.learning) > 1
+
+
 def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
     """
     Find the figures that suit a comparison, by name.
@@ -201,9 +204,7 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
         predictions_figure: numbers and model is not None,
         classes_figure: not numbers,
         fit_figure: numbers and single and model is not None and _has_one_input(comparison.data.X),
-        details_figure: comparison.details is not None
-        and comparison.details.importance is not None
-        and len(comparison.details.learning) > 1,
+        details_figure: _has_details(comparison),
         relevance_figure: single and model is not None and model[-1].n_features_in_ > 1,
         training_figure: single and model is not None and model[-1].record_ is not None,
     }

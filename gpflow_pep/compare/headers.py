@@ -103,14 +103,19 @@ def title_note(rows: Rows) -> str:
     )
 
 
-def names_of_places(count: int) -> list[str]:
-    """Name columns that have no names: x0, x1, ..."""
-    return [f"x{place}" for place in range(count)]
+def names_of_places(rows: Rows, count: int, header: bool | None) -> tuple[list[str], list[str]]:
+    """
+    Name columns that have no names x0, x1, ..., and say so; no names where the first row has them.
 
-
-def no_names_note(count: int, recognised: bool) -> str:
-    """Say that the columns have no names."""
-    why = "The first line has values like those below it, so it is a row:" if recognised else ""
-    remedy = " (--header takes the first line as names)" if recognised else ""
-    begins = f"{why} the columns" if why else "The columns"
-    return f"{begins} are named x0 to x{count - 1}, and --target may be such a name{remedy}."
+    :param header: Whether it has; None: as :func:`lacks_names` says.
+    """
+    if header or not rows or (header is None and not lacks_names(rows)):
+        return [], []
+    named = f"are named x0 to x{count - 1}, and --target may be such a name"
+    note = f"The columns {named}."
+    if header is None:
+        note = (
+            f"The first line has values like those below it, so it is a row: the columns {named}"
+            " (--header takes the first line as names)."
+        )
+    return [f"x{place}" for place in range(count)], [note]

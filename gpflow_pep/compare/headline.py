@@ -1,7 +1,6 @@
 """What held-out predictions are good for, in plain words."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,14 +21,6 @@ COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
 FEWEST_OF_CLASS = 5
 
 
-class Coverage(NamedTuple):
-    """How many targets are in intervals that should hold 90% of them."""
-
-    share: float
-    wrong: bool
-    """Whether that differs from 90% by more than chance."""
-
-
 def headline(comparison: Comparison) -> str:
     """Say how good the best model's predictions of held-out rows are; empty if all failed."""
     if comparison.best is None:
@@ -47,10 +38,9 @@ def usable_for(comparison: Comparison) -> str:
     if is_useless(comparison, comparison.best):
         return "Do not use it: it predicts no better than a constant."
     if comparison.data.kind == "classes":
-        missed = list(missed_classes(comparison))
-        if not missed:
+        names = ", ".join(map(repr, missed_classes(comparison).index))
+        if not names:
             return "Use its classes and its probabilities."
-        names = ", ".join(repr(name) for name, *_ in missed)
         return f"Use its probabilities, to rank rows; do not rely on it to name {names}."
     true, predicted, average = _levels(comparison)
     if len(comparison.data.targets) > 1:
@@ -61,10 +51,9 @@ def usable_for(comparison: Comparison) -> str:
             return f"Its means of {names} are no better than a constant."
     elif _explained(true, predicted) <= 0.0:
         return f"Its {average}s are no better than a constant: look at the rows it predicts worst."
-    coverage = coverage_of(comparison)
-    if coverage is not None and coverage.wrong:
-        kind = "narrow" if coverage.share < 0.9 else "wide"
-        return f"Use its {average}s; its intervals are too {kind}."
+    wrong = width_of_intervals(comparison)
+    if wrong:
+        return f"Use its {average}s; its intervals are {wrong}."
     return f"Use its {average}s and its intervals."
 
 
@@ -122,7 +111,8 @@ def _of_numbers(comparison: Comparison) -> str:
 
 def _of_classes(table: pd.DataFrame) -> str:
     labels, probability = class_indices(table)
-    right, frequent = _hits(table).mean(), table["true"].value_counts(normalize=True).iloc[0]
+    right = (table["predicted"] == table["true"]).mean()
+    frequent = table["true"].value_counts(normalize=True).iloc[0]
     text = f"names the right class of {right:.0%} of the rows; always naming the most frequent one"
     text += f" would be right in {frequent:.0%}."
     area = area_under_curve(labels, probability)
@@ -131,26 +121,21 @@ def _of_classes(table: pd.DataFrame) -> str:
     return text
 
 
-def coverage_of(comparison: Comparison) -> Coverage | None:
-    """Count the best model's held-out targets in its intervals; None for classes and counts."""
-    if comparison.best is None or comparison.data.kind == "classes":
-        return None
+def width_of_intervals(comparison: Comparison) -> str:
+    """Say that intervals of numbers are too narrow or too wide, by more than chance; or nothing."""
     if is_counts(comparison.settings.likelihood):
-        return None  # of whole numbers no interval holds exactly 90%
-    hits = inside(comparison.held_out[comparison.best])
+        return ""  # of whole numbers no interval holds exactly 90%
+    hits = inside(comparison.held_out[str(comparison.best)])
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
-    off = abs(hits.mean() - 0.9) > COVERAGE_OFF and chance < LEAST_CHANCE
-    return Coverage(float(hits.mean()), bool(off))
+    if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
+        return ""
+    return "too narrow" if hits.mean() < 0.9 else "too wide"
 
 
-def missed_classes(comparison: Comparison) -> Iterator[tuple[str, int, int]]:
-    """Name the classes of which the best model misses most rows, with numbers of all and hits."""
-    if comparison.best is None:
-        return
-    table = comparison.held_out[comparison.best]
-    for name, hits in _hits(table).groupby(table["true"]):
-        if len(hits) >= FEWEST_OF_CLASS and hits.mean() < 0.5:
-            yield str(name), len(hits), int(hits.sum())
+def missed_classes(comparison: Comparison) -> pd.DataFrame:
+    """Give the part of :func:`class_report` with the classes most of whose rows are missed."""
+    report = class_report(comparison)
+    return report[(report["rows"] >= FEWEST_OF_CLASS) & (report["recall"] < 0.5)]
 
 
 def class_report(comparison: Comparison) -> pd.DataFrame:
@@ -184,22 +169,18 @@ def cautions(comparison: Comparison) -> Iterator[str]:
     if best is None:
         return
     if comparison.data.kind == "classes":
-        for name, count, hits in missed_classes(comparison):
+        for name, row in missed_classes(comparison).iterrows():
             yield (
-                f"{best}: of {count} held-out rows of class '{name}' it names {hits}: do not rely"
-                " on it to find them; look at their probabilities."
+                f"{best}: of {row['rows']:.0f} held-out rows of class '{name}' it names"
+                f" {row['rows'] * row['recall']:.0f}: do not rely on it to find them; look at their"
+                " probabilities."
             )
         return
-    coverage = coverage_of(comparison)
-    if coverage is not None and coverage.wrong:
-        kind = "narrow" if coverage.share < 0.9 else "wide"
+    wrong = width_of_intervals(comparison)
+    if wrong:
+        share = inside(comparison.held_out[best]).mean()
         yield (
-            f"{best}: its 90% intervals hold {coverage.share:.0%} of the held-out targets: they"
-            f" are too {kind}."
+            f"{best}: its 90% intervals hold {share:.0%} of the held-out targets: they are {wrong}."
             + " predict_interval(calibrate='folds') corrects that."
             * has_gaussian_noise(comparison.settings.likelihood)
         )
-
-
-def _hits(table: pd.DataFrame) -> "pd.Series[bool]":
-    return table["predicted"] == table["true"]

@@ -1,6 +1,11 @@
-"""A comparison as one HTML page that needs no other file; page.html.j2 is its template."""
+"""
+A comparison as one HTML page that needs no other file, and its model described in Markdown.
+
+The templates are page.html.j2 and card.md.j2.
+"""
 
 import base64
+import datetime
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -8,13 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
-from .cleaning import Cleaned
 from .headline import class_report, headline, worst_rows
 from .run import Comparison
-from .terminal import cells, headings, legend, target_cells, target_headings, title
+from .terminal import title, word_tables
 from .verdicts import advice, verdict, warnings_of
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
@@ -38,37 +42,48 @@ CAPTIONS = {
 WIDE = ("scores", "predictions", "classes", "details")
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
-    autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    autoescape=select_autoescape(["html.j2"]),
+    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
 )  # fmt: skip
 _ENVIRONMENT.filters["repr"] = repr
-_WORDS = {
-    words.__name__: words
-    for words in (
-        *(title, headline, verdict, warnings_of, advice, headings, legend),
-        target_headings,
-    )
-}
-_CONSTANTS = {"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE}
-_TEMPLATE = _ENVIRONMENT.get_template("page.html.j2", globals={**_WORDS, **_CONSTANTS})
 
 
 def page(
     comparison: Comparison, figures: Mapping[str, bytes], *, command: str, folder: Path
 ) -> str:
     """Write a comparison as an HTML page, with PNG files and code that loads its model."""
-    return _TEMPLATE.render(
+    data = comparison.data
+    return _ENVIRONMENT.get_template("page.html.j2").render(
         comparison=comparison,
-        scores=_scores(comparison),
+        tables=[
+            words._asdict() | {"rows": _marked(comparison, words.rows)}
+            for words in word_tables(comparison)
+        ],
         figures={name: base64.b64encode(content).decode() for name, content in figures.items()},
         classes=_classes(comparison),
-        each_target=_each_target(comparison),
         worst=_worst(comparison),
-        columns=_columns(comparison.data),
+        columns=[
+            *(("best", ["", *described_column(column)]) for column in data.targets),
+            *(("", ["", *described_column(data.X[name])]) for name in data.X.columns[:MAX_INPUTS]),
+        ],
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
         scorer=str(folder / "scorer") if (folder / "scorer").is_dir() else None,
         command=command,
-        versions=versions(),
+    )
+
+
+def model_card(comparison: Comparison, command: str = "") -> str:
+    """
+    Describe the model of a comparison: what it predicts, how well, and of which rows.
+
+    :param comparison: One that has a model.
+    :param command: What was called.
+    """
+    data = comparison.data
+    columns = map(described_column, (*data.targets, *(data.X[name] for name in data.X)))
+    return _ENVIRONMENT.get_template("card.md.j2").render(
+        comparison=comparison, columns=columns, command=command, today=datetime.date.today()
     )
 
 
@@ -78,19 +93,10 @@ def versions() -> list[str]:
     return ["gpflow_pep " + __version__, "Python " + platform.python_version(), *libraries]
 
 
-def _scores(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+def _marked(comparison: Comparison, rows: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
     """Give the CSS class and the cells of each model."""
-    for name, row in cells(comparison).items():
-        kind = "baseline" if name not in comparison.choices else ""
-        yield "best" if name == comparison.best else kind, row
-
-
-def _each_target(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """Give the CSS class and the cells of each model, where there are several targets."""
-    if len(comparison.data.targets) < 2:
-        return []
-    rows = target_cells(comparison).items()
-    return [("best" if name == comparison.best else "", row) for name, row in rows]
+    kinds = {name: "" if name in comparison.choices else "baseline" for name in rows}
+    return [("best" if n == comparison.best else kinds[n], row) for n, row in rows.items()]
 
 
 def _classes(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
@@ -120,14 +126,6 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _columns(data: Cleaned) -> Iterator[tuple[str, list[str]]]:
-    """Give the CSS class and the cells of the target, and of each input that the page lists."""
-    for column in data.targets:
-        yield "best", ["", *described_column(column)]
-    for name in data.X.columns[:MAX_INPUTS]:
-        yield "", ["", *described_column(data.X[name])]
-
-
 def described_column(column: "pd.Series[object]") -> list[str]:
     """Describe a column: its name, its values, and how many are missing."""
     if pd.api.types.is_numeric_dtype(column):
@@ -140,3 +138,10 @@ def described_column(column: "pd.Series[object]") -> list[str]:
         values = ", ".join(f"{value} ({count})" for value, count in counts.head(5).items())
         values += ", …" if len(counts) > 5 else ""
     return [str(column.name), values, str(int(column.isna().sum()))]
+
+
+_ENVIRONMENT.globals |= {
+    **{"MAX_INPUTS": MAX_INPUTS, "CAPTIONS": CAPTIONS, "WIDE": WIDE},
+    **{"title": title, "headline": headline, "verdict": verdict, "warnings_of": warnings_of},
+    **{"advice": advice, "versions": versions},
+}

@@ -10,10 +10,9 @@ from .. import plotting
 from ..estimators import export_numpy, export_saved_model, save_estimator
 from ..estimators.exporting_numpy import predicts_without_tensorflow
 from ..files import atomic_write
-from .card import model_card
 from .figures import figures as figures_of
 from .folder import MANIFEST, list_files
-from .page import page
+from .page import model_card, page
 from .run import Comparison
 from .summary import summarise
 from .trials import Fit
@@ -101,7 +100,6 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _draw(comparison: Comparison) -> dict[str, bytes]:
-    """Draw all figures, as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     pictures = {}

@@ -7,6 +7,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from ..estimators.outputs import column_names
@@ -35,7 +36,7 @@ from .screening import (
     trials_of_screening,
 )
 from .settings import Settings
-from .trials import Fit, Outcome, Trial, Trials, num_classes_of
+from .trials import Fit, Outcome, Trial, Trials
 from .workers import Worker
 
 
@@ -48,7 +49,7 @@ class Comparison:
     :param settings: What was asked for.
     :param candidates: The power of each model by its name; NaN for the mixture and baselines.
     :param fits: One for each model and part.
-    :param held_out: By the name of the model: :func:`~gpflow_pep.compare.held_out.held_out` of the
+    :param held_out: By the name of the model: :func:`~gpflow_pep.compare.scores.held_out` of the
         parts, one after another, with the number of the "part".
     :param best: The name of the power, or the mixture, with the best mean of the first metric;
         or if so asked of the power with the highest leave-one-out density; None if all failed.
@@ -85,6 +86,21 @@ class Comparison:
     def fits_of(self, name: str) -> list[Fit]:
         """Find the fits of a model, by its name."""
         return [fit for fit in self.fits if fit.model == name]
+
+    def num_failed(self, name: str) -> int:
+        """Count the fits of a model that failed."""
+        return sum(fit.failed for fit in self.fits_of(name))
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """The mean decisive loss of each choice that failed in no part."""
+        decisive = self.metrics[0]
+        means = {}
+        for name in self.choices:
+            if not self.num_failed(name):
+                mean, _ = mean_and_error([fit.scores[decisive.name] for fit in self.fits_of(name)])
+                means[name] = np.inf if np.isnan(mean) else decisive.loss(mean)
+        return means
 
 
 def compare(
@@ -191,7 +207,7 @@ def compare_table(
     :param workers: Processes that train beside this one.
     :raises ValueError: If the settings do not fit the table.
     """
-    settings.check_data(data.kind, len(data.X), num_classes_of(data), len(data.targets))
+    settings.check_data(data.kind, len(data.X), data.num_classes, len(data.targets))
     check_targets(data, settings)
     with one_blas_thread():
         return _compare(data, settings, callback or (lambda progress: None), workers)
@@ -265,23 +281,24 @@ def _with_model(
 ) -> Comparison:
     """Train the best model on all rows, or choose it by them where that was asked for."""
     reports.begin(label := f"{best}, all rows")
-    pipeline = trials.pipeline(trials.candidates[best][1])
+    estimator = trials.candidates[best][1]
     by_all_rows = comparison.settings.select == "loo"
     if by_all_rows:
-        names = [name for name in _mean_losses(comparison) if name != MIXTURE]
-        pipeline[-1].set_params(alpha=[comparison.candidates[name] for name in names])
-    final, failed, _ = trials.train(best, 0, pipeline, slice(None), seconds)
-    if by_all_rows and not failed:
-        best = name_of(pipeline[-1].alpha_)
+        names = [name for name in comparison.losses if name != MIXTURE]
+        powers = [comparison.candidates[name] for name in names]
+        estimator = clone(estimator).set_params(alpha=powers)
+    final, model, *_ = trials.train(best, 0, estimator, slice(None), seconds)
+    if by_all_rows and model is not None:
+        best = name_of(model[-1].alpha_)
         final = final._replace(model=best)
     reports.end(label, final)
-    return replace(comparison, best=best, model=None if failed else pipeline, final=final)
+    return replace(comparison, best=best, model=model, final=final)
 
 
 def _fractions(trials: Trials) -> list[float]:
     """Give the fractions of the training rows of the first part that are enough to train on."""
     train, _ = trials.parts[0]
-    fewest = max(FEWEST_ROWS, 2 * num_classes_of(trials.data))
+    fewest = max(FEWEST_ROWS, 2 * trials.data.num_classes)
     return [fraction for fraction in FRACTIONS if fraction * len(train) >= fewest]
 
 
@@ -305,7 +322,7 @@ def _details(
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"
         importance = importance_of(pipeline, X, y, is_of_classes, metric)
         details = details._replace(importance=importance)
-    losses = _mean_losses(comparison)
+    losses = comparison.losses
     together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)
     if together is not None and len(data.targets) > 1:
         others = errors_given_others(outcomes[together, 1].pipeline, X, y)
@@ -320,17 +337,5 @@ def best_of(comparison: Comparison) -> str | None:
 
     It was chosen on these rows, so its scores there are slightly optimistic.
     """
-    means = _mean_losses(comparison)
-    return min(means, key=lambda name: means[name], default=None)
-
-
-def _mean_losses(comparison: Comparison) -> dict[str, float]:
-    """Average the decisive loss of each power and mixture that failed in no part."""
-    decisive = comparison.metrics[0]
-    means = {}
-    for name in comparison.choices:
-        fits = comparison.fits_of(name)
-        if not any(fit.failed for fit in fits):
-            mean, _ = mean_and_error([fit.scores[decisive.name] for fit in fits])
-            means[name] = np.inf if np.isnan(mean) else decisive.loss(mean)
-    return means
+    losses = comparison.losses
+    return min(losses, key=losses.__getitem__, default=None)

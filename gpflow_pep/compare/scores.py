@@ -1,7 +1,7 @@
-"""Scores of held-out predictions, and which of two models has the better one."""
+"""Predictions of held-out rows, their scores, and which of two models has the better one."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,11 @@ from sklearn.metrics import (
     roc_auc_score,
     root_mean_squared_error,
 )
+from sklearn.pipeline import Pipeline
 
+from ..estimators.classifier import log_of_labels
 from ..metrics import calibration
+from .predicting import predictions
 
 #: A difference is called clear where chance alone gives so large a one with at most this
 #: probability.
@@ -65,6 +68,30 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
     """Give the metrics of numbers or classes, that which decides first; None: the NLPD."""
     chosen = decisive or METRICS[kind][0].name
     return tuple(sorted(METRICS[kind], key=lambda metric: metric.name != chosen))
+
+
+def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.DataFrame:
+    """
+    Predict rows whose target is known: "true", :func:`predictions` and its "log_density". Of
+    several targets there is a row for each that is known, with its name as "target".
+    """
+    estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
+    columns = predictions(estimator, inputs, classes)
+    if classes:
+        names = estimator.classes_
+        probability = np.stack([columns[f"p({name})"] for name in names], axis=1)
+        densities = log_of_labels(probability, names, targets)
+    else:
+        densities = estimator.log_densities(inputs, targets)
+        if targets.ndim == 2:
+            there = ~np.isnan(targets)
+            rows, places = np.nonzero(there)
+            values = {"true": targets, **columns, "log_density": densities}
+            return pd.DataFrame(
+                {"target": y.columns[places], **{name: v[there] for name, v in values.items()}},
+                index=X.index[rows],
+            )
+    return pd.DataFrame({"true": targets, **columns, "log_density": densities}, index=X.index)
 
 
 def scores(table: pd.DataFrame) -> dict[str, float]:

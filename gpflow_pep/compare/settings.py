@@ -4,7 +4,7 @@ It loads nothing slow, so that help and mistakes are immediate.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,7 @@ LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", *COUNTS),
     "classes": ("bernoulli", "multiclass", "softmax", "ordinal"),
 }
-#: As many inducing points as improve the score.
+#: As many inducing points, or near rows, as improve the score.
 AUTO = "auto"
 #: Scores that can decide which model is the best.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
@@ -44,9 +44,16 @@ class Range(NamedTuple):
     """Which values a setting may have."""
 
     type: click.ParamType
-    allows: Callable[[Any], bool]
     expected: str
-    remedy: str
+    remedy: str = "Choose another."
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is what the command line reads from its text."""
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        try:
+            return bool(self.type.convert(text, None, None) == value)
+        except click.BadParameter:
+            return False
 
 
 class _Powers(click.ParamType):
@@ -54,9 +61,12 @@ class _Powers(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
         try:
-            return tuple(map(float, value.split(",")))
+            powers = tuple(map(float, value.split(",")))
         except ValueError:
             self.fail(f"got '{value}', expected numbers separated by commas, as 0,0.5,1", param)
+        if not all(0.0 <= power <= 1.0 for power in powers):
+            self.fail(f"got {list(powers)}, expected {_POWERS.expected}. {_POWERS.remedy}", param)
+        return powers
 
 
 class Configuration(NamedTuple):
@@ -66,15 +76,15 @@ class Configuration(NamedTuple):
     num_inducing: int | str
 
 
-class _NumberOfPoints(click.ParamType):
+class _NumberOrAuto(click.IntRange):
     name = "M|auto"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        return AUTO if value == AUTO else int(click.IntRange(1).convert(value, param, ctx))
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
 class _OneOrSeveral(click.ParamType):
-    """A value, or several separated by commas."""
+    """A value, or several that differ, separated by commas."""
 
     name = "A,B,..."
 
@@ -85,56 +95,41 @@ class _OneOrSeveral(click.ParamType):
         if not isinstance(value, str):
             return value
         values = tuple(self.kind.convert(part, param, ctx) for part in value.split(","))
+        if len(set(values)) < len(values):
+            self.fail(f"got '{value}', expected values that differ", param)
         return values if len(values) > 1 else values[0]
 
 
-def _whole(least: int, most: float = math.inf) -> Range:
-    def allows(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-    limit = "" if most == math.inf else f" and at most {most}"
-    kind = click.IntRange(least, None if most == math.inf else int(most))
-    return Range(kind, allows, f"a whole number, at least {least}{limit}", "Choose another.")
+def _whole(least: int, most: int | None = None) -> Range:
+    limit = "" if most is None else f" and at most {most}"
+    return Range(click.IntRange(least, most), f"a whole number, at least {least}{limit}")
 
 
-def _positive(limit: int | None, expected: str, remedy: str) -> Range:
-    kind = click.FloatRange(0, limit, min_open=True, max_open=limit is not None)
-    return Range(kind, lambda value: 0.0 < value < (limit or math.inf), expected, remedy)
+def _whole_or_auto(least: int) -> Range:
+    return Range(_NumberOrAuto(least), f"a whole number, at least {least}, or '{AUTO}'")
+
+
+def _between(limit: float, expected: str, remedy: str) -> Range:
+    kind = click.FloatRange(0, limit, min_open=True, max_open=True)
+    return Range(kind, expected, remedy)
 
 
 def _choice(names: Iterable[str]) -> Range:
     names = tuple(names)
-    expected = f"one of {', '.join(names)}"
-    return Range(click.Choice(names), names.__contains__, expected, "Choose one.")
+    return Range(click.Choice(names), f"one of {', '.join(names)}", "Choose one.")
 
 
 def _one_or_several(each: Range) -> Range:
-    """Allow a value, or a tuple of values that differ."""
-
-    def allows(value: Any) -> bool:
-        if not isinstance(value, tuple):
-            return each.allows(value)
-        return 0 < len(value) == len(set(value)) and all(map(each.allows, value))
-
     expected = f"{each.expected}, or several that differ"
-    return Range(_OneOrSeveral(each.type), allows, expected, each.remedy)
+    return Range(_OneOrSeveral(each.type), expected, each.remedy)
 
 
 _POWERS = Range(
-    _Powers(),
-    lambda powers: len(powers) > 0 and all(0.0 <= power <= 1.0 for power in powers),
-    "one or more numbers in [0, 1]",
-    "Try 0 (variational), 0.5 and 1 (EP, FITC).",
+    _Powers(), "one or more numbers in [0, 1]", "Try 0 (variational), 0.5 and 1 (EP, FITC)."
 )
-_POINTS = Range(
-    _NumberOfPoints(),
-    lambda value: value == AUTO or _whole(1).allows(value),
-    "a whole number, at least 1, or 'auto'",
-    "Choose another.",
-)
-_FRACTION = _positive(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
-_MINUTES = _positive(None, "a positive number", "Raise it, to 10 for example.")
-_FLAG = Range(click.BOOL, lambda value: value in (True, False), "True or False", "Choose one.")
+_FRACTION = _between(1, "a number in (0, 1)", "Choose 0.2 to hold out a fifth.")
+_MINUTES = _between(math.inf, "a positive number", "Raise it, to 10 for example.")
+_FLAG = Range(click.BOOL, "True or False", "Choose one.")
 
 
 def _setting(default: Any, allowed: Range, description: str, flag: str | None = None) -> Any:
@@ -155,7 +150,7 @@ class Settings:
         "Different powers to try, in [0, 1]. 0 is the variational approximation, 1 is EP / FITC.",
     )  # fmt: skip
     num_inducing: int | str | tuple[int | str, ...] = _setting(
-        50, _one_or_several(_POINTS),
+        50, _one_or_several(_whole_or_auto(1)),
         "Number of inducing points; fewer where fewer training rows differ. auto: chosen in"
         " each fit by leave-one-out densities, which takes a few times as long and often predicts"
         " better. Several, as 50,200: each with each kernel.",
@@ -212,10 +207,12 @@ class Settings:
         "Likelihood of a number (the first six) or a class. By default it is Gaussian for"
         " numbers, and for classes the one that suits their number.",
     )  # fmt: skip
-    neighbours: int = _setting(
-        0, _whole(0),
-        "Number of near rows that the conditional of each row conditions on too, in regression"
-        " with a Gaussian or log-normal likelihood.",
+    neighbours: int | str = _setting(
+        AUTO, _whole_or_auto(0),
+        "Near training rows, in regression with a Gaussian or log-normal likelihood. auto:"
+        " predictions of the mixture know 10 of them, where rows left out of 1000 or more are"
+        " predicted better so. A number: the conditional of each row has so many in training too,"
+        " and there is no mixture. 0: none.",
     )  # fmt: skip
     select: str = _setting(
         "folds", _choice(SELECT),
@@ -244,7 +241,9 @@ class Settings:
         for name in ("alphas", "kernel", "num_inducing"):
             value = getattr(self, name)
             if not isinstance(value, (str, int)):
-                object.__setattr__(self, name, tuple(value))
+                values = tuple(value)
+                single = name != "alphas" and len(values) == 1
+                object.__setattr__(self, name, values[0] if single else values)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
@@ -258,7 +257,7 @@ class Settings:
                 "one of them: folds hold out every row once, splits a random part",
                 "Leave one out.",
             )  # fmt: skip
-        if self.select == "loo" and self.neighbours:
+        if self.select == "loo" and self.trained_neighbours:
             raise refusal(
                 "select", f"'loo' with {self.neighbours} neighbours",
                 "'folds': rows that depend on their neighbours cannot be left out one at a time",
@@ -271,6 +270,11 @@ class Settings:
                 "'folds', or one of each: leaving rows out chooses the power alone",
                 "Leave one of the two out.",
             )  # fmt: skip
+
+    @property
+    def trained_neighbours(self) -> int:
+        """How many near rows models know in training, and not in predictions alone."""
+        return 0 if isinstance(self.neighbours, str) else self.neighbours
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -313,15 +317,18 @@ class Settings:
                 name, f"{value} for {num_rows} rows, which holds out {held_out} at a time",
                 f"at least {fewest} to train on and to score", "Choose another, or add rows.",
             )  # fmt: skip
-        if self.likelihood not in ("auto", *LIKELIHOODS[kind]):
-            expected = f"one of {', '.join(LIKELIHOODS[kind])}"
-            raise refusal(f"likelihood of {kind}", repr(self.likelihood), expected, "Choose one.")
-        if self.metric not in (None, *DECISIVE[kind]):
-            expected = f"one of {', '.join(DECISIVE[kind])}"
-            raise refusal(f"metric of {kind}", repr(self.metric), expected, "Choose one.")
+        for name, usual, names in (
+            ("likelihood", "auto", LIKELIHOODS[kind]),
+            ("metric", None, DECISIVE[kind]),
+        ):
+            if getattr(self, name) not in (usual, *names):
+                got, expected = repr(getattr(self, name)), f"one of {', '.join(names)}"
+                raise refusal(f"{name} of {kind}", got, expected, "Choose one.")
         if num_targets > 1:
             self._check_several(num_targets)
-        if self.neighbours and (kind == "classes" or not has_gaussian_noise(self.likelihood)):
+        if self.trained_neighbours and (
+            kind == "classes" or not has_gaussian_noise(self.likelihood)
+        ):
             raise refusal(
                 "neighbours", self.neighbours,
                 "0: only a target that is a number with a Gaussian or log-normal likelihood can"
@@ -331,15 +338,16 @@ class Settings:
 
     def _check_several(self, num_targets: int) -> None:
         """Refuse what is not known of several targets."""
-        for name, usual in (("likelihood", ("auto", "gaussian")), ("select", ("folds",))):
+        for name, usual in (
+            ("likelihood", ("auto", "gaussian")),
+            ("select", ("folds",)),
+            ("neighbours", (0, AUTO)),
+        ):
             value = getattr(self, name)
             if value not in usual:
                 got = f"{value!r} with {num_targets} targets"
                 expected = f"{' or '.join(map(repr, usual))} with several targets"
                 raise refusal(name, got, expected, "Leave it out, or compare a target by itself.")
-        if self.neighbours:
-            got, remedy = f"{self.neighbours} with {num_targets} targets", "Leave it out."
-            raise refusal("neighbours", got, "0 with several targets", remedy)
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each time."""

@@ -11,7 +11,7 @@ import pandas as pd
 from ..columns.encodings import listed
 from ..refusals import refusal
 from .contents import MISSING, TableFault, check_names, unreadable
-from .headers import count_title_rows, lacks_names, names_of_places, no_names_note, title_note
+from .headers import count_title_rows, names_of_places, title_note
 
 #: How many rows names are looked for in.
 _SAMPLE = 1000
@@ -49,10 +49,9 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
         notes.append(title_note(rows[:start]))
         rows, cells = rows[start:], cells.iloc[start:]
     cells = cells.dropna(how="all")
-    if header is False or (header is None and bool(rows) and lacks_names(rows)):
-        names = names_of_places(cells.shape[1])
-        notes.append(no_names_note(len(names), header is None))
-    else:
+    names, why = names_of_places(rows, cells.shape[1], header)
+    notes += why
+    if not names:
         names = [text or f"Unnamed: {i}" for i, text in enumerate(map(_as_text, cells.iloc[0]))]
         cells = cells.iloc[1:]
     check_names(names)

@@ -60,7 +60,7 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     rows = {}
     for name, alpha in comparison.candidates.items():
         fits = comparison.fits_of(name)
-        failed = sum(fit.failed for fit in fits)
+        failed = comparison.num_failed(name)
         row: dict[str, object] = {"alpha": alpha}
         for metric in comparison.metrics:
             mean, error = mean_and_error([fit.scores[metric.name] for fit in fits])
@@ -89,8 +89,7 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 def _scores_by_target(comparison: Comparison, name: str) -> dict[str, float]:
     """Compute the metrics of each of several targets, on average over parts."""
-    failed = any(fit.failed for fit in comparison.fits_of(name))
-    values = {}
+    failed, values = comparison.num_failed(name), {}
     for target in (str(column.name) for column in comparison.data.targets):
         parts: list[dict[str, float]] = []
         if not failed:
@@ -106,17 +105,11 @@ def _scores_by_target(comparison: Comparison, name: str) -> dict[str, float]:
 def together_or_separate(comparison: Comparison) -> str:
     """Say whether it pays to model several targets together; empty where that is not known."""
     metric = comparison.metrics[0]
-    best: dict[bool, tuple[float, str]] = {}
-    for name in comparison.choices:
-        fits = comparison.fits_of(name)
-        if not any(fit.failed for fit in fits):
-            loss = metric.loss(float(np.mean([fit.scores[metric.name] for fit in fits])))
-            kind = is_separate(name)
-            if kind not in best or loss < best[kind][0]:
-                best[kind] = loss, name
-    if len(best) < 2:
+    names = sorted(comparison.losses, key=comparison.losses.__getitem__)
+    together = next((name for name in names if not is_separate(name)), None)
+    separate = next(filter(is_separate, names), None)
+    if together is None or separate is None:
         return ""
-    together, separate = best[False][1], best[True][1]
     contrast = difference(comparison, together, separate)
     size, start = format(abs(contrast.mean), metric.form), "Modelling the targets together"
     if not contrast.clear:
@@ -145,14 +138,9 @@ def better_baselines(comparison: Comparison) -> list[str]:
     if best is None:
         return []
     baselines = [name for name in comparison.candidates if name not in comparison.choices]
-    differences = {
-        name: difference(comparison, name, best)
-        for name in baselines
-        if not any(fit.failed for fit in comparison.fits_of(name))
-    }
-    return [
-        name for name, contrast in differences.items() if contrast.mean < 0.0 and contrast.clear
-    ]
+    known = [name for name in baselines if not comparison.num_failed(name)]
+    contrasts = ((name, difference(comparison, name, best)) for name in known)
+    return [name for name, contrast in contrasts if contrast.mean < 0.0 and contrast.clear]
 
 
 def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str]:

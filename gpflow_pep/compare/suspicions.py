@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import stats
 
 from ..columns.encodings import listed
 
@@ -19,8 +20,6 @@ _WILD, _WILD_LOG = 20.0, 6.0
 _MAX_WILD, _MAX_WILD_SHARE = 3, 0.01
 #: A class of fewer rows than this share is rare.
 _RARE = 0.05
-#: Values of a robust standard deviation: the median distance from the median, in Gaussian terms.
-_MAD_TO_SD = 1.4826
 
 
 def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]:
@@ -84,14 +83,13 @@ def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> flo
         return np.nan
     if min(values.nunique(), target.nunique()) < _LEAST_VALUES:
         return np.nan
-    ranks = [column.rank().to_numpy() for column in (values, target)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(values.rank().corr(target.rank()))
 
 
 def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Measure distances from the median in robust standard deviations; zeros if these are zero."""
     distance = np.abs(values - np.median(values))
-    scale = _MAD_TO_SD * np.median(distance)
+    scale = stats.median_abs_deviation(values, scale="normal")
     return distance / scale if scale > 0.0 else np.zeros_like(distance)
 
 

@@ -23,7 +23,7 @@ from .contents import (
     read_content,
     unreadable,
 )
-from .headers import count_title_rows, lacks_names, names_of_places, no_names_note, title_note
+from .headers import count_title_rows, names_of_places, title_note
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -240,11 +240,10 @@ def _begin_with_names(text: str, sep: str | None, header: bool | None) -> tuple[
     beginning = _beginning(text)
     mark = _find_dialect(beginning, sep, None).sep
     rows = _first_records(beginning, mark)
-    if rows and (header is False or (header is None and lacks_names(rows))):
-        names = names_of_places(len(rows[0]))
+    names, why = names_of_places(rows, len(rows[0]) if rows else 0, header)
+    if names:
         text = (" " if mark == _SPACES else mark).join(names) + "\n" + text
-        notes.append(no_names_note(len(names), header is None))
-    return text, notes
+    return text, notes + why
 
 
 def _beginning(text: str) -> str:

@@ -1,4 +1,6 @@
-"""The summary of a comparison in words: cells of its table, and the table on a terminal."""
+"""The scores of a comparison as tables of words, and these on a terminal."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -8,30 +10,59 @@ from .cleaning import Cleaned
 from .run import Comparison
 from .scores import Metric
 from .summary import BEST, UNSTABLE, WITHIN, summarise
-from .trials import num_classes_of
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
 LEGEND = "* best ({} {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}."
 
 
-def headings(comparison: Comparison) -> list[str]:
-    """Name the columns of :func:`cells`."""
-    metrics = (metric.heading for metric in comparison.metrics)
-    return ["", "model", *metrics, "seconds", "converged"]
+class WordTable(NamedTuple):
+    """A table of words, with a row for each model by its name."""
+
+    title: str
+    caption: str
+    headings: list[str]
+    rows: dict[str, list[str]]
 
 
-def cells(comparison: Comparison) -> dict[str, list[str]]:
-    """Write the summary down, a list of words for each model."""
-    return {
-        str(name): [
-            MARKS[row["verdict"]],
-            str(name),
-            *(_value(row, metric) for metric in comparison.metrics),
+def word_tables(comparison: Comparison) -> list[WordTable]:
+    """Write the summary down, and where there are several targets the scores of each as well."""
+    marked = {
+        str(name): ([MARKS[row["verdict"]], str(name)], row)
+        for name, row in summarise(comparison).iterrows()
+    }
+    metrics = comparison.metrics
+    headings = ["", "model", *(metric.heading for metric in metrics), "seconds", "converged"]
+    rows = {
+        name: [
+            *mark,
+            *(_value(row, metric) for metric in metrics),
             f"{row['seconds']:.1f}",
             _converged(row),
         ]
-        for name, row in summarise(comparison).iterrows()
+        for name, (mark, row) in marked.items()
     }
+    tables = [WordTable(title(comparison), legend(comparison), headings, rows)]
+    if len(comparison.data.targets) > 1:
+        targets = (column.name for column in comparison.data.targets)
+        pairs = [(metric, target) for target in targets for metric in metrics[:2]]
+        headings = ["", "model", *(f"{metric.heading} of {target}" for metric, target in pairs)]
+        rows = {
+            name: [*mark, *(format(row[f"{m.name}({target})"], m.form) for m, target in pairs)]
+            for name, (mark, row) in marked.items()
+        }
+        tables.append(WordTable("Each target, in its own units", "", headings, rows))
+    return tables
+
+
+def drawn(comparison: Comparison, words: WordTable) -> Table:
+    """Draw a table for a terminal."""
+    table = Table(title=words.title, caption=words.caption or None)
+    for heading in words.headings:
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+    for name, row in words.rows.items():
+        other = "red" if comparison.num_failed(name) else None
+        table.add_row(*row, style="bold green" if name == comparison.best else other)
+    return table
 
 
 def _value(row: "pd.Series[object]", metric: Metric) -> str:
@@ -48,7 +79,7 @@ def _converged(row: "pd.Series[object]") -> str:
 
 def title(comparison: Comparison) -> str:
     """Say what was compared on what."""
-    data, classes = comparison.data, num_classes_of(comparison.data)
+    data, classes = comparison.data, comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = f"{data.X.shape[1]} input{'s' * (data.X.shape[1] > 1)}"
     return f"{named_targets(data)}{kind}, {inputs}, {len(data.X)} rows"
@@ -68,46 +99,3 @@ def legend(comparison: Comparison) -> str:
     if len(comparison.data.targets) > 1:
         text += " Scores are means over targets; errors are in units of their standard deviations."
     return text
-
-
-def target_headings(comparison: Comparison) -> list[str]:
-    """Name the columns of :func:`target_cells`."""
-    names = (column.name for column in comparison.data.targets)
-    metrics = comparison.metrics[:2]
-    return ["", "model", *(f"{metric.heading} of {name}" for name in names for metric in metrics)]
-
-
-def target_cells(comparison: Comparison) -> dict[str, list[str]]:
-    """Write the scores of each of several targets down, in its own units."""
-    names = [column.name for column in comparison.data.targets]
-    pairs = [(metric, f"{metric.name}({n})") for n in names for metric in comparison.metrics[:2]]
-    return {
-        str(name): [
-            MARKS[row["verdict"]],
-            str(name),
-            *(format(row[column], metric.form) for metric, column in pairs),
-        ]
-        for name, row in summarise(comparison).iterrows()
-    }
-
-
-def target_table(comparison: Comparison) -> Table:
-    """Draw the scores of each of several targets for a terminal."""
-    table = Table(title="Each target, in its own units")
-    for heading in target_headings(comparison):
-        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
-    for name, row in target_cells(comparison).items():
-        table.add_row(*row, style="bold green" if name == comparison.best else None)
-    return table
-
-
-def score_table(comparison: Comparison) -> Table:
-    """Draw the summary for a terminal."""
-    table = Table(title=title(comparison), caption=legend(comparison))
-    for heading in headings(comparison):
-        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
-    for name, row in cells(comparison).items():
-        failed = any(fit.failed for fit in comparison.fits_of(name))
-        best = name == comparison.best
-        table.add_row(*row, style="bold green" if best else "red" if failed else None)
-    return table

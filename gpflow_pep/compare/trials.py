@@ -19,9 +19,8 @@ from ..estimators.separate import mix_fitted
 from ..models import PEP, ConvergenceWarning
 from .candidates import groups_of, make_candidates
 from .cleaning import Cleaned, make_preparation
-from .held_out import held_out
 from .partition import parts_of
-from .scores import metrics_of, scores
+from .scores import held_out, metrics_of, scores
 from .settings import Configuration, Settings
 
 #: Errors that make a fit count as failed; the other fits of the comparison still run.
@@ -81,12 +80,13 @@ class Outcome(NamedTuple):
     """The outcome of the fit of one model."""
 
     fit: Fit
-    table: pd.DataFrame
-    """See :func:`~gpflow_pep.compare.held_out.held_out`; empty where the fit failed."""
-    overhead: float
+    pipeline: Pipeline | None
+    """What was trained; None where it failed. Of parts only that of the first is kept, if details
+    are asked for."""
+    overhead: float = 0.0
     """Seconds that were not steps, most of which are compiling."""
-    pipeline: Pipeline | None = None
-    """What was trained, of the first part and if details are asked for."""
+    table: pd.DataFrame = pd.DataFrame()
+    """See :func:`~gpflow_pep.compare.scores.held_out`; empty where the fit failed."""
 
 
 class Trials:
@@ -119,75 +119,52 @@ class Trials:
         """Train on the rows that a part leaves, each for so many seconds, and score the part's."""
         train, test = self.parts[trial.part - 1]
         train = train[shuffled(len(train), self.settings.seed)[: int(trial.fraction * len(train))]]
-        fitted: list[Pipeline] = []
         outcomes: list[Outcome] = []
         for name in trial.models:
             with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
                 if len(trial.models) > 1 and name == trial.models[-1]:
-                    done = [outcome.fit for outcome in outcomes]
-                    pipeline, fit, failed, overhead = _mixture(name, fitted, done)
+                    outcome = _mixture(name, outcomes)
                 else:
-                    pipeline = self.pipeline(self.candidates[name][1])
-                    fit, failed, overhead = self.train(
-                        name, trial.part, pipeline, np.sort(train), seconds
-                    )
-            if not failed:
-                fitted.append(pipeline)
-            outcomes.append(self._scored(trial, pipeline, fit, failed, overhead, test))
-        return outcomes
-
-    def _scored(
-        self,
-        trial: Trial,
-        pipeline: Pipeline,
-        fit: Fit,
-        failed: bool,
-        overhead: float,
-        test: AnyNDArray,
-    ) -> Outcome:
-        """Score the rows of a part by what was trained on others."""
-        table, values = pd.DataFrame(), {metric.name: np.nan for metric in self.metrics}
-        if not failed:
-            try:
-                X, y, classes = *self._rows(test), self.data.kind == "classes"
-                table = held_out(pipeline, X, y, classes)
-                values = scores(table)
-                table.insert(0, "part", trial.part)
-            except _FAILURES as error:
-                fit, table = _failed(fit, error), pd.DataFrame()
+                    estimator = self.candidates[name][1]
+                    outcome = self.train(name, trial.part, estimator, np.sort(train), seconds)
+            outcomes.append(outcome)
         first = self.settings.details and trial.part == 1 and trial.fraction == 1.0
-        return Outcome(
-            fit._replace(scores=values), table, overhead, pipeline if first and len(table) else None
-        )
+        scored = (self._scored(outcome, test) for outcome in outcomes)
+        return [each if first else each._replace(pipeline=None) for each in scored]
+
+    def _scored(self, outcome: Outcome, test: AnyNDArray) -> Outcome:
+        """Score the rows of a part by what was trained on others."""
+        fit, pipeline = outcome.fit, outcome.pipeline
+        fit = fit._replace(scores={metric.name: np.nan for metric in self.metrics})
+        if pipeline is None:
+            return outcome._replace(fit=fit)
+        try:
+            table = held_out(pipeline, *self._rows(test), self.data.kind == "classes")
+            fit = fit._replace(scores=scores(table))
+        except _FAILURES as error:
+            return outcome._replace(fit=_failed(fit, error), pipeline=None)
+        table.insert(0, "part", fit.part)
+        return outcome._replace(fit=fit, table=table)
 
     def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
         return self.data.X.iloc[rows], self.data.y.iloc[rows]
 
-    def pipeline(self, estimator: Any) -> Pipeline:
-        """Put what prepares the columns before a copy of an estimator, untrained."""
-        prepare = make_preparation(self.data.X, self.data.formats)
-        return Pipeline([("prepare", prepare), ("model", clone(estimator))])
-
     def train(
-        self,
-        name: str,
-        part: int,
-        pipeline: Pipeline,
-        rows: AnyNDArray | slice,
-        seconds: float,
-    ) -> tuple[Fit, bool, float]:
-        """Train a pipeline in place; give the fit, whether it failed, and the overhead."""
+        self, name: str, part: int, estimator: Any, rows: AnyNDArray | slice, seconds: float
+    ) -> Outcome:
+        """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
-        estimator = pipeline[-1]
+        estimator, prepare = clone(estimator), make_preparation(self.data.X, self.data.formats)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
+        pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None
         began, overhead = time.perf_counter(), 0.0
-        fit, failed = Fit(name, part, {}, np.nan, 0.0, 0, True, "", len(X)), False
+        fit = Fit(name, part, {}, np.nan, 0.0, 0, True, "", len(X))
         try:
             with warnings.catch_warnings():
                 for category in (ConvergenceWarning, NotConverged):  # the fit has the message
                     warnings.simplefilter("ignore", category)
-                pipeline.fit(X, y)
+                trained = pipeline.fit(X, y)
             record = getattr(estimator, "record_", None)
             if record is not None:
                 message = _sites_message(estimator.model_)
@@ -199,29 +176,25 @@ class Trials:
                 )
                 overhead = time.perf_counter() - began - record.seconds
         except _FAILURES as error:
-            fit, failed = _failed(fit, error), True
-        return fit._replace(seconds=time.perf_counter() - began), failed, overhead
+            fit, trained = _failed(fit, error), None
+        return Outcome(fit._replace(seconds=time.perf_counter() - began), trained, overhead)
 
 
-def _mixture(
-    name: str, fitted: Sequence[Pipeline], fits: Sequence[Fit]
-) -> tuple[Pipeline, Fit, bool, float]:
+def _mixture(name: str, outcomes: Sequence[Outcome]) -> Outcome:
     """Mix what was trained at several powers; the seconds and the steps are those of all."""
-    began = time.perf_counter()
-    seconds, iterations = sum(f.seconds for f in fits), sum(f.iterations for f in fits)
-    open_ended = [fit for fit in fits if not fit.converged]
-    message = open_ended[0].message if open_ended else fits[-1].message
-    part, converged = fits[0].part, not open_ended
-    num_rows = fits[0].num_rows
-    fit = Fit(name, part, {}, np.nan, seconds, iterations, converged, message, num_rows)
-    if not fitted:
-        return Pipeline([]), fit, True, 0.0
+    began, fits = time.perf_counter(), [outcome.fit for outcome in outcomes]
+    fitted = [outcome.pipeline for outcome in outcomes if outcome.pipeline is not None]
+    ended = next((fit for fit in fits if not fit.converged), fits[-1])
+    fit = ended._replace(model=name, log_z=np.nan, iterations=sum(fit.iterations for fit in fits))
+    pipeline = None
     try:
-        mixed = mix_fitted([pipeline[-1] for pipeline in fitted])
+        if fitted:
+            mixed = mix_fitted([pipeline[-1] for pipeline in fitted])
+            pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])
     except _FAILURES as error:
-        return fitted[0], _failed(fit, error), True, 0.0
-    pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])
-    return pipeline, fit._replace(seconds=seconds + time.perf_counter() - began), False, 0.0
+        fit = _failed(fit, error)
+    seconds = sum(fit.seconds for fit in fits) + time.perf_counter() - began
+    return Outcome(fit._replace(seconds=seconds), pipeline)
 
 
 def shuffled(number: int, seed: int) -> AnyNDArray:
@@ -231,11 +204,6 @@ def shuffled(number: int, seed: int) -> AnyNDArray:
 
 def _failed(fit: Fit, error: Exception) -> Fit:
     return fit._replace(converged=False, message=reason(error) or type(error).__name__)
-
-
-def num_classes_of(data: Cleaned) -> int:
-    """Count the classes of a target; 1 for numbers."""
-    return int(data.y.nunique()) if data.kind == "classes" else 1
 
 
 def _sites_message(model: Any) -> str:

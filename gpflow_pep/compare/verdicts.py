@@ -41,14 +41,11 @@ def verdict(comparison: Comparison) -> str:
             f", clearly {'above' if metric.higher_is_better else 'below'} {listed_as_words(worse)}"
         )
     if len(within):
-        text += (
-            f"; {listed_as_words(within)} {'is' if len(within) == 1 else 'are'} within noise of it"
-        )
+        text += f"; {_they_are(within)} within noise of it"
     better = better_baselines(comparison)
     if better:
-        verb = "is" if len(better) == 1 else "are"
-        names = listed_as_words(better)
-        text += f". {names[0].upper()}{names[1:]} {verb} clearly better on these rows"
+        names = _they_are(better)
+        text += f". {names[0].upper()}{names[1:]} clearly better on these rows"
     return text + "."
 
 
@@ -56,6 +53,10 @@ def listed_as_words(names: Sequence[str]) -> str:
     """Join names as a sentence does: "a", "a and b", "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def _they_are(names: Sequence[str]) -> str:
+    return f"{listed_as_words(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def warnings_of(comparison: Comparison) -> list[str]:
@@ -135,9 +136,7 @@ def advice(comparison: Comparison) -> list[str]:
             others = ",".join(name for name in KERNELS if name != "matern12")
             tries.append(f"--kernels {others}, for functions that are less smooth")
         if tries:
-            names = listed_as_words(better)
-            verb = "is" if len(better) == 1 else "are"
-            sentences.append(f"As {names} {verb} better here, try {'; or '.join(tries)}.")
+            sentences.append(f"As {_they_are(better)} better here, try {'; or '.join(tries)}.")
     if comparison.details is not None:
         sentences.append(would_more_rows_help(metric, comparison.details.learning))
     return list(filter(None, sentences))

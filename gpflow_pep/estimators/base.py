@@ -134,14 +134,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         checks.check_positive("max_iterations", self.max_iterations)
         self._scaler = StandardScaler(with_mean=self.standardize, with_std=self.standardize).fit(X)
         X = self._scaler.transform(X)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
         alphas, mixed = self._powers(batch_size)
         grows = self.num_inducing == "auto" and self._can_grow(batch_size) and len(X) > 1
         kernel, likelihood, points = self._parts(X, Y, seed, grows)
         if batch_size is not None:
-            model = self._tied_model(kernel, likelihood, points, alphas[0], len(X), Y)
+            num_latent = check_num_latent(None, likelihood, tf.constant(Y))
+            options: dict[str, Any] = {"num_data": len(X), "num_latent_gps": num_latent}
+            model = ARPEP(kernel, likelihood, points, alpha=alphas[0], **options)
         else:
             # The power in the middle: from there it is not far to the others.
             alpha = alphas[len(alphas) // 2]
@@ -187,17 +189,22 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 records[alpha] = train(model, anew=record is None)
 
         if mixed:
-            model = mix_alphas(model, alphas, refit=refit)
-            mixture: Any = model.record
-            scores = dict(zip(mixture.alphas, mixture.log_densities, strict=True))
+            model = self._finished_mixture(mix_alphas(model, alphas, refit=refit))
         else:
             scores = {s.alpha: s.log_density for s in select_alpha(model, alphas, refit=refit)[1]}
-        log_slope = self._mean_log_slope(np.asarray(heaviest(model).data[1]))
-        self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
-        if mixed:
-            model = self._with_near_rows(model, seed)
+            self._set_scores(scores, model)
         record = records[float(heaviest(model).alpha.numpy())]
         return (record._replace(points=points) if points else record), model
+
+    def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
+        """Score the powers, and give the mixture as it predicts."""
+        record: Any = mixed.record
+        self._set_scores(dict(zip(record.alphas, record.log_densities, strict=True)), mixed)
+        return mixed
+
+    def _set_scores(self, scores: dict[float, float], model: GPModel | MixedModel) -> None:
+        log_slope = self._mean_log_slope(np.asarray(heaviest(model).data[1]))
+        self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
 
     def _set_model(self, model: GPModel | MixedModel) -> None:
         self.model_, self._posterior, self._known_scores = model, None, {}
@@ -275,9 +282,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Whether more inducing points can be added to those of the start."""
         return batch_size is None and isinstance(self.inducing, str)
 
-    def _with_near_rows(self, mixed: MixedModel, seed: int) -> MixedModel:
-        """Give a mixture whose predictions know near training rows, where these improve them."""
-        return mixed
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _objective(self) -> str:
         """Name what training maximises: see :func:`~gpflow_pep.training.full_batch.maximise`."""
@@ -317,13 +323,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         return make_kernel(self.kernel, X.shape[1])
-
-    def _tied_model(
-        self, kernel: Kernel, likelihood: Likelihood, points: Any, alpha: float, N: int, Y: Any
-    ) -> ARPEP:
-        num_latent = check_num_latent(None, likelihood, tf.constant(Y))
-        parts = kernel, likelihood, points
-        return ARPEP(*parts, alpha=alpha, num_data=N, num_latent_gps=num_latent)
 
     def _train_by_batches(
         self, model: ARPEP, X: AnyNDArray, Y: AnyNDArray, batch_size: int, seed: int

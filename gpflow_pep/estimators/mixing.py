@@ -2,9 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from ..training import mix_models
 from .base import PEPEstimator
@@ -12,7 +9,8 @@ from .base import PEPEstimator
 
 def mix_estimators(estimators: Sequence[PEPEstimator]) -> PEPEstimator:
     """
-    Mix estimators that were trained on the same rows at several powers, in place of ``"mix"``.
+    Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
+    its predictions know near rows where these improve them and ``neighbours`` is "auto".
 
     :param estimators: They share columns, units and random state; see
         :func:`~gpflow_pep.training.mixtures.mix_models` for what their models share.
@@ -20,11 +18,8 @@ def mix_estimators(estimators: Sequence[PEPEstimator]) -> PEPEstimator:
     """
     mixed = copy.copy(estimators[len(estimators) // 2])
     mixed.alpha = "mix"
-    mixed._set_model(mix_models([estimator.model_ for estimator in estimators]))
-    mixture: Any = mixed.model_
-    densities = zip(mixture.record.alphas, mixture.record.log_densities, strict=True)
-    log_slope = mixed._mean_log_slope(np.asarray(mixture.models[0].data[1]))
-    mixed.alpha_scores_ = {alpha: float(score) + log_slope for alpha, score in densities}
+    mixture = mix_models([estimator.model_ for estimator in estimators])
+    mixed._set_model(mixed._finished_mixture(mixture))
     records = {estimator.alpha_: estimator.record_ for estimator in estimators}
     mixed.record_ = records[mixed.alpha_]
     return mixed

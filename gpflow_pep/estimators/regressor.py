@@ -193,12 +193,14 @@ class PEPRegressor(TargetPredictions):
         """How many near rows the conditional of each row knows in training."""
         return self.neighbours if self.neighbours and not isinstance(self.neighbours, str) else 0
 
-    def _with_near_rows(self, mixed: MixedModel, seed: int) -> MixedModel:
+    def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
+        """Let it know near training rows where these improve its predictions."""
+        mixed = super()._finished_mixture(mixed)
         enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
         if self.neighbours != "auto" or not enough or not all(map(knows_near_rows, mixed.models)):
             return mixed
         try:
-            return mix_near_rows(mixed, seed=seed) or mixed
+            return mix_near_rows(mixed, seed=self._seed()) or mixed
         except FAILURES:  # nearly the same rows, with hardly any noise
             return mixed
 

@@ -32,7 +32,6 @@ from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
 from gpflow_pep.compare.folder import NAMES, NESTED
 from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow
-from gpflow_pep.compare.trials import num_classes_of
 from gpflow_pep.estimators import load_estimator
 
 
@@ -243,7 +242,7 @@ def test_examples(
     result = run("compare", "--example", name, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     data, settings, *_ = seen
-    assert data.y.name == target and num_classes_of(data) == classes
+    assert data.y.name == target and data.num_classes == classes
     assert len(data.X) > 100 and not data.X.isna().any(axis=None)
     assert settings.alphas == (0.0, 0.5, 1.0) and settings.parts() == ("fold", 5, 0.2)
 

@@ -1,14 +1,17 @@
 """Comparisons of regression whose conditionals know neighbours."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from compare.small_comparison import run, small_table
 from numpy.testing import assert_allclose
 
-from gpflow_pep.compare import compare
-from gpflow_pep.estimators import load_estimator, save_estimator
+from gpflow_pep.compare import compare, predict_table
+from gpflow_pep.compare.report import write_report
+from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 
 
 @pytest.mark.slow
@@ -26,6 +29,44 @@ def test_models_have_neighbours_and_keep_them(tmp_path: Path) -> None:
     assert loaded[-1].model_.neighbours == 3
     assert_allclose(loaded[-1].model_.pep_log_marginal_likelihood(), log_z, rtol=1e-12)
     assert_allclose(loaded.predict(X), model.predict(X), rtol=1e-10)
+
+
+def waves(num_rows: int) -> pd.DataFrame:
+    """A table of more waves than few inducing points can follow."""
+    rng = np.random.default_rng(0)
+    time = rng.uniform(0.0, 10.0, num_rows)
+    load = np.sin(4.0 * time) + 0.1 * rng.standard_normal(num_rows)
+    return pd.DataFrame({"time": time, "load": load})
+
+
+@pytest.mark.filterwarnings("ignore:Training ended after")
+def test_the_mixture_knows_near_rows_as_the_estimator_does(tmp_path: Path) -> None:
+    table = waves(1150)
+    options: dict[str, Any] = {
+        **{"num_inducing": 4, "max_iterations": 5, "test_fraction": 0.1},
+        **{"baselines": False, "details": False},
+    }
+    comparison = compare(table, "load", **options)
+    assert comparison.best == "mix" and comparison.model is not None
+    predicted = comparison.held_out["mix"]
+    test = np.sort(predicted.index)
+    train = table.drop(index=test)
+    alone = PEPRegressor(alpha="mix", num_inducing=4, max_iterations=5, random_state=0)
+    alone.fit(train[["time"]], train["load"])
+    assert alone.neighbours_ == comparison.model[-1].neighbours_ == 10
+    densities = alone.log_densities(table.loc[test, ["time"]], table.loc[test, "load"])
+    assert_allclose(predicted["log_density"].loc[test], densities, rtol=1e-6)
+    scores = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
+    assert all(scores["mix"] < scores[f"alpha {alpha}"] - 0.02 for alpha in ("0", "0.5", "1"))
+
+    written = write_report(tmp_path, comparison, figures=False)
+    assert tmp_path / "scorer" not in written
+    assert "know 10 near training rows" in (tmp_path / "report.html").read_text()
+    loaded = load_estimator(tmp_path / "model")
+    new = waves(50)
+    assert_allclose(
+        predict_table(loaded, new)["mean"], comparison.model.predict(new[["time"]]), rtol=1e-8
+    )
 
 
 def test_the_option_is_documented() -> None:

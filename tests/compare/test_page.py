@@ -11,7 +11,7 @@ from compare.small_comparison import FromCsv, small_classification, small_compar
 
 import gpflow_pep
 from gpflow_pep.compare.page import page
-from gpflow_pep.compare.terminal import cells
+from gpflow_pep.compare.terminal import word_tables
 from gpflow_pep.compare.verdicts import verdict
 
 PNG = b"\x89PNG and so on"
@@ -21,7 +21,7 @@ def test_the_page_says_what_was_found() -> None:
     comparison = small_comparison()
     text = page(comparison, {"scores": PNG}, command="gpflow-pep compare <a>", folder=Path("out"))
     assert verdict(comparison) in text
-    for row in cells(comparison).values():
+    for row in word_tables(comparison)[0].rows.values():
         assert "".join(f"<td>{cell}</td>" for cell in row) in text
     for part in (
         "gpflow-pep compare &lt;a&gt;", f"gpflow_pep {gpflow_pep.__version__}", "tensorflow 2.",

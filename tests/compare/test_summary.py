@@ -15,7 +15,7 @@ from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare.headline import cautions, headline
 from gpflow_pep.compare.run import best_of
 from gpflow_pep.compare.summary import difference
-from gpflow_pep.compare.terminal import cells, score_table
+from gpflow_pep.compare.terminal import drawn, word_tables
 from gpflow_pep.compare.verdicts import verdict, warnings_of
 
 PARTS = np.repeat([1, 2, 3, 4], 10)
@@ -82,7 +82,7 @@ def test_the_best_and_what_is_within_noise() -> None:
     assert verdict(comparison) == (
         "The lowest NLPD has alpha 0.5, clearly below alpha 1; alpha 0 is within noise of it."
     )
-    assert {name: row[0] for name, row in cells(comparison).items()} == {
+    assert {name: row[0] for name, row in word_tables(comparison)[0].rows.items()} == {
         "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
     }  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_one_part_that_is_far_worse_is_named() -> None:
     scores = {"mean": WORSE, "alpha 0": [1.0, 1.1, 9.0, 1.05], "alpha 1": NOISY}
     comparison = made(scores)
     assert dict(summarise(comparison)["verdict"])["alpha 0"] == "unstable"
-    assert cells(comparison)["alpha 0"][0] == "!"
+    assert word_tables(comparison)[0].rows["alpha 0"][0] == "!"
     unstable, *_ = warnings_of(comparison)
     assert unstable == "alpha 0: unstable: its NLPD is 9.00 in fold 3, and 1.08 in the median fold."
     assert "within noise" not in verdict(comparison)
@@ -189,8 +189,8 @@ def test_fits_that_did_not_converge_or_failed_are_named() -> None:
         "alpha 0: 4 of 4 fits did not converge: The time was over. More minutes may help.",
         "alpha 1: 4 of 4 fits failed: it was too hard",
     ]
-    assert cells(comparison)["alpha 0"][-1] == "0 of 4"
-    assert cells(comparison)["alpha 1"][-1] == "4 failed"
+    assert word_tables(comparison)[0].rows["alpha 0"][-1] == "0 of 4"
+    assert word_tables(comparison)[0].rows["alpha 1"][-1] == "4 failed"
 
 
 def test_nothing_is_best_if_all_failed() -> None:
@@ -205,7 +205,7 @@ def test_nothing_is_best_if_all_failed() -> None:
 def test_the_table_fits_a_terminal(width: int) -> None:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     comparison = made({"mean": WORSE, "alpha 0.5": NOISY})
-    console.print(score_table(comparison))
+    console.print(drawn(comparison, word_tables(comparison)[0]))
     text = console.export_text()
     for part in (
         "Target 'load', 1 input, 40 rows",
