@@ -65,7 +65,8 @@ class RowTerms(NamedTuple):
     r"""
     What Power EP knows of each row: [N, L], of each of L latent functions, or [N].
 
-    Means and variances are of :math:`h_n`: see :mod:`gpflow_pep.energies.row_terms`.
+    Means and variances are of :math:`h_n`: see :mod:`gpflow_pep.energies.row_terms`. All are
+    constants, whose derivatives in hyperparameters are refused; :meth:`frame` makes a table.
 
     Of outputs that are mixtures of latent functions, and where targets are missing, the terms are
     of the entries of Y: L is then the number of outputs, and ``log_normaliser`` and

@@ -1,6 +1,6 @@
 """Arguments of models: what is made of them, and at which powers a model does what was asked."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,6 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Gaussian
 
 from .. import checks
-from ..covariances import check_independent
 from ..tilted import check_num_latent, check_support, layout, traits
 
 
@@ -112,9 +111,14 @@ def check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
         check_support(likelihood, Y)
 
 
-def check_latent_functions(model: Any, number: int) -> None:
-    """Refuse latent functions of a model that are not independent, or not so many."""
-    check_independent(model.kernel, model.inducing_variable, number)
+def refusing(name: str, got: str, expected: str, remedy: str) -> Any:
+    """Make the method that refuses what a model does not have, whatever its arguments are."""
+
+    def method(self: Any, *_: Any, **__: Any) -> NoReturn:
+        raise checks.refusal(name, got.format(type(self).__name__), expected, remedy)
+
+    method.__name__, method.__doc__ = name, f"Refuse it. {remedy}"
+    return method
 
 
 def check_near_rows(model: Any) -> None:
@@ -145,16 +149,16 @@ def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:
     return checks.require(tf.reduce_all(tf.equal(alpha, 0.0)), text)
 
 
-def check_scaled_powers(alpha: tf.Tensor) -> tf.Tensor:
-    """Let powers pass at which a scaled conditional is known for any likelihood."""
+def check_scaled_powers(alpha: tf.Tensor, name: str = "alpha") -> tf.Tensor:
+    """Let powers pass at which the tilted integrals of rows have a scaled conditional."""
     known = tf.reduce_all(tf.equal(alpha, 0.0) | tf.equal(alpha, 1.0))
     text = checks.message(
-        "alpha",
+        name,
         "a power between 0 and 1 with conditional='scaled'",
         "0 or 1 for each row: no scale is known for the powers between that is right for any"
         " likelihood",
-        "Assign or pass alpha=0.0, leave conditional out, or use PEPRegression if the noise is"
-        " Gaussian.",
+        "Assign or pass alpha=0.0, or leave conditional out. Only log Z of PEPRegression has powers"
+        " between.",
     )
     with tf.control_dependencies(checks.require(known, text)):
         return tf.identity(alpha)

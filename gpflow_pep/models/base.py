@@ -179,8 +179,8 @@ class PowerEPModel(GPModel, abc.ABC):
 
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:
-            remedy = "The memory approximates the rows that it stands for, and no bound of their"
-            remedy += " evidence is known. Use pep_log_marginal_likelihood, an estimate, or make a"
+            remedy = "Of the rows that it stands for neither a bound of the evidence nor the parts"
+            remedy += " of it are known. Use pep_log_marginal_likelihood, an estimate, or make a"
             remedy += " model of all rows without the memory."
             raise checks.refusal(name, "a model with a memory", "one that has all rows", remedy)
 

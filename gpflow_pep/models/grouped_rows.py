@@ -113,13 +113,6 @@ class Blocks(Cut):
         )
 
     def bound(self, conditional: Conditional) -> Bound:
-        if conditional.blocks_of_rows is None:
-            raise checks.refusal(
-                "blocks",
-                "them with a conditional that is known for single rows only",
-                "none",
-                "Leave out blocks, or choose another conditional.",
-            )
         return conditional.blocks_of_rows
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
@@ -243,14 +236,8 @@ class NearRows(Module, Cut):
 
 def check_num_neighbours(num_neighbours: Any, num_rows: int) -> int:
     """Refuse what is no number of neighbours among so many rows; 0 is one."""
-    whole = isinstance(num_neighbours, (int, np.integer)) and not isinstance(num_neighbours, bool)
-    if not whole or num_neighbours < 0 or num_neighbours >= max(num_rows, 1):
-        raise checks.refusal(
-            "neighbours",
-            repr(num_neighbours),
-            f"a whole number from 1 to {num_rows - 1}, one less than there are rows, or 0 for none",
-            "10 is a good start.",
-        )
+    most = max(num_rows, 1) - 1
+    checks.check_number(num_neighbours, most, "neighbours", counted="other rows", least=0)
     return int(num_neighbours)
 
 

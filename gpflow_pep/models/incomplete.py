@@ -1,12 +1,11 @@
 """Sparse Gaussian process regression of targets of which some are missing."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, RegressionData
-from gpflow.kernels import Kernel
 
 from .. import checks
 from ..covariances.evaluate import unconverted
@@ -20,6 +19,7 @@ from ..energies.entries import (
 )
 from ..ops import chunks
 from ..sites.posterior import PosteriorFactor, posterior_factor
+from .arguments import refusing
 from .base import ADVICE
 from .regression import PEPRegression
 from .row_terms import terms_of_observed_targets
@@ -41,11 +41,6 @@ def has_missing(data: Any = None, kernel: Any = None, *_: Any, **__: Any) -> boo
     except (TypeError, ValueError, IndexError, KeyError, NotImplementedError):
         return False
     return Y.dtype.kind == "f" and bool(np.isnan(Y).any())
-
-
-def _refused(name: str) -> ValueError:
-    remedy = "Use a model for each output, of the rows that have it."
-    return checks.refusal(name, "missing targets", "all of them", remedy)
 
 
 class ObservedRows(SingleRows):
@@ -72,18 +67,13 @@ class IncompleteRegression(PEPRegression):
     takes_missing_targets = True
     _shares_covariance = False
 
-    def __init__(
-        self, data: RegressionData, kernel: Kernel, inducing_variable: Any, **options: Any
-    ) -> None:
-        if options.get("conditional", "prior") != "prior":
-            got, expected = repr(options["conditional"]), "'prior' where targets are missing"
-            raise checks.refusal("conditional", got, expected, "Leave it out.")
-        super().__init__(data, kernel, inducing_variable, **options)
-
     def _check_data(self, data: Any) -> Data:
         return checks.check_incomplete_data(data)
 
     def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
+        if self._conditional != "prior":
+            got, expected = repr(self._conditional), "'prior' where targets are missing"
+            raise checks.refusal("conditional", got, expected, "Leave it out.")
         if blocks is not None or neighbours:
             remedy = "Leave them out, or use one model for each output, of the rows that have it."
             got = "targets that are missing beside blocks or neighbours"
@@ -93,14 +83,12 @@ class IncompleteRegression(PEPRegression):
     def _log_z(self, sums: RowSums) -> tf.Tensor:
         return log_density_of_entries(sums)
 
-    def upper_bound(self) -> NoReturn:
-        """
-        Refuse it: it is known for complete targets.
-
-        :raises ValueError: Always.
-        """
-        raise _refused("upper_bound")
-
+    upper_bound = refusing(
+        "upper_bound",
+        "missing targets",
+        "all of them",
+        "Use a model for each output, of the rows that have it.",
+    )
     row_terms = terms_of_observed_targets
 
     @inherit_check_shapes

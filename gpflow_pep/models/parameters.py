@@ -12,8 +12,7 @@ from .. import checks
 from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
-from ..sites.record import FALLBACKS, FixedPoint, SiteUpdateInfo
-from ..tilted import require_resolved
+from ..sites.record import FALLBACKS, SiteUpdateInfo
 
 
 class ConvergenceWarning(UserWarning):
@@ -36,12 +35,6 @@ def record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
     sweeps, residual, converged, rejected, fallback = numbers
     name = FALLBACKS[int(fallback)]
     return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)
-
-
-def require_resolved_rows(model: Any, fixed_point: FixedPoint) -> list[tf.Operation]:
-    """Stop where the tilted integral of a row of a model is not resolved."""
-    ell = fixed_point.extra.tilted.ell
-    return require_resolved(model.likelihood, ell, *fixed_point.marginals)
 
 
 class FixedParameter(Parameter):

@@ -13,6 +13,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
+from ..covariances import check_independent
 from ..covariances.evaluate import unconverted
 from ..energies import certificate, point
 from ..energies.curvature import hessian_product
@@ -32,8 +33,8 @@ from ..sites.posterior import (
 from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
-from ..tilted import check_num_latent, check_support, traits
-from . import arguments, at_fixed_point, parameters
+from ..tilted import check_num_latent, check_support, require_resolved, traits
+from . import arguments, at_fixed_point
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
@@ -110,7 +111,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     _loop: Callable[..., FixedPoint] = staticmethod(infer)
     _check_support: Callable[..., None] = staticmethod(check_support)
-    _check_latent, _resolved = arguments.check_latent_functions, parameters.require_resolved_rows
     row_terms = terms_at_fixed_point
     converged_sites = at_fixed_point.converged_sites
     converged_rows = at_fixed_point.converged_rows
@@ -344,6 +344,14 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def write_sites(self, sites: Sites) -> None:
         """Replace all cached sites, perhaps by those of another number of rows."""
         self.sites.write(sites)
+
+    def _check_latent(self, number: int) -> None:
+        check_independent(self.kernel, self.inducing_variable, number)
+
+    def _resolved(self, fixed_point: FixedPoint) -> list[tf.Operation]:
+        """Stop where the tilted integral of a row is not resolved."""
+        ell = fixed_point.extra.tilted.ell
+        return require_resolved(self.likelihood, ell, *fixed_point.marginals)
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)

@@ -8,7 +8,7 @@ from check_shapes import check_shapes
 from gpflow import logdensities
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
-from gpflow.likelihoods import Gaussian
+from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
@@ -109,27 +109,34 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         chunk_size: int | None = None,
     ) -> None:
         X, Y = self._check_data(data)
-        if not isinstance(kernel, SharedIndependent):
-            checks.check_single_output(kernel)
-        super().__init__(
-            kernel,
-            gaussian_likelihood(likelihood, noise_variance),
-            inducing_variable,
-            mean_function,
-            checks.check_num_outputs(num_latent_gps, Y),
-            alpha,
-            X,
-        )
-        check_independent(kernel, self.inducing_variable, self.num_latent_gps, shared=True)
-        check_targets(self.likelihood, Y)
+        number = self._count_latent(kernel, Y, num_latent_gps)
+        noisy = self._make_likelihood(likelihood, noise_variance, Y)
+        super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
+        self._check_latent(self.num_latent_gps)
         self._conditional = checks.check_conditional(conditional, CONDITIONALS)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._cut = self._choose_cut(blocks, neighbours)
         self.neighbour_plan = self._cut if isinstance(self._cut, NearRows) else None
         """The neighbours of rows, by the name that checkpoints know."""
-        self._cut.bound(CONDITIONALS[conditional])  # refuses a pair of which none is known
         self._powers()
         self.memory = attach_memory(memory, self, shared=self._shares_covariance)
+
+    def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int | None:
+        """Check the kernel, and count the latent functions, which are as many as outputs."""
+        if not isinstance(kernel, SharedIndependent):
+            checks.check_single_output(kernel)
+        return checks.check_num_outputs(number, Y)
+
+    def _make_likelihood(
+        self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor
+    ) -> Likelihood:
+        """Make the likelihood, and check the targets by it."""
+        noisy = gaussian_likelihood(likelihood, noise_variance)
+        check_targets(noisy, Y)
+        return noisy
+
+    def _check_latent(self, number: int) -> None:
+        check_independent(self.kernel, self.inducing_variable, number, shared=True)
 
     def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
         return choose_cut(self.rows, self._parts_of_output().kernel, blocks, neighbours)
@@ -269,12 +276,13 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             their own that could be left out.
         """
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
+        Y = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self.conditional]
         terms = partial(left_out.errors, parts, W=W, q=q, precision=precision.row_precision)
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
         error, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
-        return self.data[1] - error, variance
+        return Y - error, variance
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:

@@ -164,11 +164,3 @@ class StreamedRegression(PEPRegression):
         streamed = StreamedData(data)
         check_replacement(self.data.first, streamed.first, of_any_length=True)
         self._take(self.rows.with_data(streamed))
-
-    def loo_moments(self) -> NoReturn:
-        """
-        Refuse them: they are numbers for each row.
-
-        :raises ValueError: Always.
-        """
-        raise self.data.not_in_memory()

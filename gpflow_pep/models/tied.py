@@ -39,10 +39,9 @@ from ..tilted import (
     traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .arguments import check_q, check_scaled_powers, size_of_u
+from .arguments import check_q, check_scaled_powers, refusing, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power
-from .row_terms import terms_of_tied_sites
 
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
@@ -104,7 +103,12 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         {"_num_data", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
     )
 
-    row_terms = terms_of_tied_sites
+    row_terms = refusing(
+        "row_terms",
+        "{}, whose rows share one site",
+        "a model with a site for each row",
+        "Use gpflow_pep.models.PEP, or PEPRegression if the noise is Gaussian.",
+    )
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
     """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""

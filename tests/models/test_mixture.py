@@ -635,7 +635,7 @@ REFUSALS = {
     "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
         4, seed=0
     ),
-    "memory and conditional: got": partial(model, "four", conditional="scaled"),
+    "conditional: got": partial(model, "four", conditional="scaled"),
 }
 
 
