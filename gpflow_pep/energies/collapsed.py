@@ -111,6 +111,19 @@ def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
 
 
+def project_groups(parts: Parts, X: tf.Tensor, Y: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Compute A, D, noise and r of :class:`ProjectedRows` that come in groups."""
+    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
+    flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
+    r, noise = parts.observe(flat_X, flat_Y)
+    shape = [num_groups, size]
+    return (
+        *parts.project_blocks(W, X),
+        tf.reshape(noise, shape),
+        tf.reshape(r, [*shape, Y.shape[-1]]),
+    )
+
+
 def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """
     Project blocks of rows. Blocks are padded with rows that have noise 1 and zeros in A, D and r.
@@ -119,12 +132,7 @@ def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRo
         power of each block [B].
     """
     member, X, Y, alpha = rows
-    A, D = parts.project_blocks(W, X)
-    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
-    flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
-    r, noise = parts.observe(flat_X, flat_Y)
-    r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
-    noise = tf.reshape(noise, [num_blocks, size])
+    A, D, noise, r = project_groups(parts, X, Y, W)
     weight = tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),

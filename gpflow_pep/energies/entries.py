@@ -87,6 +87,12 @@ def left_out_moments(
     return without.m + parts.mean(X), without.s + (d[0] + noise)[:, None]
 
 
+def left_out_density_sum(parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:
+    """Sum the log densities of targets given the others of their outputs, []."""
+    moments = left_out_moments(parts, rows, W, q)
+    return tf.reduce_sum(observed_log_density(rows[1], *moments))
+
+
 @check_shapes(
     "Y: [N, P]",
     "mean: [N, P]",

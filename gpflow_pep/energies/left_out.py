@@ -46,30 +46,39 @@ def errors(
     return error, without.s + d + parts.noise(rows[0])[:, None]
 
 
+def density_sum(
+    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
+) -> tf.Tensor:
+    """
+    Sum the leave-one-out log densities of some rows, [].
+
+    Each is weighted by the precision of the row's factor, relative to that of noise alone: 1, but
+    for outliers of :class:`~gpflow_pep.likelihoods.RobustGaussian`.
+    """
+    error, variance = errors(parts, rows, W, q, precision)
+    densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
+    weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
+    return tf.reduce_sum(weights[:, None] * densities)
+
+
 def total(
     sum_over_rows: Callable[..., tf.Tensor],
     parts: Parts,
     W: tf.Tensor,
     natural: Natural,
-    precision: Precision,
+    density: Callable[..., tf.Tensor],
 ) -> tf.Tensor:
     """
     Sum the leave-one-out log densities of all rows, [], in a second pass over them.
 
-    Each is weighted by the precision of the row's factor, relative to that of noise alone: 1, but
-    for outliers of :class:`~gpflow_pep.likelihoods.RobustGaussian`.
-
     :param sum_over_rows: ``(terms, shared, parts) -> sum`` of ``terms(rows, *shared)``, through
         which gradients reach the shared tensors and the variables of the parts.
     :param natural: What all rows add to the prior of v: it is why one pass is not enough.
+    :param density: ``(parts, rows, W, q)`` to the sum over some rows.
     """
     factor = posterior_factor(natural)
 
     def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-        q = PosteriorFactor(root, c, factor.half_logdet)
-        error, variance = errors(parts, rows, W, q, precision)
-        densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
-        weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
-        return tf.reduce_sum(weights[:, None] * densities)
+        return density(parts, rows, W, PosteriorFactor(root, c, factor.half_logdet))
 
     return sum_over_rows(terms, (W, factor.W, factor.c), parts)

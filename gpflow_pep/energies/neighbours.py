@@ -42,7 +42,7 @@ from check_shapes import check_shapes
 from ..covariances import Parts
 from ..ops.linalg import grouped_gram
 from ..sites.posterior import Natural
-from .collapsed import RowSums
+from .collapsed import RowSums, as_blocks, project_groups
 
 
 def rows_with_neighbours(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
@@ -53,19 +53,9 @@ def rows_with_neighbours(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
         [K, S, D], Y [K, S, P] and the power of all [1].
     """
     member, neighbours, X, Y, alpha = rows
-    A, D = parts.project_blocks(W, X)
-    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
-    flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
-    r, noise = parts.observe(flat_X, flat_Y)
-    return neighbour_sums(
-        tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_groups, size]), [1, 2, 0]),
-        D,
-        tf.reshape(noise, [num_groups, size]),
-        alpha,
-        tf.reshape(r, [num_groups, size, Y.shape[-1]]),
-        neighbours,
-        tf.cast(member, X.dtype),
-    )
+    A, D, noise, r = project_groups(parts, X, Y, W)
+    weight = tf.cast(member, X.dtype)
+    return neighbour_sums(as_blocks(A, noise), D, noise, alpha, r, neighbours, weight)
 
 
 @check_shapes(

@@ -117,7 +117,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
             for k, model in enumerate(models)
         ]
         likelihoods = [model.likelihood for model in models]
-        estimator._posterior = MixedPosterior(posteriors, likelihoods, np.asarray(weights))
+        estimator._posterior = MixedPosterior(posteriors, models, likelihoods, np.asarray(weights))
     return estimator
 
 

@@ -10,8 +10,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from ..training import MaximiseRecord
-from .mixing import mix_estimators
+from ..training import MaximiseRecord, mix_models
 from .outputs import as_outputs, column_names, mean_r2
 
 
@@ -122,11 +121,25 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
 
 def mix_fitted(estimators: Sequence[Any]) -> Any:
-    """Mix estimators of several powers, see
-    :func:`~gpflow_pep.estimators.mixing.mix_estimators`; separate ones column by column."""
-    if not isinstance(estimators[0], SeparateRegressors):
-        return mix_estimators(estimators)
+    """
+    Mix estimators that were trained on the same rows at several powers, in place of ``"mix"``;
+    separate ones column by column.
+
+    :param estimators: They share columns, units and random state; see
+        :func:`~gpflow_pep.training.mixtures.mix_models` for what their models share.
+    :raises ValueError: If their models do not fit together.
+    """
     mixed = copy.copy(estimators[len(estimators) // 2])
-    columns = zip(*(each.estimators_ for each in estimators), strict=True)
-    mixed.estimators_ = [mix_estimators(column) for column in columns]
+    if isinstance(mixed, SeparateRegressors):
+        columns = zip(*(each.estimators_ for each in estimators), strict=True)
+        mixed.estimators_ = list(map(mix_fitted, columns))
+        return mixed
+    mixed.alpha = "mix"
+    mixed._set_model(mix_models([estimator.model_ for estimator in estimators]))
+    mixture: Any = mixed.model_
+    densities = zip(mixture.record.alphas, mixture.record.log_densities, strict=True)
+    log_slope = mixed._mean_log_slope(np.asarray(mixture.models[0].data[1]))
+    mixed.alpha_scores_ = {alpha: float(score) + log_slope for alpha, score in densities}
+    records = {estimator.alpha_: estimator.record_ for estimator in estimators}
+    mixed.record_ = records[mixed.alpha_]
     return mixed

@@ -1,5 +1,6 @@
 """Sparse Gaussian process regression of targets of which some are missing."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from ..covariances.evaluate import unconverted
 from ..covariances.mixing import is_mixture
 from ..energies.collapsed import Bound, Conditional, RowSums
 from ..energies.entries import (
+    left_out_density_sum,
     left_out_moments,
     log_density_of_entries,
     observed_log_density,
     sum_observed,
 )
 from ..ops import chunks
-from ..sites.posterior import PosteriorFactor, posterior_factor
+from ..sites.posterior import posterior_factor
 from .arguments import refusing
 from .base import ADVICE
 from .regression import PEPRegression
@@ -80,6 +82,9 @@ class IncompleteRegression(PEPRegression):
             raise checks.refusal("Y", got, "all targets of each row", remedy)
         return ObservedRows(self.data[1].shape[1])
 
+    def _left_out_density(self) -> Callable[..., tf.Tensor]:
+        return left_out_density_sum
+
     def _log_z(self, sums: RowSums) -> tf.Tensor:
         return log_density_of_entries(sums)
 
@@ -117,20 +122,3 @@ class IncompleteRegression(PEPRegression):
             checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         )
         return mean, variance
-
-    @unconverted("return[0]: []", "return[1]: []")
-    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum over rows of :meth:`loo_log_density`."""
-        parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums = self._sums(W)
-        factor = posterior_factor(sums.natural)
-
-        def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-            q = PosteriorFactor(root, c, factor.half_logdet)
-            moments = left_out_moments(parts, rows, W, q)
-            return tf.reduce_sum(observed_log_density(rows[1], *moments))
-
-        total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
-        quantity = "log Z, leave-one-out log density"
-        both = checks.require_finite(tf.stack([self._log_z(sums), total]), quantity, ADVICE)
-        return tuple(tf.unstack(both))

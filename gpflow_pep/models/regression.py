@@ -1,5 +1,6 @@
 """Sparse Gaussian process regression by Power EP, in closed form."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -293,11 +294,16 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
-        total = left_out.total(self.rows.sum, parts, W, sums.natural, precision)
+        sums, density = self._sums(W), self._left_out_density()
+        total = left_out.total(self.rows.sum, parts, W, sums.natural, density)
         log_z = self._log_z(sums)
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
+
+    def _left_out_density(self) -> Callable[..., tf.Tensor]:
+        """Give the function that sums leave-one-out densities of some rows."""
+        precision = CONDITIONALS[self._conditional].row_precision
+        return partial(left_out.density_sum, precision=precision)
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks or self.neighbours:

@@ -310,14 +310,7 @@ class ARPEP(TiedModel):
 
 class RPAPEP(TiedModel):
     r"""
-    Sparse GP model by refined prior approximate Power EP, for data in minibatches::
-
-        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
-        model = pep.RPAPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
-        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
-        adam = tf_keras.optimizers.Adam(0.01)
-        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
-        probability, _ = model.predict_y(X_new)
+    Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP` is.
 
     The prior is one of N + 1 tied factors: :func:`gpflow_pep.energies.tied.rpapep`. Source:
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
@@ -332,14 +325,7 @@ class RPAPEP(TiedModel):
 
 class APEP(TiedModel):
     r"""
-    Sparse GP model by approximate Power EP, for data in minibatches::
-
-        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
-        model = pep.APEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
-        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
-        adam = tf_keras.optimizers.Adam(0.01)
-        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
-        probability, _ = model.predict_y(X_new)
+    Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
 
     q is the prior times N equal Gaussian factors: :func:`gpflow_pep.energies.tied.apep`. At
     :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &

@@ -138,7 +138,7 @@ def predict_quantiles(mixture: PredictiveMixture, X: Array, quantiles: Array) ->
 
     def solve(X: Array) -> Array:
         means, variances = target_components(mixture, X)
-        return _quantiles_of_mixture(means, np.sqrt(variances), mixture.weights, quantiles)
+        return quantiles_of_mixture(means, np.sqrt(variances), mixture.weights, quantiles)
 
     return _in_chunks(solve, X)
 
@@ -196,7 +196,7 @@ def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Arr
     return _in_chunks(densities, np.column_stack([X, y]))
 
 
-def _quantiles_of_mixture(means: Array, sd: Array, weights: Array, q: Array) -> Array:
+def quantiles_of_mixture(means: Array, sd: Array, weights: Array, q: Array) -> Array:
     """
     Find the quantiles of mixtures of Gaussians by Newton's method in an interval that shrinks.
 
