@@ -217,11 +217,7 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
 
 
 def require_removable(moments: Marginals, sites: Sites) -> None:
-    """
-    Refuse rows whose whole site cannot be removed.
-
-    :raises ValueError: If a cavity is improper then.
-    """
+    """Refuse rows whose cavity would be improper without the whole site."""
     alpha = tf.ones([1, 1], moments.m.dtype)
     without = cavity(moments, sites, alpha)
     checks.require_finite(

@@ -63,11 +63,7 @@ def predicts_without_tensorflow(estimator: Any) -> bool:
 
 
 def scorer_parts(estimator: Any) -> dict[str, Any]:
-    """
-    Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`.
-
-    :raises ValueError: As :func:`export_numpy`.
-    """
+    """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse others."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else None
     steps = [step for step in steps or [estimator] if step not in (None, "passthrough")]
     last = steps.pop() if steps else None

@@ -100,9 +100,8 @@ def _squeezed(values: AnyNDArray) -> AnyNDArray:
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:
     """
-    Find the score below which a fraction of rows lies, with the correction for one row more.
-
-    :raises ValueError: If there are too few rows for so large a fraction.
+    Find the score below which a fraction of rows lies, with the correction for one row more; refuse
+    a fraction that is too large for so few rows.
     """
     N = len(scores)
     place = max(int(np.ceil((N + 1) * coverage - 1e-9)), 1)

@@ -35,12 +35,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.estimator, self.max_seconds = estimator, max_seconds
 
     def fit(self, X: Any, y: Any) -> "SeparateRegressors":
-        """
-        Train on rows.
-
-        :param X: Inputs, [N, D].
-        :param y: Targets, [N, P], with NaN where one was not observed.
-        """
+        """Train on rows X [N, D] and y [N, P], with NaN where a target was not observed."""
         self.target_names_ = column_names(y)
         Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
         estimator = clone(self.estimator)

@@ -41,11 +41,7 @@ class TargetUnits(NamedTuple):
         return units
 
     def transform(self, Y: AnyNDArray) -> AnyNDArray:
-        """
-        Change targets [N, P], which may lack some, to the model's units.
-
-        :raises ValueError: If one has no logarithm, where that is taken.
-        """
+        """Change targets [N, P], which may lack some, to the model's units."""
         scaled: AnyNDArray = self.scaler.transform(self._levels(Y))
         return scaled
 
@@ -61,10 +57,7 @@ class TargetUnits(NamedTuple):
 
     def predict_y(self, posterior: Mixture, X: TensorType) -> MeanAndVariance:
         """
-        Predict mean and variance of y in original units, [N, P]: under a mixture of Gaussians.
-
-        :param posterior: What predicts in the model's units.
-        :param X: Inputs as the model takes them.
+        Predict mean and variance of y in original units, [N, P], at X as the model takes them.
         """
         scale, offset, _ = self.numbers
         if not self.logarithm:

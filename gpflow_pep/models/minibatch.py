@@ -69,17 +69,10 @@ class MinibatchLoss(BatchLoss):
         compile: bool = True,
     ) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
-        checks.check_positive("batch_size", batch_size)
+        checks.check_number(batch_size, num_rows, "batch_size", counted="rows of the data")
         checks.check_seed(seed)
         if refresh_every is not None:
             checks.check_positive("refresh_every", refresh_every)
-        if batch_size > num_rows:
-            raise checks.refusal(
-                "batch_size",
-                batch_size,
-                f"at most the {num_rows} rows of the data",
-                "Pass less, or train with model.training_loss.",
-            )
         self.model, self._num_rows = model, num_rows
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)

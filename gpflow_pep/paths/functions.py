@@ -10,13 +10,13 @@ from gpflow.inducing_variables import MultioutputInducingVariables
 from gpflow.utilities import deepcopy, set_trainable
 
 from .. import checks
-from ..covariances import Parts, split_outputs
+from ..covariances import Parts, latent_kernels, split_outputs
 from ..covariances.evaluate import mean, unconverted
 from ..ops.chunks import map_over_chunks, row_chunks
 from ..predictions.posterior import new_inputs
 from ..sites.posterior import WhitenedGaussian
 from .near_rows import NearRowsOfModel, NearRowsUpdate
-from .prior import Draws, latent_kernels, mix_latents
+from .prior import Draws, mix_latents
 from .update import PosteriorDraws, points_and_blur
 
 
@@ -45,11 +45,7 @@ class PartsOfPaths(tf.Module):
         return copied
 
     def assign(self, other: "PartsOfPaths") -> None:
-        """
-        Take the values of others.
-
-        :raises ValueError: If they are of other types or shapes.
-        """
+        """Take the values of others, of the same types and shapes."""
         forms = [
             [*map(type, parts.submodules), *(variable.shape for variable in parts.variables)]
             for parts in (self, other)

@@ -27,6 +27,7 @@ from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
 
+from ..covariances import latent_kernels
 from ..inducing_variables import multiplied_out
 from ..refusals import refusal
 from .factors import Generator, KernelFactor, Waves, kernel_factor
@@ -203,13 +204,6 @@ class OutputDraws(tf.Module):
         """Evaluate the functions, [S, P, N]; see :class:`ProductDraws`."""
         values = [latent(X, covariance) for latent in self.latents]
         return mix_latents(self.kernel, tf.concat(values, axis=1))
-
-
-def latent_kernels(kernel: Kernel) -> list[Kernel]:
-    """List the kernels of latent functions: one where all share it."""
-    if not isinstance(kernel, MultioutputKernel):
-        return [kernel]
-    return list(kernel.latent_kernels)
 
 
 @check_shapes(

@@ -122,9 +122,8 @@ def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
 
 def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ...]:
     """
-    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D].
-
-    :raises ValueError: If it is not known what inducing variables see of a function.
+    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D]; refuse
+    inducing variables of which it is not known what they see of a function.
     """
     if isinstance(inducing_variable, NoisyInducingVariables):
         return points_and_blur(inducing_variable.inducing_variable)

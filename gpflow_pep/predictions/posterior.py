@@ -52,11 +52,7 @@ def f_under(
 
 
 def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType) -> tf.Tensor:
-    """
-    Check rows to predict against the space of the inducing variables.
-
-    :raises ValueError: If they are not finite, of another float, or of other columns.
-    """
+    """Check rows to predict: their numbers, float and columns, as those of inducing variables."""
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]
     return checks.check_new_inputs(Xnew, num_columns, dtype)
 

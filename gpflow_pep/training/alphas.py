@@ -137,11 +137,7 @@ def _standard_error(values: AnyNDArray) -> float:
 
 
 def check_alphas(alphas: Any) -> tuple[float, ...]:
-    """
-    Check powers to try, and leave out those that are there already.
-
-    :raises ValueError: If one is not in [0, 1], or there is none.
-    """
+    """Check powers to try, at least one, and leave out those that are there already."""
     try:
         powers = tuple(float(alpha) for alpha in alphas)
     except (TypeError, ValueError):

@@ -34,6 +34,7 @@ from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingV
 from gpflow.models import GPModel
 
 from .. import checks
+from ..covariances import latent_kernels
 from ..covariances.mixing import is_mixture, share_inducing_variable
 from ..models import PEP, PEPRegression
 from ..models.rows import SingleRows
@@ -141,7 +142,7 @@ def add_points(
 
 def work_with(model: GPModel, num_points: int) -> float:
     """Say what an evaluation with so many inducing points costs, in proportion: N M²."""
-    size = num_points * len(getattr(model.kernel, "latent_kernels", "1"))
+    size = num_points * len(latent_kernels(model.kernel))
     return float(len(np.asarray(model.data[0])) * size**2)
 
 

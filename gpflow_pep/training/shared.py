@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from gpflow.models import GPModel
 
+from ..covariances import latent_kernels
 from ..models import PEP
 from ..models.base import InternalDataModel
 from ..models.parameters import set_unchecked
@@ -106,5 +107,5 @@ def fits_one_chunk(model: GPModel) -> bool:
         return True
     plain = model.chunk_size is None and isinstance(model.rows.cut, SingleRows)
     size = chunks.num_rows(model.data[0]) * (model.inducing_variable.num_inducing or 1)
-    size *= len(getattr(model.kernel, "latent_kernels", "1"))
+    size *= len(latent_kernels(model.kernel))
     return plain and bool(size <= chunks.CHUNK_ELEMENTS)
