@@ -1,7 +1,9 @@
 r"""The Power EP energy of regression, in closed form.
 
-Bui, Yan & Turner (2017), sections 3.6 and 3.7, with the last term of 3.7 corrected. Write
-:math:`\bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma` with :math:`Q = AᵀA`. Then
+Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign and lacks the
+determinant. Write :math:`\bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma` with
+:math:`Q = K_{fu} K_{uu}^{-1} K_{uf} = AᵀA`, the residual covariance :math:`D = K_{ff} - Q` within
+blocks (by default each row is one), and noise variances :math:`\Sigma`. Then
 
 .. math::
 

@@ -12,7 +12,6 @@ which at :math:`\alpha = 1` is exact for FITC's model. It is what
 :func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -21,12 +20,10 @@ from gpflow import logdensities
 from ..covariances import Parts
 from ..sites.posterior import (
     Marginals,
-    Natural,
     PosteriorFactor,
     Sites,
     cavity,
     marginals,
-    posterior_factor,
 )
 from .collapsed import Precision, project_single_rows
 
@@ -59,26 +56,3 @@ def density_sum(
     densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
     weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
     return tf.reduce_sum(weights[:, None] * densities)
-
-
-def total(
-    sum_over_rows: Callable[..., tf.Tensor],
-    parts: Parts,
-    W: tf.Tensor,
-    natural: Natural,
-    density: Callable[..., tf.Tensor],
-) -> tf.Tensor:
-    """
-    Sum the leave-one-out log densities of all rows, [], in a second pass over them.
-
-    :param sum_over_rows: ``(terms, shared, parts) -> sum`` of ``terms(rows, *shared)``, through
-        which gradients reach the shared tensors and the variables of the parts.
-    :param natural: What all rows add to the prior of v: it is why one pass is not enough.
-    :param density: ``(parts, rows, W, q)`` to the sum over some rows.
-    """
-    factor = posterior_factor(natural)
-
-    def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-        return density(parts, rows, W, PosteriorFactor(root, c, factor.half_logdet))
-
-    return sum_over_rows(terms, (W, factor.W, factor.c), parts)

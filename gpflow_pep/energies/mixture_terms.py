@@ -22,7 +22,7 @@ from ..sites.mixture import (
 from ..sites.mixture_sweep import match_entries, output_prior
 from ..sites.posterior import PosteriorFactor, SiteRows, Sites, posterior_factor
 from ..sites.sweep import RowPrior
-from .row_terms import RowTerms, root_of_share
+from .row_terms import RowTerms, root_of_share, tilted_terms
 
 
 def terms_of_entries(problem: MixtureProblem, sites: Sites, density: tf.Tensor) -> RowTerms:
@@ -63,7 +63,7 @@ def _terms(
     m, s = moments = mixed_marginals(mixing, with_residual(h, rows, alpha))
     likelihood = problem.latent.parts.likelihood
     matched = match_entries(likelihood, problem.rows, moments, beside, prior, sites)
-    left, (ell, delta1, delta2) = matched.left, matched.tilted
+    left, ell = matched.left, matched.tilted.ell
     slope, share = sites.nu - sites.tau * m, _share(A, root)
     contribution = ell + 0.5 * power * left.s * tf.square(slope)
     contribution -= 0.5 * log1p_over_power(-sites.tau * s, power)
@@ -79,11 +79,7 @@ def _terms(
         contribution -= 0.5 * (log_determinant(rows, joint, alpha) + of_logdet)
     return RowTerms(
         *sites,
-        left.m,
-        left.s,
-        ell,
-        left.m + power * left.s * delta1,
-        left.s * (1.0 + power * delta2 * left.s),
+        *tilted_terms(left, matched.tilted, power),
         *moments,
         mixed_variance(mixing, d),
         prior.mean,

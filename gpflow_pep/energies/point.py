@@ -148,8 +148,7 @@ def twice_differentiable(
             value = energy()
 
         def second(*vector: tf.Tensor) -> list[tf.Tensor]:
-            constant: list[tf.Tensor] = chunks.without_gradient(lambda: product(vector))
-            return constant
+            return chunks.without_gradient(lambda: product(vector))
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             first = checks.differentiable(

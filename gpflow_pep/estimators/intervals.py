@@ -54,8 +54,7 @@ def normal_scores(
     # By logarithms, the tails too are precise.
     b = weights.reshape(-1, *[1] * y.ndim)
     below, above = (logsumexp(log_ndtr(sign * standardised), axis=0, b=b) for sign in (1, -1))
-    scores: AnyNDArray = -ndtri_exp(np.minimum(below, above))
-    return scores
+    return -ndtri_exp(np.minimum(below, above))
 
 
 def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:

@@ -13,7 +13,6 @@ from gpflow.base import AnyNDArray
 from ..checks import refusal
 from ..files import (
     atomic_folder,
-    check_arrays,
     check_no_foreign,
     check_present,
     digest_of,
@@ -113,7 +112,6 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
     with undamaged(folder, _EXPECTED, REMEDY):
         if digest(content, folder, file_format) != description.get("digest"):
             raise ValueError("the digest of the files is another")
-        arrays = read_arrays(folder / ARRAYS)
-    check_arrays(folder / ARRAYS, arrays, REMEDY)
+    arrays = read_arrays(folder / ARRAYS, _EXPECTED, REMEDY)
     pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[file_format] else None
     return SavedFiles(content, arrays, pipeline)

@@ -63,7 +63,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         X = self._inputs(X)
         if return_cov:
             mean, covariance = self._joint(X)
-            return self._target.inverse_transform(mean), self._target.scale**2 * covariance
+            return self._target.inverse_transform(mean), self._target.numbers.scale**2 * covariance
         if known is None and self._numpy_mixture is not None:
             mean, variance = predict_targets(self._numpy_mixture, X, self._target.numbers)
         else:
@@ -253,10 +253,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
         rows = np.hstack([X, self._target.transform(Y)])
         (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
-        return densities + self._without_axis(self._target.log_slope(Y))
+        return densities + self._without_axis(self._target.numbers.log_slope(Y))
 
     def _mean_log_slope(self, Y: AnyNDArray) -> float:
-        slopes = self._target.log_slope(self._target.inverse_transform(Y))
+        slopes = self._target.numbers.log_slope(self._target.inverse_transform(Y))
         return float(np.mean(np.nansum(slopes, axis=1)))
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:

@@ -42,18 +42,13 @@ class TargetUnits(NamedTuple):
 
     def transform(self, Y: AnyNDArray) -> AnyNDArray:
         """Change targets [N, P], which may lack some, to the model's units."""
-        scaled: AnyNDArray = self.scaler.transform(self._levels(Y))
-        return scaled
+        return self.scaler.transform(self._levels(Y))
 
     def inverse_transform(self, values: AnyNDArray) -> AnyNDArray:
         """Change values of any shape to the original units; several outputs are their axis 1."""
         if self.scaler.n_features_in_ == 1:
             return self.numbers.inverse_transform(values)
         return np.moveaxis(self.numbers.inverse_transform(np.moveaxis(values, 1, -1)), -1, 1)
-
-    def log_slope(self, y: AnyNDArray) -> AnyNDArray:
-        r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""
-        return self.numbers.log_slope(y)
 
     def predict_y(self, posterior: Mixture, X: TensorType) -> MeanAndVariance:
         """
@@ -82,11 +77,6 @@ class TargetUnits(NamedTuple):
         if scaler.n_features_in_ == 1:
             scale, offset = float(scale[0]), float(offset[0])
         return Units(scale, offset, self.logarithm)
-
-    @property
-    def scale(self) -> float:
-        """The s of its numbers."""
-        return self.numbers.scale
 
     def _levels(self, Y: AnyNDArray) -> AnyNDArray:
         if not self.logarithm:

@@ -11,6 +11,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Gaussian
 
 from .. import checks
+from ..likelihoods import PerOutput
 from ..tilted import check_num_latent, check_support, layout, traits
 
 
@@ -79,17 +80,31 @@ def _check_roots(q_sqrt: AnyNDArray, q_diag: bool) -> None:
         )
 
 
-def gaussian_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
-    """Make the likelihood of regression of what was given, one of the two or nothing."""
+def gaussian_likelihood(
+    likelihood: Any, noise_variance: TensorData | None, num_outputs: int | None = None
+) -> Any:
+    """
+    Make the likelihood of regression of what was given, one of the two or nothing.
+
+    :param num_outputs: How many have noise of their own; None: all have the same.
+    """
+    parts = getattr(likelihood, "likelihoods", None) if num_outputs else None
     if likelihood is None:
-        if noise_variance is None:
-            return Gaussian(1.0)
-        checks.check_noise_variance(noise_variance)
-        return Gaussian(noise_variance)
+        variances: list[Any] = [1.0 if noise_variance is None else noise_variance]
+        if num_outputs:
+            variances = np.broadcast_to(np.ravel(variances[0]), [num_outputs]).tolist()
+        for variance in variances:
+            checks.check_noise_variance(variance)
+        noisy = [Gaussian(variance) for variance in variances]
+        return PerOutput(noisy) if num_outputs else noisy[0]
     if noise_variance is not None:
         remedy = "Set the variance where the likelihood is created."
         raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
-    if not traits(likelihood).is_gaussian:
+    suit = (
+        traits(part).is_gaussian and (num_outputs is None or takes_any_columns(part))
+        for part in parts or [likelihood]
+    )
+    if not all(suit):
         raise checks.refusal(
             "likelihood",
             type(likelihood).__name__,

@@ -23,6 +23,7 @@ from .. import checks
 from ..covariances import Parts, check_inducing_variable, check_kernel_at_row, check_mean_at_row
 from ..covariances.evaluate import skip_autograph, unconverted
 from ..ops.chunks import LOCAL, Reduction
+from ..paths.functions import draw_paths
 from ..predictions.posterior import f_under, gpflow_posterior
 from ..sites.memory import Memory
 from ..sites.posterior import (
@@ -35,7 +36,6 @@ from ..sites.posterior import (
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..tilted import check_support, predict_mean_and_var
 from .arguments import require_bound
-from .drawn_paths import draw_paths
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, check_replacement

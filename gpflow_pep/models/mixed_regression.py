@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorData
 from gpflow.kernels import Kernel, LinearCoregionalization
 from gpflow.likelihoods import Gaussian
 
-from .. import checks
 from ..covariances.evaluate import noise_variance as noise_at
 from ..covariances.mixing import check_mixture, share_inducing_variable
 from ..energies import mixture
@@ -20,9 +18,9 @@ from ..sites.mixture import MixtureProblem, latent_marginals
 from ..sites.mixture_sweep import AtMixedFixedPoint
 from ..sites.posterior import Marginals, Natural, SiteRows, Sites, posterior_factor
 from ..sites.record import FixedPoint, SiteUpdateInfo
-from ..tilted import TiltedDerivatives, traits
+from ..tilted import TiltedDerivatives
 from ..tilted.entries import check_entries
-from .arguments import refusing, takes_any_columns
+from .arguments import gaussian_likelihood, refusing
 from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
 from .regression import PEPRegression
 from .rows import Rows
@@ -53,7 +51,8 @@ class MixedRegression(MixedOutputs, PEPRegression):
     def _make_likelihood(
         self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor
     ) -> Gaussian | PerOutput:
-        noisy = _gaussian_outputs(likelihood, noise_variance, int(Y.shape[1]))
+        noisy: Gaussian | PerOutput
+        noisy = gaussian_likelihood(likelihood, noise_variance, int(Y.shape[1]))
         check_entries(noisy, Y)
         return noisy
 
@@ -111,27 +110,3 @@ class MixedRegression(MixedOutputs, PEPRegression):
         *MIXED,
         "Use pep_log_marginal_likelihood: at alpha 1 the outputs of a row are a block, as in PITC.",
     )
-
-
-def _gaussian_outputs(
-    likelihood: Any, noise_variance: TensorData | None, num_outputs: int
-) -> Gaussian | PerOutput:
-    """Make Gaussian noise of each output, unless a likelihood says how it is."""
-    if likelihood is None:
-        noise = 1.0 if noise_variance is None else noise_variance
-        variances = np.broadcast_to(np.asarray(noise, np.float64), [num_outputs])
-        for variance in variances:
-            checks.check_noise_variance(variance)
-        return PerOutput([Gaussian(float(variance)) for variance in variances])
-    if noise_variance is not None:
-        remedy = "Set the variance where the likelihood is created."
-        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
-    parts = getattr(likelihood, "likelihoods", [likelihood])
-    if not all(traits(part).is_gaussian and takes_any_columns(part) for part in parts):
-        raise checks.refusal(
-            "likelihood",
-            type(likelihood).__name__,
-            "Gaussian noise: regression is in closed form for it alone",
-            "Use gpflow_pep.models.PEP.",
-        )
-    return likelihood

@@ -23,7 +23,6 @@ from ..predictions.mixture import (
     condition_on_outputs,
     latent_at,
     mixed_covariance,
-    mixture_at,
 )
 from ..predictions.posterior import new_inputs
 from ..sites.mixture import MixtureProblem, mixed_marginals
@@ -116,14 +115,14 @@ class MixedOutputs(PowerEPModel):
         """
         if blocks is not None or neighbours:
             raise checks.refusal("blocks and neighbours", *MIXED, "Leave them out.")
-        parts, context = self._latent_parts, self._context()
-        Xnew = new_inputs(Xnew, self.inducing_variable, context.W.dtype)
         if given is None:
-            mean, covariance = mixture_at(parts, context, Xnew, full_cov, full_output_cov)
-            return finite((mean + parts.mean(Xnew), covariance))
+            posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+            return finite(posterior.fused_predict_f(Xnew, full_cov, full_output_cov))
         if full_cov:
             remedy = "Ask for one of them."
             raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
+        parts, context = self._latent_parts, self._context()
+        Xnew = new_inputs(Xnew, self.inducing_variable, context.W.dtype)
         X, Y = self._check_outputs((Xnew, given))
         g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
         g, end = condition_on_outputs(self.likelihood, context, g, mean, X, Y)

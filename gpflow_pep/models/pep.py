@@ -34,13 +34,13 @@ from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved, traits
-from . import arguments, at_fixed_point
+from . import arguments
+from . import row_terms as methods_of_rows
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
 from .parameters import Power, SiteParameters, record_of_run, warn_unless_converged
-from .row_terms import terms_at_fixed_point
 from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
@@ -73,11 +73,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
         ``LinearCoregionalization``, with which NaN in Y is what was not observed.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
-    :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
-        for the kernel; shared or separate independent ones where the kernel is of several outputs.
-    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. An assignable,
-        non-trainable parameter.
-    :param mean_function: Mean of f; zero by default.
+    :param inducing_variable: As those of :class:`PEPRegression`, or separate independent ones.
+    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
+        ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
     :param num_latent_gps: L; by default what the likelihood needs.
     :param sites: With ``LinearCoregionalization``, ``"rows"`` or ``"entries"`` of Y are factors.
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
@@ -85,8 +83,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
         likelihood, and powers are refused.
     :param neighbours: 0: those of :class:`PEPRegression` need Gaussian noise.
-    :param memory: What the ``remember()`` of another model returned: its rows count as well.
-    :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
@@ -111,11 +107,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     _loop: Callable[..., FixedPoint] = staticmethod(infer)
     _check_support: Callable[..., None] = staticmethod(check_support)
-    row_terms = terms_at_fixed_point
-    converged_sites = at_fixed_point.converged_sites
-    converged_rows = at_fixed_point.converged_rows
-    loo_log_density = at_fixed_point.loo_log_density
-    evidence_and_left_out = at_fixed_point.evidence_and_left_out
+    row_terms = methods_of_rows.terms_at_fixed_point
+    converged_sites = methods_of_rows.converged_sites
+    converged_rows = methods_of_rows.converged_rows
+    loo_log_density = methods_of_rows.loo_log_density
+    evidence_and_left_out = methods_of_rows.evidence_and_left_out
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative in eager mode that converged sites entered; None before it."""
 

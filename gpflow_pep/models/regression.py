@@ -20,7 +20,7 @@ from ..energies import collapsed, left_out
 from ..energies.collapsed import CONDITIONALS, RowSums
 from ..ops import chunks
 from ..sites.memory import Memory
-from ..sites.posterior import Natural, posterior_factor
+from ..sites.posterior import Natural, PosteriorFactor, posterior_factor
 from .arguments import check_targets, gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
@@ -40,22 +40,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009) and
     :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006), and lies between
-    them for other :math:`\alpha`; 0.5 often predicts best. The objective is
-
-    .. math::
-
-        \log Z &= \log N(y; m, \bar K) \\
-            &\quad - \tfrac12 \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
-              \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|, \\
-        \bar K &= Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma
-
-    with :math:`Q = K_{fu} K_{uu}^{-1} K_{uf}`, D the residual covariance :math:`K_{ff} - Q` within
-    blocks (by default each row is a block), and :math:`\Sigma` the noise variances. Source: Bui,
-    Yan & Turner (2017), sections 3.6 and 3.7 (there the last term has the wrong sign and lacks the
-    determinant). At :math:`\alpha = 0` it is a lower bound of the log marginal likelihood,
-    otherwise an estimate; inducing inputs at all data give exact regression for every
-    :math:`\alpha`. Several outputs share the kernel, the noise and the inducing variables. Value
-    and gradient are computed over chunks of rows, in memory O(M² + M chunk).
+    them for other :math:`\alpha`; 0.5 often predicts best. The objective is the Power EP energy in
+    closed form, :mod:`gpflow_pep.energies.collapsed`: at :math:`\alpha = 0` a lower bound of the
+    log marginal likelihood, otherwise an estimate; inducing inputs at all data give exact
+    regression for every :math:`\alpha`. Source: Bui, Yan & Turner (2017), sections 3.6 and 3.7.
+    Several outputs share the kernel, the noise and the inducing variables. Value and gradient are
+    computed over chunks of rows, in memory O(M² + M chunk).
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
@@ -295,7 +285,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
         sums, density = self._sums(W), self._left_out_density()
-        total = left_out.total(self.rows.sum, parts, W, sums.natural, density)
+        factor = posterior_factor(sums.natural)  # for a second pass over the rows
+
+        def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+            return density(parts, rows, W, PosteriorFactor(root, c, factor.half_logdet))
+
+        total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
         log_z = self._log_z(sums)
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))

@@ -1,4 +1,9 @@
-"""The method ``row_terms`` of models, see :mod:`gpflow_pep.energies.row_terms`."""
+"""
+Methods of models that tell something of each row.
+
+For sites at their fixed point, differentiable in parameters, see :mod:`gpflow_pep.sites.implicit`;
+for ``row_terms`` see :mod:`gpflow_pep.energies.row_terms`.
+"""
 
 from typing import Any
 
@@ -8,13 +13,14 @@ from gpflow.mean_functions import MeanFunction
 
 from .. import checks
 from ..covariances.evaluate import unconverted
+from ..energies import point
 from ..energies.collapsed import CONDITIONALS
 from ..energies.entries import observed_residual
 from ..energies.mixture import leave_out
 from ..energies.mixture_terms import terms_of_entries
-from ..energies.point import require_removable
 from ..energies.row_terms import RowTerms, observed_terms, terms_of_rows
 from ..ops import chunks
+from ..sites.implicit import ConvergedRows
 from ..sites.posterior import SiteProblem, SiteRows, Sites
 from .arguments import check_scaled_powers
 from .base import ADVICE
@@ -28,6 +34,50 @@ class NoMean(MeanFunction):
 
 
 @unconverted()
+def converged_sites(model: Any) -> Sites:
+    """Bring the sites to their fixed point; unlike ``sites`` they have derivatives."""
+    return model._converge().sites()
+
+
+@unconverted()
+def converged_rows(model: Any) -> ConvergedRows:
+    """
+    Compute marginals, sites and residual variances of all rows at the fixed point.
+
+    Criteria of rows can be made of them, see :class:`~gpflow_pep.sites.implicit.ConvergedRows`.
+    """
+    return model._converge().numbers_of_rows()
+
+
+@unconverted("return: [N]")
+def loo_log_density(model: Any) -> tf.Tensor:
+    r"""
+    Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+
+    The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
+    what is left.
+
+    :raises ValueError: If a row's cavity is improper then, or the result is not finite.
+    """
+    value = point.leave_one_out(model._converge())
+    return checks.require_finite(value, "leave-one-out log density", ADVICE)
+
+
+@unconverted("return[0]: []", "return[1]: []")
+def evidence_and_left_out(model: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Compute log Z, and the sum over rows of :meth:`loo_log_density`, at the same fixed point.
+
+    :raises ValueError: As there.
+    """
+    converged = model._converge(point.KEPT_MATRICES)
+    log_z = point.energy(converged.problem, converged.fixed_point)
+    both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])
+    quantity = "log Z, leave-one-out log density"
+    return tuple(tf.unstack(checks.require_finite(both, quantity, ADVICE)))
+
+
+@unconverted()
 def terms_at_fixed_point(model: Any) -> RowTerms:
     """
     Compute site, cavity, tilted distribution and more of each row, and what it adds to log Z: see
@@ -38,7 +88,7 @@ def terms_at_fixed_point(model: Any) -> RowTerms:
     """
     model._require_all_rows("row_terms")
     problem, fixed_point, *_ = model._converge()
-    require_removable(fixed_point.marginals, fixed_point.sites)
+    point.require_removable(fixed_point.marginals, fixed_point.sites)
     terms = terms_of_rows(problem.keep_projections(), fixed_point.sites)
     return _checked(terms, problem.parts.variables)
 

@@ -108,8 +108,7 @@ class Rows(NamedTuple):
     @property
     def num_rows(self) -> int | None:
         """N of this process; None where it is not known before a graph runs."""
-        size: int | None = self.data[0].shape[0]
-        return size
+        return self.data[0].shape[0]
 
     @property
     def in_variables(self) -> bool:

@@ -129,7 +129,6 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         whiten: bool = True,
         conditional: str = "prior",
     ) -> None:
-        checks.check_likelihood(likelihood)
         self._conditional = checks.check_conditional(conditional)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = size_of_u(inducing_variable, kernel)

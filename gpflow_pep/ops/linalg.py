@@ -332,21 +332,20 @@ def graphs_exported() -> Iterator[None]:
         _EXPORTING.reset(token)
 
 
-@check_shapes(
+_checked_factor = check_shapes(
     "K: [batch..., M, M]",
     "return.L: [batch..., M, M]",
     "return.W: [batch..., M, M]",
 )
+
+
+@_checked_factor
 def factorise(K: tf.Tensor) -> Factor:
     """Compute the Cholesky factor of ``K`` and the factor's inverse."""
     return _factor_of(K, tf.linalg.cholesky(tf.stop_gradient(K)))
 
 
-@check_shapes(
-    "K: [batch..., M, M]",
-    "return.L: [batch..., M, M]",
-    "return.W: [batch..., M, M]",
-)
+@_checked_factor
 def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
     return _factor_of(K, _with_jitter(K)[1])

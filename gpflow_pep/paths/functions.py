@@ -13,6 +13,7 @@ from .. import checks
 from ..covariances import Parts, latent_kernels, split_outputs
 from ..covariances.evaluate import mean, unconverted
 from ..ops.chunks import map_over_chunks, row_chunks
+from ..predictions.context_rows import Context
 from ..predictions.posterior import new_inputs
 from ..sites.posterior import WhitenedGaussian
 from .near_rows import NearRowsOfModel, NearRowsUpdate
@@ -73,11 +74,8 @@ class Paths(tf.Module):
 
     ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does that.
 
-    :param state: Computes what they depend on, for the model as it is.
-    :param num_paths: S.
-    :param num_features: R, the random frequencies of each path, latent function and term of the
-        kernel.
-    :param seed: The same seed gives the same paths.
+    :param state: Computes what they depend on, for the model as it is. The other arguments are
+        those of :func:`draw_paths`.
     :raises ValueError: If functions of this kernel or these inducing variables are not known, or in
         a graph.
     """
@@ -153,9 +151,6 @@ class Paths(tf.Module):
     def resample(self, seed: int) -> None:
         """
         Draw other paths from the same posterior, in place: what was compiled goes on with them.
-
-        :param seed: The same seed gives the same paths.
-        :raises ValueError: If it is no whole number of at least 0.
         """
         self._seed = checks.check_seed(seed)
         self._draw()
@@ -180,22 +175,12 @@ class Paths(tf.Module):
 
     @unconverted("Xnew: [N, D]", "return: [S, N, P]")
     def __call__(self, Xnew: InputData) -> tf.Tensor:
-        """
-        Evaluate all paths at the same inputs.
-
-        :param Xnew: Where.
-        :raises ValueError: If it is no inputs of the model.
-        """
+        """Evaluate all paths at the same inputs of the model; others are refused."""
         return self._evaluate(self._inputs(Xnew)[:, None])
 
     @unconverted("return: [S, N, P]")
     def each(self, Xnew: InputData) -> tf.Tensor:
-        """
-        Evaluate each path at inputs of its own.
-
-        :param Xnew: Where.
-        :raises ValueError: If it is no inputs of the model, or not for each path.
-        """
+        """Evaluate each path at inputs of its own, [S, N, D]; others are refused."""
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
             got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
@@ -229,6 +214,31 @@ class Paths(tf.Module):
         if self._of_latents:
             values = mix_latents(self._parts.kernel, values)
         return tf.transpose(values, [2, 0, 1])
+
+
+def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int = 0) -> Paths:
+    """
+    Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
+
+    What they know at new rows is what ``predict_f`` does where it is not asked for more: u, and
+    in a model with neighbours the near training rows.
+
+    :param num_paths: S, how many.
+    :param num_features: The random frequencies of each path, latent function and term of the
+        kernel. Means and covariances are right for any number; with more, values at several
+        inputs are nearer to Gaussian together.
+    :param seed: The same seed gives the same paths.
+    :raises ValueError: If functions of the kernel or the inducing variables are not known.
+    """
+
+    def state() -> PathSource:
+        near_rows = None
+        if getattr(model, "neighbours", 0):
+            context = Context(*model.posterior().cache)
+            near_rows = NearRowsOfModel(context, min(model.neighbours, context.X.shape[0]))
+        return PathSource(model._parts, model._posterior_of_v(), near_rows)
+
+    return Paths(state, num_paths, num_features, seed)
 
 
 def map_rows(

@@ -72,12 +72,8 @@ class NearRowsUpdate(tf.Module):
 
     def assign(self, rows: NearRowsOfModel) -> None:
         """Take other rows, or other values of parameters."""
-        context = rows.context
-        self.W.assign(context.W)
-        self.scales.assign(context.scales)
-        self.X.assign(context.X)
-        self.r.assign(context.r)
-        self.noise.assign(context.noise)
+        for name in ("W", "scales", "X", "r", "noise"):
+            getattr(self, name).assign(getattr(rows.context, name))
 
     def resample(self, random: Generator, values: tf.Tensor) -> None:
         """

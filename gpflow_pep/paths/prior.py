@@ -147,12 +147,7 @@ def _all_products(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 class PriorDraws(tf.Module):
-    """
-    Draws of Gaussian processes of one output.
-
-    :param kernel: Of one output.
-    :raises ValueError: If random features of a part of it are not known.
-    """
+    """Draws of Gaussian processes of one output, whose kernel has known random features."""
 
     def __init__(self, kernel: Kernel, draws: Draws) -> None:
         super().__init__()

@@ -75,11 +75,7 @@ class PosteriorDraws(tf.Module):
         "return: [S, P, N]",
     )
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """
-        Evaluate the functions.
-
-        :param X: Inputs of all paths, or of each.
-        """
+        """Evaluate the functions at inputs of all paths, or of each."""
         num_batch, num_rows = tf.shape(X)[0], tf.shape(X)[1]
         num_inducing = self.coefficients.shape[2]
         # [M, N], or [M, P, N, P] where the inducing variables are values of several outputs.

@@ -36,8 +36,7 @@ def f_under(
     """
     Compute the moments of f where v is distributed as q, by GPflow's conditionals.
 
-    :param Xnew: Where; and whether with covariances, see :meth:`gpflow.models.GPModel.predict_f`.
-    :raises ValueError: If it is no inputs of the model, see :func:`new_inputs`.
+    :param Xnew: Inputs of the model, see :func:`new_inputs`.
     """
     Xnew = new_inputs(Xnew, inducing_variable, q.q_mu.dtype)
     posterior = create_posterior(

@@ -70,7 +70,6 @@ def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
 
     :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and ``likelihood``,
         ``Z``, ``a``, ``Q`` and ``constant``.
-    :raises ValueError: If the kernel of one is not known.
     """
     components = tuple(
         Component(
@@ -113,7 +112,6 @@ def predict_targets(mixture: PredictiveMixture, X: Array, units: Units) -> tuple
     Compute the mean and variance of y, [N] each, the spread of the components' means included.
 
     :param units: Those of the model, from which y is changed back.
-    :raises ValueError: If they are not finite.
     """
 
     def moments(X: Array) -> Array:
@@ -144,11 +142,7 @@ def predict_quantiles(mixture: PredictiveMixture, X: Array, quantiles: Array) ->
 
 
 def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
-    """
-    Compute the probability of each class, [N, C], of sum 1.
-
-    :raises ValueError: If the likelihood is none of classes, or a probability is not finite.
-    """
+    """Compute the probability of each class, [N, C], of sum 1."""
 
     def probabilities(X: Array) -> Array:
         return np.asarray(
@@ -180,10 +174,7 @@ def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
 
 def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Array:
     r"""
-    Compute :math:`\log \sum_k w_k p_k(y | x)` of rows with Gaussian noise, [N].
-
-    :param y: Targets, [N].
-    :raises ValueError: If the noise is another, or a density is not finite.
+    Compute :math:`\log \sum_k w_k p_k(y | x)` of rows and targets y [N] with Gaussian noise, [N].
     """
     _check_gaussian(mixture, "Use log_densities of the estimator that was saved.")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..files import check_arrays, check_present, digest_of, read_arrays, undamaged
+from ..files import check_present, digest_of, read_arrays, undamaged
 from ..refusals import refusal
 
 DESCRIPTION, ARRAYS = FILES = ("scorer.json", "arrays.npz")
@@ -63,9 +63,7 @@ def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
     if not same:
         got = "files that were damaged or changed: the digest of the files is another"
         raise refusal(str(folder), got, expected, REMEDY)
-    with undamaged(folder, expected, REMEDY):
-        arrays = read_arrays(folder / ARRAYS)
-    check_arrays(folder / ARRAYS, arrays, REMEDY)
+    arrays = read_arrays(folder / ARRAYS, expected, REMEDY)
     with undamaged(folder, expected, REMEDY):
         parts: dict[str, Any] = _with_arrays(description["content"], arrays)
     return parts

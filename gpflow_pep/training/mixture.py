@@ -291,5 +291,4 @@ def _root_of(covariance: AnyNDArray) -> AnyNDArray:
     """Factorise covariances [..., M, M]; unlike a Cholesky factor this root never fails, where
     rounding makes values negative."""
     values, vectors = np.linalg.eigh(covariance)
-    root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-    return root
+    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]

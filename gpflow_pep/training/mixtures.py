@@ -235,8 +235,7 @@ def mix_near_rows(
 
 
 def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
-    densities: AnyNDArray = logsumexp(log_densities, axis=0, b=weights[:, None])
-    return densities
+    return logsumexp(log_densities, axis=0, b=weights[:, None])
 
 
 def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray:

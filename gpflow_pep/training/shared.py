@@ -85,8 +85,7 @@ _of_thread = threading.local()
 
 def thread_cache() -> SharedLosses:
     """Give the losses that all models trained in this thread share."""
-    losses: SharedLosses = vars(_of_thread).setdefault("losses", SharedLosses())
-    return losses
+    return vars(_of_thread).setdefault("losses", SharedLosses())
 
 
 def _loss_of_any_rows(
