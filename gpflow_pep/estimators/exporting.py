@@ -56,8 +56,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
 
         predictor.predict_table({"area": [71.5, nan], "region": ["Nord", ""]})
 
-    :param folder: The folder to write: one that does not exist, is empty, or was written by an
-        earlier call, which is replaced when all is written.
+    :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :param estimator: A fitted estimator, or a pipeline that ends with one.
     :raises ValueError: If it is another; or if the folder has other files.
     """

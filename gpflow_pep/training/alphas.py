@@ -1,12 +1,8 @@
 r"""
-The power chosen from data.
+The power chosen from data, see :doc:`/select_alpha`.
 
-A model is trained at each of some powers, from the same start, and the power is kept at which rows
-that were left out are predicted best. No model is trained without them: each row's own site is
-removed from the posterior, as ``loo_log_density`` of the models does (in closed form for regression
-with Gaussian noise), or rows were held out from the beginning. The score of a power is the mean
-over rows of :math:`\log p(y_n | y_{-n})`, as proposed for hyperparameters by Sundararajan & Keerthi
-(2001).
+The score of a power is the mean over rows of :math:`\log p(y_n | y_{-n})`, as proposed for
+hyperparameters by Sundararajan & Keerthi (2001).
 """
 
 import warnings
