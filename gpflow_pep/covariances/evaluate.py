@@ -154,12 +154,7 @@ def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: Tensor
     )
 
 
-@check_shapes(
-    "Z: [M, D]",
-    "X: [N, D]",
-    "lengthscales: [broadcast D]",
-    "return: [M, N]",
-)
+@check_shapes("Z: [M, D]", "X: [N, D]", "lengthscales: [broadcast D]", "return: [M, N]")
 def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
@@ -220,10 +215,7 @@ class Projection(NamedTuple):
     least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""
 
 
-@check_shapes(
-    "return.L: [K, M, M]",
-    "return.W: [K, M, M]",
-)
+@check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
 def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     """
     Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
@@ -240,11 +232,7 @@ def with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
     return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
 
 
-@check_shapes(
-    "W: [K, M, M]",
-    "X: [N, D]",
-    "return.A: [K, M, N]",
-)
+@check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
 def project(
     W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> Projection:
@@ -254,12 +242,7 @@ def project(
     return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
 
 
-@check_shapes(
-    "W: [1, M, M]",
-    "X: [B, S, D]",
-    "return.A: [1, M, N]",
-    "return.D: [B, S, S]",
-)
+@check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
 def project_blocks(
     W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> Projection:

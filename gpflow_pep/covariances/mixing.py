@@ -38,10 +38,7 @@ class CoregionalizationWithDiagonal(LinearCoregionalization):
     :raises ValueError: If there are not as many kernels, or a :math:`\kappa` is not positive.
     """
 
-    @check_shapes(
-        "weights: [P, R]",
-        "kappa: [P]",
-    )
+    @check_shapes("weights: [P, R]", "kappa: [P]")
     def __init__(
         self,
         kernels: Sequence[Kernel],

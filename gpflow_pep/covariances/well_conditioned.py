@@ -27,10 +27,7 @@ class WellConditioned(InducingVariablesWrapper):
 
 
 @Kuu.register(WellConditioned, Kernel)
-@check_shapes(
-    "inducing_variable: [M, D, broadcast P]",
-    "return: [M, M]",
-)
+@check_shapes("inducing_variable: [M, D, broadcast P]", "return: [M, M]")
 def _Kuu_well_conditioned(
     inducing_variable: WellConditioned, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:

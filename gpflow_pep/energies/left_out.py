@@ -18,13 +18,7 @@ import tensorflow as tf
 from gpflow import logdensities
 
 from ..covariances import Parts
-from ..sites.posterior import (
-    Marginals,
-    PosteriorFactor,
-    Sites,
-    cavity,
-    marginals,
-)
+from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
 from .collapsed import Precision, project_single_rows
 
 

@@ -103,11 +103,7 @@ def neighbour_sums(
     )
 
 
-@check_shapes(
-    "C: [K, S, S]",
-    "neighbours: [K, S, m]",
-    "return: [K, S, S]",
-)
+@check_shapes("C: [K, S, S]", "neighbours: [K, S, m]", "return: [K, S, S]")
 def neighbour_weights(C: tf.Tensor, neighbours: tf.Tensor) -> tf.Tensor:
     r"""
     Compute the weights of the neighbours of each row: column n has :math:`g_n = C_{NN}^{-1} C_{Nn}`

@@ -26,13 +26,7 @@ from ..ops.chunks import LOCAL, Reduction
 from ..paths.functions import draw_paths
 from ..predictions.posterior import f_under, gpflow_posterior
 from ..sites.memory import Memory
-from ..sites.posterior import (
-    MemoryTerms,
-    Natural,
-    WhitenedGaussian,
-    unwhitened,
-    whitened_posterior,
-)
+from ..sites.posterior import MemoryTerms, Natural, WhitenedGaussian, unwhitened, whitened_posterior
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..tilted import check_support, predict_mean_and_var
 from .arguments import require_bound

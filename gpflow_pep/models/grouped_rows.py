@@ -47,9 +47,7 @@ class BlockPlan:
     """[number of chunks], rows in each block of the chunk, fillings included."""
 
 
-@check_shapes(
-    "labels: [N]",
-)
+@check_shapes("labels: [N]")
 def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
     """
     Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.

@@ -122,10 +122,7 @@ class AttachedMemory(Module):
         return alpha
 
 
-@check_shapes(
-    "Z: [broadcast L, R, D]",
-    "return: [broadcast L, R]",
-)
+@check_shapes("Z: [broadcast L, R, D]", "return: [broadcast L, R]")
 def _mean_at(mean_function: Any, Z: tf.Tensor, num_latent: int) -> tf.Tensor:
     """Compute the mean function at inducing points of each latent function."""
     mean = evaluate.mean(mean_function, tf.reshape(Z, [-1, Z.shape[-1]]))

@@ -191,11 +191,7 @@ class Rows(NamedTuple):
         return checks.require(tf.equal(self.version, int(traced)), text)
 
 
-@check_shapes(
-    "old: [N_old, D]",
-    "new: [N_new, D]",
-    "return: [N_new]",
-)
+@check_shapes("old: [N_old, D]", "new: [N_new, D]", "return: [N_new]")
 def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
     """
     Find each new row among the old ones: its index there, or -1.

@@ -171,9 +171,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         variable.assign(number)
         self.__dict__["_num_data"] = number, variable  # past TensorFlow, which would save it
 
-    @check_shapes(
-        "return: []",
-    )
+    @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """Compute the divergence of q from the prior."""
         return gauss_kl(*self._posterior_of_v())
@@ -250,10 +248,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
             return tf.identity(ell)
 
-    @check_shapes(
-        "return[0]: [M, L]",
-        "return[1]: [L, M, M]",
-    )
+    @check_shapes("return[0]: [M, L]", "return[1]: [L, M, M]")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute mean and covariance of q(u), less the mean function, of each latent function."""
         return unwhitened(self._prior_root(), self._posterior_of_v())

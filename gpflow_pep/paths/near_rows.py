@@ -85,10 +85,7 @@ class NearRowsUpdate(tf.Module):
         noise = tf.sqrt(self.noise)[:, None] * random.standard_normal(tuple(values.shape))
         assign(self.errors, self.r - values - tf.cast(noise, values.dtype))
 
-    @check_shapes(
-        "X: [B, N, D]  # B is 1 or S",
-        "return: [S, P, N]",
-    )
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """Evaluate the difference at inputs of all paths, or of each."""
         num_batch, num_rows, m = tf.shape(X)[0], tf.shape(X)[1], self.num_neighbours

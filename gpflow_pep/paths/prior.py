@@ -93,11 +93,7 @@ class ProductDraws(tf.Module):
             scale = size[-1] ** -0.5
         assign(self.weights, scale * random.standard_normal(tuple(self.weights.shape)))
 
-    @check_shapes(
-        "X: [B, N, D]  # B is 1 or S",
-        "covariance: [N, D, D]",
-        "return: [S, C, N]",
-    )
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "covariance: [N, D, D]", "return: [S, C, N]")
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
         r"""
         Evaluate the functions.
@@ -201,10 +197,7 @@ class OutputDraws(tf.Module):
         return mix_latents(self.kernel, tf.concat(values, axis=1))
 
 
-@check_shapes(
-    "values: [S, L, N]",
-    "return: [S, P, N]",
-)
+@check_shapes("values: [S, L, N]", "return: [S, P, N]")
 def mix_latents(kernel: Kernel, values: tf.Tensor) -> tf.Tensor:
     """Compute the outputs from the latent functions."""
     if isinstance(kernel, LinearCoregionalization):

@@ -70,10 +70,7 @@ class PosteriorDraws(tf.Module):
         K, _ = self._covariance()
         assign(self.coefficients, _solved(cholesky(K, lower=True), v, u))
 
-    @check_shapes(
-        "X: [B, N, D]  # B is 1 or S",
-        "return: [S, P, N]",
-    )
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """Evaluate the functions at inputs of all paths, or of each."""
         num_batch, num_rows = tf.shape(X)[0], tf.shape(X)[1]

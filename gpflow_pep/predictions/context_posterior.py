@@ -233,11 +233,7 @@ def _check_new_rows(Xnew: TensorType, X: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(Xnew, [None, columns])
 
 
-@check_shapes(
-    "X: [N, D]",
-    "Xnew: [N_new, D]",
-    "return: [N_new]",
-)
+@check_shapes("X: [N, D]", "Xnew: [N_new, D]", "return: [N_new]")
 def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
     """
     Find the block of each new row.

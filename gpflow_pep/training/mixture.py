@@ -75,11 +75,7 @@ class Mixture(Module):
         moments = self._components_of_f(Xnew, full_cov, full_output_cov)
         return self.mix_moments(moments, full_cov, full_output_cov)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return[0]: [N, P]",
-        "return[1]: [N, P]",
-    )
+    @check_shapes("Xnew: [N, D]", "return[0]: [N, P]", "return[1]: [N, P]")
     def predict_y(self, Xnew: InputData) -> MeanAndVariance:
         """Compute mean and variance of new targets, with the spread of the components' means."""
         return finite(self.mix_moments(self.components_of_y(Xnew)))
@@ -91,11 +87,7 @@ class Mixture(Module):
             for likelihood, moments_of_f in self._components(Xnew)
         ]
 
-    @check_shapes(
-        "data[0]: [N, D]",
-        "data[1]: [N, P]",
-        "return: [N]",
-    )
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N]")
     def predict_log_density(self, data: RegressionData) -> tf.Tensor:
         r"""
         Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
@@ -107,11 +99,7 @@ class Mixture(Module):
         rule.check(self.likelihoods[0], Y)
         return self._mix_densities(rule.log_power_expectation, X, Y)
 
-    @check_shapes(
-        "data[0]: [N, D]",
-        "data[1]: [N, P]",
-        "return: [N, P]",
-    )
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_log_density_of_entries(self, data: RegressionData) -> tf.Tensor:
         r"""
         Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN of NaN.
@@ -139,10 +127,7 @@ class Mixture(Module):
         shape = [-1, *[1] * (densities.shape.rank - 1)]
         return tf.reduce_logsumexp(densities + tf.reshape(log_weights, shape), 0)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [N, C]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
         """
         Compute the probability of each class at new rows.
@@ -157,11 +142,7 @@ class Mixture(Module):
         w = self._weights(probabilities[0])
         return tf.tensordot(w, tf.stack(probabilities), 1)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "quantiles: [Q]",
-        "return: [N, P, Q]",
-    )
+    @check_shapes("Xnew: [N, D]", "quantiles: [Q]", "return: [N, P, Q]")
     def predict_quantiles(self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)) -> tf.Tensor:
         r"""
         Compute quantiles of new targets with Gaussian noise, :math:`\sum_k w_k F_k(y) = q`.
@@ -182,10 +163,7 @@ class Mixture(Module):
         values = quantiles_of_mixture(means, sd, self.weights.numpy(), q)
         return tf.constant(values.reshape(*mean.shape[1:], len(q)), mean.dtype)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [S, N, P]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_f_samples(
         self,
         Xnew: InputData,
@@ -203,10 +181,7 @@ class Mixture(Module):
         """
         return tf.constant(self._draw_f(Xnew, num_samples, full_cov, seed)[1])
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [S, N, P]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_y_samples(
         self,
         Xnew: InputData,

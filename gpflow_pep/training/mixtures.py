@@ -54,10 +54,7 @@ MOST_LEFT_OUT = 1000
 STANDARD_ERRORS = 2.0
 
 
-@check_shapes(
-    "log_densities: [K, N]",
-    "return: [K]",
-)
+@check_shapes("log_densities: [K, N]", "return: [K]")
 def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT) -> AnyNDArray:
     r"""
     Compute the weights of a mixture from log densities of rows that were left out.
