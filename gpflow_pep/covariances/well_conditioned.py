@@ -19,11 +19,7 @@ from .evaluate import convert_user_code
 
 
 class WellConditioned(InducingVariablesWrapper):
-    """
-    Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs.
-
-    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
-    """
+    """Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs."""
 
 
 @Kuu.register(WellConditioned, Kernel)

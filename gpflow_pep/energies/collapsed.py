@@ -102,11 +102,7 @@ class Conditional(NamedTuple):
 
 
 def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
-    """
-    Project rows that are each a factor of their own.
-
-    :param rows: X [N, D], Y [N, P] and the power of each [N].
-    """
+    """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]."""
     X, Y, alpha = rows
     A, d = parts.project(W, X)
     r, noise = parts.observe(X, Y)
@@ -246,11 +242,7 @@ def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
 
 
 def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
-    """
-    Add what a memory adds to the prior and to log Z, where half of the squares is taken off.
-
-    :param terms: Of the memory; None: there is none.
-    """
+    """Add what a memory adds, if there is one: half of the squares is taken off log Z."""
     if terms is None:
         return sums
     return sums._replace(

@@ -27,10 +27,8 @@ from .row_terms import RowTerms, root_of_share, tilted_terms
 
 def terms_of_entries(problem: MixtureProblem, sites: Sites, density: tf.Tensor) -> RowTerms:
     """
-    Compute what belongs to each entry and row at its sites; constant for differentiation.
-
-    :param sites: With proper cavities.
-    :param density: Leave-one-out log densities of the entries, [N, P].
+    Compute what belongs to each entry and row at sites with proper cavities, and at leave-one-out
+    log densities [N, P]; constant for differentiation.
     """
     natural, latent = mixture_sums(problem, sites), problem.latent
     q, root = posterior_factor(natural), root_of_share(natural.G)

@@ -130,10 +130,9 @@ def neighbour_weights(C: tf.Tensor, neighbours: tf.Tensor) -> tf.Tensor:
 def _solve_columns(
     C: tf.Tensor, neighbours: tf.Tensor, *matrices: tf.Tensor
 ) -> tuple[tf.Tensor, ...]:
-    r"""
-    Solve :math:`C_{NN} x_n = b_n` for the entries at N of each column n of some matrices.
-
-    :return: As many matrices, with the solutions at these entries and zeros elsewhere.
+    """
+    Solve :math:`C_{NN} x_n = b_n` for the entries at N of each column n of some matrices; the
+    results are matrices with zeros elsewhere.
     """
     num_groups, size = tf.shape(C)[0], tf.shape(C)[1]
     present = neighbours >= 0

@@ -229,11 +229,7 @@ def require_removable(moments: Marginals, sites: Sites) -> None:
 def left_out_log_density(
     problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
 ) -> tf.Tensor:
-    r"""
-    Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N].
-
-    :param moments: Of h under q.
-    """
+    r"""Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N], from moments of h."""
     (X, Y, _), parts = problem.rows, problem.parts
     alpha = tf.ones([1], moments.m.dtype)
     without = cavity(moments, sites, alpha[:, None])

@@ -61,8 +61,6 @@ def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
     """
     Compute the scores of the rows of a model with Gaussian noise, each without its own site, [N],
     or of several outputs [N, P].
-
-    :raises ValueError: If the model does not hold its rows, or they depend on their neighbours.
     """
     models, weights = components(model)
     parts = [left_out_moments(*pair) for pair in zip(models, near_rows(model), strict=True)]
@@ -116,10 +114,8 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
 
 def interval(quantiles: Callable[[AnyNDArray], AnyNDArray], score: float) -> AnyNDArray:
     r"""
-    Compute the interval from the quantile of :math:`\Phi(-z)` to that of :math:`\Phi(z)`, [N, 2].
-
-    :param quantiles: Gives the quantiles [N, Q] of Q probabilities.
-    :param score: z.
+    Compute the interval [N, 2] from the quantile of :math:`\Phi(-z)` to that of :math:`\Phi(z)`, by
+    a function that gives the quantiles [N, Q] of Q probabilities.
     """
     z = min(score, _FARTHEST)
     low, middle, high = quantiles(ndtr(np.array([-z, 0.0, z]))).T

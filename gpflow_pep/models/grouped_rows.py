@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray, Module
 from gpflow.kernels import Kernel
 
 from .. import checks
-from ..covariances import largest_group, nearest_predecessors
+from ..covariances import NearestPredecessors, largest_group, nearest_predecessors
 from ..energies.collapsed import Bound, Conditional
 from ..energies.neighbours import rows_with_neighbours
 from ..ops import chunks
@@ -153,11 +153,10 @@ class NearRows(Module, Cut):
     def __init__(self, X: tf.Tensor, kernel: Kernel, num_neighbours: int) -> None:
         super().__init__()
         self.num_neighbours = num_neighbours
-        self._find(X, kernel)
+        self._create(nearest_predecessors(X.numpy(), kernel, num_neighbours), X.shape[0])
 
-    def _find(self, X: tf.Tensor, kernel: Kernel) -> None:
-        near = nearest_predecessors(X.numpy(), kernel, self.num_neighbours)
-        shape = [None, None] if X.shape[0] is None else near.rows.shape
+    def _create(self, near: NearestPredecessors, known: int | None) -> None:
+        shape = [None, None] if known is None else near.rows.shape
         self.rows = tf.Variable(near.rows, trainable=False, shape=shape)
         """See :class:`~gpflow_pep.covariances.nearest.NearestPredecessors`."""
         shape = [*shape, self.num_neighbours]
@@ -170,7 +169,7 @@ class NearRows(Module, Cut):
     def refresh(self, X: tf.Tensor, kernel: Kernel) -> None:
         near = nearest_predecessors(X.numpy(), kernel, self.num_neighbours)
         if not self.rows.shape.is_compatible_with(near.rows.shape):
-            self._find(X, kernel)
+            self._create(near, X.shape[0])
             return
         self.rows.assign(near.rows)
         self.neighbours.assign(near.neighbours)

@@ -174,7 +174,11 @@ class MinibatchLoss(BatchLoss):
         others, before = taken_out(totals, all_sites)
         # Totals lag behind the parameters, so that a difference of them may be improper, as may
         # negative precisions under other parameters: then start again from what never is.
-        others, before = tf.cond(_is_proper(others.G), lambda: (others, before), without_negative)
+        factors = tf.linalg.cholesky(
+            others.G + tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
+        )
+        is_proper = tf.reduce_all(tf.math.is_finite(factors))
+        others, before = tf.cond(is_proper, lambda: (others, before), without_negative)
         end = infer(
             batch,
             before,
@@ -185,9 +189,3 @@ class MinibatchLoss(BatchLoss):
         )
         sums = natural_sums(batch, end.sites)
         return end, tf.nest.map_structure(tf.add, others, sums)
-
-
-def _is_proper(G: tf.Tensor) -> tf.Tensor:
-    """Whether I + G has a Cholesky factor, of all latent functions."""
-    factors = tf.linalg.cholesky(G + tf.eye(tf.shape(G)[-1], dtype=G.dtype))
-    return tf.reduce_all(tf.math.is_finite(factors))

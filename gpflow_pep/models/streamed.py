@@ -79,34 +79,27 @@ class StreamedRows(Rows):
 
     @property
     def num_rows(self) -> int:
-        """See :class:`Rows`."""
         return int(self.data.num_rows)
 
     @property
     def in_variables(self) -> bool:
-        """See :class:`Rows`."""
         return False
 
     def powers(self) -> tf.Tensor:
-        """See :class:`Rows`."""
         _check_one_power(self.alpha)
         return self.cut.powers(self.alpha, self.data.first[0])
 
     def total_number(self) -> tf.Tensor:
-        """See :class:`Rows`."""
         return self.reduction.total(tf.constant(self.num_rows, self.data.first[0].dtype))
 
     def plan(self) -> Plan:
-        """See :class:`Rows`; nothing is ever kept."""
         plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])
-        return plan._replace(keep=False)
+        return plan._replace(keep=False)  # of rows that no memory holds
 
     def single_rows(self, chunk_size: int) -> Stream:
-        """See :class:`Rows`."""
         return Stream(self.data.dataset, self.num_rows, chunk_size)
 
     def pieces(self, chunk_size: int) -> Stream:
-        """See :class:`Rows`."""
         with tf.control_dependencies(self.require_same_version()):
             alpha = tf.identity(self.powers())
         return replace(self.single_rows(chunk_size), constants=(alpha,))

@@ -66,12 +66,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         correlates the latent functions of a row, the tilted integral is over all of them at once:
         it is in closed form for a Gaussian likelihood, and at :math:`\alpha = 0`, where marginals
         are enough, for any.
-    :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
-        for the kernel.
-    :param alpha: The power, a number in [0, 1]: 0 is variational inference. An assignable,
-        non-trainable parameter.
+    :param inducing_variable: This, ``mean_function`` and ``alpha``, a number, are as in
+        :class:`PEPRegression`.
     :param num_data: N, the number of rows of the whole data set, not of a batch; assignable.
-    :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; that of ``q_mu`` or ``q_sqrt`` where they are given.
     :param q_diag: Whether the covariances of q are diagonal, as in ``gpflow.models.SVGP``: fewer
         parameters and a worse approximation, on which no natural gradient can step.
@@ -182,19 +179,16 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         X, Y = checks.check_data(labels_to_floats(data))
         check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
-        with tf.control_dependencies(self._enough_rows(X)):
+        number = tf.convert_to_tensor(self._num_data[1])
+        enough = checks.require(tf.shape(X, tf.int64)[0] <= number, _LARGE_BATCH, number)
+        with tf.control_dependencies(enough):
             X = tf.identity(X)
-        num_data = tf.cast(self._num_data[1], X.dtype)
+        num_data = tf.cast(number, X.dtype)
         alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
         value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
-
-    def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
-        """Refuse a batch of more rows than the whole data set has."""
-        num_data = tf.convert_to_tensor(self._num_data[1])
-        return checks.require(tf.shape(X, tf.int64)[0] <= num_data, _LARGE_BATCH, num_data)
 
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor

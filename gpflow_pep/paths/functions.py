@@ -245,9 +245,8 @@ def map_rows(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, chunk_size: int
 ) -> tf.Tensor:
     """
-    Compute a function of each row in chunks, of which the gradient in X keeps nothing.
-
-    :param function: Of rows [N, ...], with a value [N, ...] that depends on no other row.
+    Compute a function of each row [N, ...], with a value [N, ...], in chunks, of which the gradient
+    in X keeps nothing.
     """
 
     @tf.custom_gradient

@@ -76,11 +76,7 @@ class NearRowsUpdate(tf.Module):
             getattr(self, name).assign(getattr(rows.context, name))
 
     def resample(self, random: Generator, values: tf.Tensor) -> None:
-        """
-        Draw the noise of the rows, in place.
-
-        :param values: The functions that u alone has updated, at the rows, [N, S, P].
-        """
+        """Draw the noise of the rows, in place, beside values [N, S, P] of functions at them."""
         values = tf.transpose(values, [1, 0, 2])
         noise = tf.sqrt(self.noise)[:, None] * random.standard_normal(tuple(values.shape))
         assign(self.errors, self.r - values - tf.cast(noise, values.dtype))

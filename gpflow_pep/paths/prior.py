@@ -59,11 +59,7 @@ def assign(target: tf.Variable, values: AnyNDArray) -> None:
 
 
 class ProductDraws(tf.Module):
-    """
-    Draws of Gaussian processes whose kernel is a product.
-
-    :param kernels: The factors, none of which is a sum or product.
-    """
+    """Draws of Gaussian processes whose kernel is a product of kernels without sums or products."""
 
     def __init__(self, kernels: Sequence[Kernel], draws: Draws) -> None:
         super().__init__()

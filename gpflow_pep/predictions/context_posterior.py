@@ -73,10 +73,7 @@ class ContextRowsPosterior(ComputedPosterior):
         self, variance: float, precompute_cache: PrecomputeCacheType | str | None = "tensor"
     ) -> "ContextRowsPosterior":
         """
-        Create the posterior to whose predictions near rows have another noise variance.
-
-        :param variance: Of all rows. q(v) stays as it is.
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        Create the posterior to whose predictions near rows have another noise variance; q(v) stays.
         """
 
         def compute() -> Context:
@@ -235,11 +232,7 @@ def _check_new_rows(Xnew: TensorType, X: tf.Tensor) -> tf.Tensor:
 
 @check_shapes("X: [N, D]", "Xnew: [N_new, D]", "return: [N_new]")
 def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
-    """
-    Find the block of each new row.
-
-    :param labels: The label of each new row, or "nearest".
-    """
+    """Find the block of each new row, by a label for each or by "nearest"."""
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):
         if labels != NEAREST:

@@ -134,10 +134,9 @@ def gpflow_posterior(
 
 class ComputedPosterior(AbstractPosterior, abc.ABC):
     """
-    A GPflow posterior whose cache is what a function computes, of which its moments are made.
+    A GPflow posterior whose moments are made of what a function computes, which is its cache.
 
     :param compute: Computes tensors, for the parameters of a model as they are.
-    :param parts: Of the model.
     """
 
     mean_function: MeanFunction
@@ -160,11 +159,7 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
     ) -> MeanAndVariance:
-        """
-        Predict f from the cache.
-
-        :param rows: What else the model's own ``predict_f`` takes.
-        """
+        """Predict f from the cache; ``rows`` are what else the model's own ``predict_f`` takes."""
         if self.cache is None:
             remedy = "Call update_cache to set it, or use fused_predict_f."
             raise checks.refusal("cache", "none", "one that was computed", remedy)

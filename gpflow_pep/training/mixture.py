@@ -129,11 +129,7 @@ class Mixture(Module):
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
-        """
-        Compute the probability of each class at new rows.
-
-        :raises ValueError: If the targets are no classes.
-        """
+        """Compute the probability of each class at new rows; refuse targets that are no classes."""
         number = num_classes(self.likelihoods[0])
         probabilities = [
             class_probabilities(likelihood, Xnew, *moments_of_f, number)

@@ -122,7 +122,8 @@ def add_points(
         except FAILURES:
             if best is None:
                 raise
-            scores.append(_failure(model, began))
+            unknown = np.nan, np.nan, np.nan, np.nan
+            scores.append(PointsScore(model.num_inducing, *unknown, time.perf_counter() - began))
         if best is not None and not scores[-1].score > scores[-2].score + GAIN:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
@@ -190,12 +191,6 @@ def _nan_if_it_fails(compute: Callable[[], float]) -> float:
         return compute()
     except FAILURES:
         return np.nan
-
-
-def _failure(model: GPModel, began: float) -> PointsScore:
-    seconds = time.perf_counter() - began
-    unknown = np.nan, np.nan, np.nan, np.nan
-    return PointsScore(model.num_inducing, *unknown, seconds)
 
 
 def _bound_gap(model: GPModel) -> float:
