@@ -2,10 +2,8 @@
 
 from ..refusals import message, refusal
 from .arguments import (
-    CONDITIONALS,
     as_pair,
     check_blocks,
-    check_conditional,
     check_data,
     check_finite,
     check_incomplete_data,

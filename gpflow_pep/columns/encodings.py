@@ -65,10 +65,13 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         expected = f"{listed(formats)} and no others"
         remedy = "Choose them: X[list(model.feature_names_in_)]."
         raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
-    return {
-        name: check_cells(name, _in_days(read_cells(X[name], form)))
-        for name, form in formats.items()
-    }
+    table = {}
+    for name, form in formats.items():
+        column = read_cells(X[name], form)
+        if pd.api.types.is_datetime64_any_dtype(column):
+            column = (column - _EPOCH) / pd.Timedelta(days=1)
+        table[name] = check_cells(name, column)
+    return table
 
 
 def learn(
@@ -199,12 +202,6 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
             got, expected = f"{column.iloc[row]} in {place}", f"numbers below {_MAX_SIZE:g} in size"
             remedy = "Correct them, or leave the cells empty."
             raise refusal(f"column '{name}'", got, expected, remedy)
-    return column
-
-
-def _in_days(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return (column - _EPOCH) / pd.Timedelta(days=1)
     return column
 
 

@@ -14,6 +14,9 @@ from .. import checks
 from ..likelihoods import PerOutput
 from ..tilted import check_num_latent, check_support, layout, traits
 
+#: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
+CONDITIONALS = "prior", "scaled"
+
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
     """Count the inducing variables of each latent function."""

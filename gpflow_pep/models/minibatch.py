@@ -174,10 +174,8 @@ class MinibatchLoss(BatchLoss):
         others, before = taken_out(totals, all_sites)
         # Totals lag behind the parameters, so that a difference of them may be improper, as may
         # negative precisions under other parameters: then start again from what never is.
-        factors = tf.linalg.cholesky(
-            others.G + tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
-        )
-        is_proper = tf.reduce_all(tf.math.is_finite(factors))
+        identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
+        is_proper = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(others.G + identity)))
         others, before = tf.cond(is_proper, lambda: (others, before), without_negative)
         end = infer(
             batch,

@@ -186,9 +186,8 @@ class MixedOutputs(PowerEPModel):
         if full_cov or full_output_cov:
             return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
         X, Y = self._check_outputs(data)
-        power_1 = tf.ones([1], X.dtype)
-        moments = self.predict_f(X)
-        return observed_log_power_expectation(self.likelihood, X, *moments, Y, power_1)
+        arguments = self.likelihood, X, *self.predict_f(X), Y
+        return observed_log_power_expectation(*arguments, tf.ones([1], X.dtype))
 
     def posterior(
         self,

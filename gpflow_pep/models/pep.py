@@ -143,7 +143,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         self._check_latent(num_latent_gps)
-        self._conditional = checks.check_conditional(conditional)
+        self._conditional = checks.check_choice("conditional", conditional, arguments.CONDITIONALS)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
@@ -337,10 +337,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Read the cached sites; none where the data were replaced by another number of rows."""
         return self.sites.read(tf.shape(self.data[0])[0])
 
-    def write_sites(self, sites: Sites) -> None:
-        """Replace all cached sites, perhaps by those of another number of rows."""
-        self.sites.write(sites)
-
     def _check_latent(self, number: int) -> None:
         check_independent(self.kernel, self.inducing_variable, number)
 
@@ -376,7 +372,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             return loop(problem, initial, **options)
 
         fixed_point: FixedPoint = chunks.without_gradient(run)
-        self.write_sites(fixed_point.sites)
+        self.sites.write(fixed_point.sites)
         dtype = fixed_point.sites.nu.dtype
         self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in fixed_point.info]))
         info = self.last_inference if tf.executing_eagerly() else fixed_point.info
@@ -392,4 +388,4 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         taken_over = [tf.constant(np.where(stays, part[index], 0.0)) for part in sites]
         replaced = self.rows.with_data(rows)
         self._take(replaced if powers is None else replaced.with_powers(powers))
-        self.write_sites(Sites(*taken_over))
+        self.sites.write(Sites(*taken_over))

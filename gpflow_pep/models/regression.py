@@ -104,7 +104,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         noisy = self._make_likelihood(likelihood, noise_variance, Y)
         super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
         self._check_latent(self.num_latent_gps)
-        self._conditional = checks.check_conditional(conditional, CONDITIONALS)
+        self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._cut = self._choose_cut(blocks, neighbours)
         self.neighbour_plan = self._cut if isinstance(self._cut, NearRows) else None

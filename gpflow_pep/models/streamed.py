@@ -1,6 +1,5 @@
 """Sparse Gaussian process regression on rows that are read from files, chunk by chunk."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -50,10 +49,7 @@ class StreamedData:
     def __deepcopy__(self, memo: dict[int, Any]) -> "StreamedData":
         return self  # nothing of it ever changes
 
-    def __iter__(self) -> Iterator[Any]:
-        raise self.not_in_memory()
-
-    def __getitem__(self, index: Any) -> NoReturn:
+    def __getitem__(self, index: Any) -> NoReturn:  # iteration calls it too
         raise self.not_in_memory()
 
     def not_in_memory(self) -> ValueError:

@@ -39,7 +39,7 @@ from ..tilted import (
     traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .arguments import check_q, check_scaled_powers, refusing, size_of_u
+from .arguments import CONDITIONALS, check_q, check_scaled_powers, refusing, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power
 
@@ -126,7 +126,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         whiten: bool = True,
         conditional: str = "prior",
     ) -> None:
-        self._conditional = checks.check_conditional(conditional)
+        self._conditional = checks.check_choice("conditional", conditional, CONDITIONALS)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = size_of_u(inducing_variable, kernel)
         mean, root = check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)

@@ -58,7 +58,10 @@ class NearRowsUpdate(tf.Module):
         context, self.num_neighbours = rows
         self.W = tf.Variable(context.W, trainable=False)
         self.scales = tf.Variable(context.scales, trainable=False)
-        self.X, self.r, self.noise = map(_of_any_number, (context.X, context.r, context.noise))
+        self.X, self.r, self.noise = (  # of which there may be more later
+            tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
+            for part in (context.X, context.r, context.noise)
+        )
         num_outputs, size = context.r.shape[1], self.num_neighbours + 1
         self.errors = tf.Variable(
             tf.zeros([num_paths, *context.r.shape], context.r.dtype),
@@ -97,8 +100,3 @@ class NearRowsUpdate(tf.Module):
         index = tf.broadcast_to(index, [num_paths, num_rows, m])
         errors = tf.gather(self.errors, index, batch_dims=1)  # [S, N, m, P]
         return tf.einsum("snm,snmp->spn", tf.broadcast_to(g, tf.shape(index)), errors)
-
-
-def _of_any_number(values: tf.Tensor) -> tf.Variable:
-    """Make a variable of rows, of which there may be more later."""
-    return tf.Variable(values, shape=[None, *values.shape[1:]], trainable=False)

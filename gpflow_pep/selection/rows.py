@@ -21,12 +21,8 @@ CHUNK_ELEMENTS = 2**19
 
 def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
     """
-    Choose rows at random.
+    Choose rows of the inputs X [N, D] at random.
 
-    :param X: Inputs, [N, D].
-    :param M: How many.
-    :param seed: The same seed gives the same rows.
-    :return: M different rows of X.
     :raises ValueError: If fewer than M rows differ.
     """
     X = as_inputs(X)
