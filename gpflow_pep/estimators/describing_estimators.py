@@ -208,7 +208,7 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     if isinstance(model, PEP):
         for setting in _SETTINGS:
             setattr(model, setting, load(described["settings"][setting]))
-        model.sites.write(Sites(*(tf.constant(variables.pop(part)) for part in ("nu", "tau"))))
+        model.write_sites(Sites(*(tf.constant(variables.pop(part)) for part in ("nu", "tau"))))
     for key, value in variables.items():
         attrgetter(_variables_of(model)[key])(model).assign(value)
     return model
@@ -242,7 +242,7 @@ def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:
     """Make the posterior that predicts from this cache, and leave the sites as they are."""
     sites = model.read_sites()
     posterior = model.posterior()
-    model.sites.write(sites)
+    model.write_sites(sites)
     got, expected = (
         [(part.dtype, part.shape) for part in parts] for parts in (cache, posterior.cache or ())
     )

@@ -90,9 +90,7 @@ def digest(content: Any, folder: Path, file_format: int) -> str:
 
 def read_files(folder: str | PathLike[str]) -> SavedFiles:
     """
-    Read what :func:`write_files` wrote, in this version or an earlier one.
-
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
+    Read what :func:`write_files` wrote, in this version or an earlier one; refuse what is damaged.
     """
     folder = Path(folder)
     check_present(folder, FILES[FORMAT][:1], REMEDY)

@@ -337,6 +337,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Read the cached sites; none where the data were replaced by another number of rows."""
         return self.sites.read(tf.shape(self.data[0])[0])
 
+    def write_sites(self, sites: Sites) -> None:
+        """Replace all cached sites, perhaps by those of another number of rows."""
+        self.sites.write(sites)
+
     def _check_latent(self, number: int) -> None:
         check_independent(self.kernel, self.inducing_variable, number)
 
@@ -372,7 +376,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             return loop(problem, initial, **options)
 
         fixed_point: FixedPoint = chunks.without_gradient(run)
-        self.sites.write(fixed_point.sites)
+        self.write_sites(fixed_point.sites)
         dtype = fixed_point.sites.nu.dtype
         self._last_run.assign(tf.stack([tf.cast(part, dtype) for part in fixed_point.info]))
         info = self.last_inference if tf.executing_eagerly() else fixed_point.info
@@ -388,4 +392,4 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         taken_over = [tf.constant(np.where(stays, part[index], 0.0)) for part in sites]
         replaced = self.rows.with_data(rows)
         self._take(replaced if powers is None else replaced.with_powers(powers))
-        self.sites.write(Sites(*taken_over))
+        self.write_sites(Sites(*taken_over))

@@ -248,11 +248,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
-        r"""
-        Compute :math:`\log p(y_n | y_{-n})` of each row, of :meth:`loo_moments`.
-
-        :raises ValueError: As there.
-        """
+        r"""Compute :math:`\log p(y_n | y_{-n})` of each row, by :meth:`loo_moments`."""
         mean, variance = self.loo_moments()
         return tf.reduce_sum(logdensities.gaussian(self.data[1], mean, variance), axis=1)
 
@@ -279,8 +275,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Compute log Z, and the sum over rows of :meth:`loo_log_density`, in memory for one chunk.
-
-        :raises ValueError: As there; if a result is not finite.
         """
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W

@@ -65,11 +65,7 @@ def loo_log_density(model: Any) -> tf.Tensor:
 
 @unconverted("return[0]: []", "return[1]: []")
 def evidence_and_left_out(model: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute log Z, and the sum over rows of :meth:`loo_log_density`, at the same fixed point.
-
-    :raises ValueError: As there.
-    """
+    """Compute log Z, and the sum over rows of :meth:`loo_log_density`, at the same fixed point."""
     converged = model._converge(point.KEPT_MATRICES)
     log_z = point.energy(converged.problem, converged.fixed_point)
     both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])

@@ -50,11 +50,7 @@ def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, s
 
 
 def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
-    """
-    Read what :func:`write_parts` wrote.
-
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
-    """
+    """Read what :func:`write_parts` wrote; refuse what is damaged or of another format."""
     folder = Path(folder)
     check_present(folder, FILES, REMEDY)
     expected = "the files as export_numpy wrote them"

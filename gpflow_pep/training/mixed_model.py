@@ -65,9 +65,8 @@ class MixedModel(Mixture):
 
     def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> MixedPaths:
         """
-        Draw functions, see :doc:`/paths`: each first its component, then a function of it.
-
-        The arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
+        Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
+        arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
 
         :raises ValueError: If a component is no model of gpflow_pep, or refuses.
         """

@@ -56,7 +56,6 @@ class SharedLosses:
             values of parameters only.
         :param objective: Of that function.
         :param options: Of that function; a callback sees the model as it was before.
-        :raises ValueError: As there.
         """
         if not fits_one_chunk(model):
             return maximise(model, objective=objective, **options)

@@ -65,7 +65,7 @@ def test_the_same_sites_in_fewer_sweeps(likelihood: str, monkeypatch: pytest.Mon
     assert_all_close(coupled.read_sites(), site_by_site.read_sites(), rtol=1e-5)
     assert sweeps < more
     # The record means the same: the other loop has nothing left to do.
-    site_by_site.sites.write(coupled.read_sites())
+    site_by_site.write_sites(coupled.read_sites())
     assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
 
 
