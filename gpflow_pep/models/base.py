@@ -174,10 +174,8 @@ class PowerEPModel(GPModel, abc.ABC):
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:
             remedy = "Of rows that a memory stands for, neither a bound of their evidence nor the"
-            remedy += (
-                " part of each is known. Use pep_log_marginal_likelihood, an estimate, or make"
-            )
-            remedy += " a model of all rows without the memory."
+            remedy += " part of each is known. Use pep_log_marginal_likelihood, an estimate, or"
+            remedy += " make a model of all rows without the memory."
             raise checks.refusal(name, "a model with a memory", "one that has all rows", remedy)
 
     def posterior(
