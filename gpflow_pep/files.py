@@ -116,24 +116,19 @@ def digest_of(content: Any, paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def read_arrays(path: Path) -> "dict[str, npt.NDArray[Any]]":
-    """Read arrays that NumPy wrote, none of them of Python's objects."""
+def read_arrays(path: Path, expected: str, remedy: str) -> "dict[str, npt.NDArray[Any]]":
+    """Read arrays that NumPy wrote; refuse others than of finite numbers or words."""
     import numpy as np  # the help of the command line needs none of it
 
-    with np.load(path, allow_pickle=False) as archive:
-        return dict(archive)
-
-
-def check_arrays(path: Path, arrays: "dict[str, npt.NDArray[Any]]", remedy: str) -> None:
-    """Refuse arrays of other things than finite numbers or words."""
-    import numpy as np
-
+    with undamaged(path, expected, remedy), np.load(path, allow_pickle=False) as archive:
+        arrays = dict(archive)
     for name, array in arrays.items():
         if array.dtype.kind not in "biufU" or (
             array.dtype.kind == "f" and not np.all(np.isfinite(array))
         ):
             got = f"{array.dtype} values in entry {name} that are no finite numbers or words"
             raise refusal(str(path), got, "only such", remedy)
+    return arrays
 
 
 def _exchange(first: Path, second: Path) -> bool:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, TensorType
 
 from .checks import check_positive, check_seed, refusal
+from .covariances import latent_kernels
 from .covariances.evaluate import mean as mean_at
 from .models import PEP, PEPRegression
 from .models.mixture import MixedOutputs
@@ -23,7 +24,6 @@ from .models.parameters import set_unchecked
 from .models.rows import SingleRows
 from .paths import Paths
 from .paths.functions import PathSource
-from .paths.prior import latent_kernels
 from .predictions.posterior import f_under
 from .sites.posterior import WhitenedGaussian
 from .tilted import predict_mean_and_var, traits
@@ -94,11 +94,7 @@ class PEPModel:
         self._refresh()
 
     def optimize(self, dataset: Any = None) -> MaximiseRecord:
-        """
-        Train the model on its rows; only the first call compiles.
-
-        :param dataset: That of :meth:`update`, which is called before.
-        """
+        """Train the model on its rows, after an :meth:`update`; only the first call compiles."""
         if self._loss is None:
             objective = self._options.get("objective", "evidence")
             self._loss = WholeLoss(self.model, objective=objective)
@@ -115,43 +111,23 @@ class PEPModel:
         return f_under(self._q, kernel, variables, mean_function, X, full_cov)
 
     def predict(self, query_points: TensorType) -> MeanAndVariance:
-        """
-        Predict f.
-
-        :param query_points: [..., D].
-        :return: Mean and variance, [..., L] each.
-        """
+        """Predict f at points [..., D]: mean and variance, [..., L] each."""
         X, restore = _as_rows(query_points)
         mean, variance = self._f(X)
         return restore(mean), restore(variance)
 
     def predict_y(self, query_points: TensorType) -> MeanAndVariance:
-        """
-        Predict observations.
-
-        :param query_points: [..., D].
-        :return: Mean and variance, [..., P] each.
-        """
+        """Predict observations at points [..., D]: mean and variance, [..., P] each."""
         X, restore = _as_rows(query_points)
         mean, variance = predict_mean_and_var(self.model.likelihood, X, *self._f(X))
         return restore(mean), restore(variance)
 
     def predict_joint(self, query_points: TensorType) -> MeanAndVariance:
-        """
-        Predict f at several points together.
-
-        :param query_points: [..., B, D].
-        :return: The mean [..., B, L] and the covariance [..., L, B, B].
-        """
+        """Predict f at points [..., B, D] together: mean [..., B, L], covariance [..., L, B, B]."""
         return self._f(query_points, full_cov=True)
 
     def sample(self, query_points: TensorType, num_samples: int) -> tf.Tensor:
-        """
-        Draw f at several points together.
-
-        :param query_points: [..., N, D].
-        :return: [..., S, N, L].
-        """
+        """Draw f at points [..., N, D] together, [..., S, N, L]."""
         mean, covariance = self.predict_joint(query_points)
         size = tf.shape(covariance)[-1]
         jitter = gpflow.default_jitter() * tf.eye(size, dtype=covariance.dtype)
@@ -165,13 +141,9 @@ class PEPModel:
     def covariance_between_points(
         self, query_points_1: TensorType, query_points_2: TensorType
     ) -> tf.Tensor:
-        r"""
-        Compute the covariances of f between points of two sets,
+        """
+        Compute the covariances of f, [..., L, N, M], between points [..., N, D] and [M, D]:
         :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S of q(v).
-
-        :param query_points_1: [..., N, D].
-        :param query_points_2: [M, D].
-        :return: [..., L, N, M].
         """
         parts, root = self.model._parts, self._q.q_sqrt
         X, _ = _as_rows(query_points_1)
@@ -217,11 +189,7 @@ class PEPModel:
         return lambda X: mean_at(self.model.mean_function, X)
 
     def get_observation_noise(self) -> tf.Tensor:
-        """
-        Give the variance of Gaussian noise.
-
-        :raises ValueError: If there is none that is the same everywhere.
-        """
+        """Give the variance of Gaussian noise; refuse others than one number."""
         likelihood = self.model.likelihood
         if not traits(likelihood).is_gaussian or not hasattr(likelihood.variance, "numpy"):
             remedy = "Use an acquisition function that does not ask for it."
@@ -258,10 +226,8 @@ class PathTrajectory:
 
     def __call__(self, x: TensorType) -> tf.Tensor:
         """
-        Evaluate them.
+        Evaluate them at x [N, B, D], [N, B, L].
 
-        :param x: [N, B, D].
-        :return: [N, B, L].
         :raises ValueError: If B is not known, or another one than before.
         """
         x = tf.convert_to_tensor(x)
@@ -313,11 +279,9 @@ class PathReparametrization:
 
     def sample(self, at: TensorType, *, jitter: float = 0.0) -> tf.Tensor:
         """
-        Evaluate the functions.
+        Evaluate the functions at points [..., B, D], [..., S, B, L].
 
-        :param at: [..., B, D].
         :param jitter: Not needed: no covariance of these points is factorised.
-        :return: [..., S, B, L].
         """
         if self._paths is None:
             self._paths = self._model.draw_paths(self._sample_size)

@@ -27,29 +27,29 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path not in LAZY)
 #: The most lines of each room. A budget grows only with a feature, in the commit that brings it.
 BUDGET = {
     "refusals": 21,
-    "checks": 749,
-    "columns": 737,
-    "scoring": 975,
-    "ops": 1850,
+    "checks": 679,
+    "columns": 702,
+    "scoring": 927,
+    "ops": 1830,
     "kernels": 226,
     "inducing_variables": 381,
-    "covariances": 1078,
+    "covariances": 991,
     "tilted": 2863,
     "likelihoods": 1434,
     "sites": 3500,
-    "energies": 1954,
-    "predictions": 1099,
-    "paths": 966,
-    "models": 4296,
-    "selection": 1050,
-    "training": 4198,
-    "estimators": 3319,
+    "energies": 1872,
+    "predictions": 1052,
+    "paths": 926,
+    "models": 4036,
+    "selection": 1036,
+    "training": 4059,
+    "estimators": 3214,
     "metrics": 303,
-    "plotting": 1527,
+    "plotting": 1515,
     "compare": 5122,
     "monitor": 163,
-    "trieste": 350,
-    "files": 145,
+    "trieste": 314,
+    "files": 140,
 }
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
@@ -69,7 +69,7 @@ HOMES = {
 #: How many errors a room still words by itself, and not by `refusal`; the numbers only fall.
 OWN_WORDS = {
     "likelihoods": 5,
-    "covariances": 1042,
+    "covariances": 1,
     "training": 1,
     "checks": 1,
     "compare": 3,
@@ -268,6 +268,11 @@ def test_names_say_what_they_name() -> None:
     assert not over
 
 
+def is_ours(module: Any, name: str) -> bool:
+    """Whether a name of a module is a function or class of the package."""
+    return str(getattr(getattr(module, name), "__module__", "")).startswith("gpflow_pep")
+
+
 def definitions() -> dict[str, set[str]]:
     """Where each class without underscore, and each name that a room exports, is defined."""
     homes = defaultdict(set)
@@ -278,7 +283,8 @@ def definitions() -> dict[str, set[str]]:
                 homes[node.name].add(f"{module}.{node.name}")
     for room in gpflow_pep.ROOMS:
         module = getattr(gpflow_pep, room)
-        for name in getattr(module, "__all__", ()):
+        ours = [name for name in vars(module) if name[0] != "_" and is_ours(module, name)]
+        for name in getattr(module, "__all__", ours):
             value = getattr(module, name)
             where = getattr(value, "__module__", None) or f"{module.__name__}.{name}"
             where = where.removesuffix(".__init__")

@@ -1,6 +1,5 @@
 """Checks of data and of the parts of a model."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,6 @@ from gpflow.likelihoods import Likelihood
 
 from ..refusals import refusal
 from .arrays import require_finite_rows
-from .numbers import check_choice
-
-#: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
-CONDITIONALS = ("prior", "scaled")
 
 
 def check_data(
@@ -189,11 +184,6 @@ def check_no_neighbours(neighbours: Any) -> None:
             " each row cannot say that",
             "Use PEPRegression if the noise is Gaussian, or more inducing variables.",
         )
-
-
-def check_conditional(conditional: Any, names: Iterable[str] = CONDITIONALS) -> str:
-    """Refuse what is no name of a conditional of f given u."""
-    return str(check_choice("conditional", conditional, list(names)))
 
 
 def check_not_sharded(num_processes: int, quantity: str, remedy: str) -> None:

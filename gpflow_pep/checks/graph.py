@@ -31,11 +31,7 @@ _OUTSIDE = message(
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
-    """
-    Let a value pass if it is finite, else stop with a message that says what to do.
-
-    :raises ValueError: See :func:`require`.
-    """
+    """Let a value pass if it is finite, else stop, as :func:`require` does, and say what to do."""
     finite = tf.reduce_all(tf.math.is_finite(value))
     if tf.executing_eagerly() and bool(finite):
         return tf.identity(value)
@@ -65,11 +61,7 @@ def require(condition: tf.Tensor, message: str, *numbers: tf.Tensor) -> list[tf.
 
 
 def read_powers(alpha: Parameter) -> tf.Tensor:
-    """
-    Read powers that may have been assigned past the check of the model.
-
-    :raises ValueError: If one is outside [0, 1] or NaN; see :func:`require`.
-    """
+    """Read powers that may have been assigned past the check of the model; stop if one is wrong."""
     value = tf.convert_to_tensor(alpha)
     inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
     with tf.control_dependencies(require(inside, _OUTSIDE, value)):
@@ -187,11 +179,7 @@ def _with_gradient(
 def once_differentiable(
     value: tf.Tensor, sources: Sequence[TensorType], quantity: str
 ) -> tf.Tensor:
-    """
-    Let a tensor pass whose first derivatives are right, and refuse all higher ones.
-
-    :raises ValueError: While a higher derivative is computed.
-    """
+    """Let a tensor pass whose first derivatives are right, and refuse all higher ones."""
 
     @tf.custom_gradient
     def same(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

@@ -31,6 +31,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     each of the most frequent values, and one for the others. A missing number is replaced by the
     median, and a column of 0 and 1 says where, for columns in which ``fit`` found some.
 
+    Tables X have the columns of ``formats``, in any order, and no others. Others are refused by a
+    ``ValueError``, and so are those of which a cell cannot be read.
+
     All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain numbers and
     words, which can be saved and read whatever the version of scikit-learn. That is why it is not
     made of scikit-learn's own transformers.
@@ -56,13 +59,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.min_count = min_count
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> "TableEncoder":
-        """
-        Learn medians and values.
-
-        :param X: A table with the columns of ``formats``, in any order, and no others.
-        :param y: Not used.
-        :raises ValueError: If the columns are others, or a cell cannot be read.
-        """
+        """Learn medians and values; y is not used."""
         limits = self.max_categories, self.min_count
         return self.restore(
             {
@@ -72,12 +69,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         )
 
     def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
-        """
-        Take what another one learnt, in place of ``fit``.
-
-        :param encodings: Its ``encodings_``.
-        :raises ValueError: If they are not of the columns of ``formats``.
-        """
+        """Take the ``encodings_`` of another one of the same formats, in place of ``fit``."""
         if list(encodings) != list(self.formats):
             got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
             raise refusal("encodings", got, listed(self.formats), remedy)
@@ -87,21 +79,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """
-        Turn a table into numbers, [N, number of names].
-
-        :param X: A table with the columns that it was fitted on, in any order, and no others.
-        :raises ValueError: If the columns are others, or a cell cannot be read.
-        """
+        """Turn a table into numbers, [N, number of names]."""
         check_is_fitted(self)
         return encode_table(X, self.formats, self.encodings_)
 
     def unusual(self, X: pd.DataFrame) -> list[str]:
         """
         Say of each row which of its cells are like none of the rows that it was fitted on, [N].
-
-        :param X: A table with the columns that it was fitted on, in any order, and no others.
-        :raises ValueError: If the columns are others, or a cell cannot be read.
         """
         check_is_fitted(self)
         return unusual_cells(X, self.formats, self.encodings_)

@@ -49,10 +49,8 @@ Columns = dict[str, "pd.Series[Any]"]
 
 def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     """
-    Read the cells of a table.
+    Read the cells of a table that has the columns of `formats`, in any order, and no others.
 
-    :param X: A table with the columns of `formats`, in any order, and no others.
-    :param formats: How the cells of each column are read.
     :raises ValueError: If the columns are others, or a cell cannot be read.
     """
     X = as_table(X, "X")
@@ -67,10 +65,13 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         expected = f"{listed(formats)} and no others"
         remedy = "Choose them: X[list(model.feature_names_in_)]."
         raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
-    return {
-        name: check_cells(name, _in_days(read_cells(X[name], form)))
-        for name, form in formats.items()
-    }
+    table = {}
+    for name, form in formats.items():
+        column = read_cells(X[name], form)
+        if pd.api.types.is_datetime64_any_dtype(column):
+            column = (column - _EPOCH) / pd.Timedelta(days=1)
+        table[name] = check_cells(name, column)
+    return table
 
 
 def learn(
@@ -123,11 +124,7 @@ def encode(
 def encode_table(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> npt.NDArray[np.float64]:
-    """
-    Turn a table into numbers, [N, number of columns that :func:`encode` makes].
-
-    :raises ValueError: As :func:`read_columns`.
-    """
+    """Turn a table into numbers, [N, number of columns that :func:`encode` makes]."""
     table = read_columns(X, formats)
     encoded = [
         values
@@ -156,8 +153,6 @@ def unusual_cells(
 
     Those are words that no training row has, numbers and dates outside the range of the training
     rows by more than a tenth of it, and gaps in columns that had none.
-
-    :raises ValueError: As :func:`read_columns`.
     """
     table = read_columns(X, formats)
     remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
@@ -182,11 +177,7 @@ def unusual_cells(
 
 
 def as_table(frame: Any, name: str) -> pd.DataFrame:
-    """
-    Take a table of pandas or polars as one of pandas, with column names that are text.
-
-    :raises ValueError: If it is no table.
-    """
+    """Take a table of pandas or polars as one of pandas, with column names that are text."""
     if hasattr(frame, "to_pandas"):
         try:
             frame = frame.to_pandas()
@@ -202,11 +193,7 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
 
 
 def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """
-    Refuse numbers that are infinite or so large that their squares are.
-
-    :raises ValueError: If there is one; it names the column and the row.
-    """
+    """Refuse numbers that are infinite or so large that their squares are."""
     if column.dtype == np.float64:
         large = (column.abs() > _MAX_SIZE).to_numpy()
         if large.any():
@@ -215,12 +202,6 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
             got, expected = f"{column.iloc[row]} in {place}", f"numbers below {_MAX_SIZE:g} in size"
             remedy = "Correct them, or leave the cells empty."
             raise refusal(f"column '{name}'", got, expected, remedy)
-    return column
-
-
-def _in_days(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    if pd.api.types.is_datetime64_any_dtype(column):
-        return (column - _EPOCH) / pd.Timedelta(days=1)
     return column
 
 

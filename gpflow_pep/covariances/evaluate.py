@@ -116,6 +116,11 @@ def split_outputs(inducing_variable: InducingVariables) -> list[InducingVariable
     return [inducing_variable]
 
 
+def latent_kernels(kernel: Kernel) -> list[Kernel]:
+    """List the kernels of latent functions: one where all share it."""
+    return list(kernel.latent_kernels) if isinstance(kernel, MultioutputKernel) else [kernel]
+
+
 @convert_user_code
 def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
@@ -149,12 +154,7 @@ def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: Tensor
     )
 
 
-@check_shapes(
-    "Z: [M, D]",
-    "X: [N, D]",
-    "lengthscales: [broadcast D]",
-    "return: [M, N]",
-)
+@check_shapes("Z: [M, D]", "X: [N, D]", "lengthscales: [broadcast D]", "return: [M, N]")
 def scaled_squared_distances(Z: tf.Tensor, X: tf.Tensor, lengthscales: TensorType) -> tf.Tensor:
     r"""
     Compute :math:`\sum_d (z_d - x_d)^2 / \ell_d^2` as GPflow does, from products.
@@ -215,10 +215,7 @@ class Projection(NamedTuple):
     least 0; or [B, S, S]: its diagonal blocks, for rows that come in B blocks of S."""
 
 
-@check_shapes(
-    "return.L: [K, M, M]",
-    "return.W: [K, M, M]",
-)
+@check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
 def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Prior:
     """
     Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it needs more.
@@ -235,31 +232,17 @@ def with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
     return tf.expand_dims(covariances, 0) if covariances.shape.rank < rank else covariances
 
 
-@check_shapes(
-    "W: [K, M, M]",
-    "X: [N, D]",
-    "return.A: [K, M, N]",
-)
+@check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
 def project(
     W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> Projection:
-    """
-    Project single rows on the whitened inducing variables.
-
-    :param W: Inverse Cholesky factors of ``Kuu``, see :func:`whiten`.
-    :param kernel: The kernel, of one output, or of several that are independent.
-    """
+    """Project rows on whitened inducing variables; see :func:`whiten` for the kernel and W."""
     A = lower_matmul(W, with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(A, tf.maximum(d, tf.zeros_like(d)))  # rounding can make it negative
 
 
-@check_shapes(
-    "W: [1, M, M]",
-    "X: [B, S, D]",
-    "return.A: [1, M, N]",
-    "return.D: [B, S, S]",
-)
+@check_shapes("W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]")
 def project_blocks(
     W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
 ) -> Projection:
@@ -379,14 +362,13 @@ def project_points(
     wherever it moves: so points that are all kept and have not moved are projected exactly, and
     everything is smooth in where they are.
 
-    :param W: Inverse Cholesky factors of ``Kuu``, see
-        :func:`~gpflow_pep.covariances.evaluate.whiten`.
-    :param kernel: Its kernel, of one output, or of several that are independent.
+    See :func:`whiten` for the kernel and W.
+
     :param same_point: 1 where an inducing variable of this model continues a point of the other
         one; no more than one 1 in a row or column.
     :return: D in full for each latent function, [K, R, R].
     """
-    kernels = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
+    kernels = latent_kernels(kernel)
     jitter = tf.constant(default_jitter(), W.dtype)
     A, D = [], []
     for latent in range(max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))):

@@ -38,10 +38,7 @@ class CoregionalizationWithDiagonal(LinearCoregionalization):
     :raises ValueError: If there are not as many kernels, or a :math:`\kappa` is not positive.
     """
 
-    @check_shapes(
-        "weights: [P, R]",
-        "kappa: [P]",
-    )
+    @check_shapes("weights: [P, R]", "kappa: [P]")
     def __init__(
         self,
         kernels: Sequence[Kernel],
@@ -94,7 +91,6 @@ def check_mixture(kernel: Kernel, num_outputs: int, num_latent_gps: int | None) 
     Refuse a mixture that is not of as many outputs, or of as many latent functions, as it should.
 
     :param num_latent_gps: As GPflow counts them, or None.
-    :raises ValueError: If a row of W lacks an output, or a column a kernel.
     """
     rows, columns = (int(size) for size in kernel.W.shape)
     remedy = "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."

@@ -30,10 +30,7 @@ _MOST_FOR_TREES = 15
 SearchTree: TypeAlias = KDTree | NearestNeighbors
 
 
-@check_shapes(
-    "X: [N, D]",
-    "return: [D]",
-)
+@check_shapes("X: [N, D]", "return: [D]")
 def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """
     Find a scale for each input, such that distances in units of it say how much f can change.
@@ -69,10 +66,7 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
         yield kernel
 
 
-@check_shapes(
-    "X: [N, D]",
-    "return: [N, D]",
-)
+@check_shapes("X: [N, D]", "return: [N, D]")
 def scaled_inputs(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     """Compute inputs in units of :func:`input_scales`."""
     return X / input_scales(kernel, X)
@@ -85,10 +79,7 @@ def search_tree(X: tf.Tensor) -> SearchTree:
     return KDTree(X.numpy())
 
 
-@check_shapes(
-    "Xnew: [S, D]",
-    "return: [S, m]",
-)
+@check_shapes("Xnew: [S, D]", "return: [S, m]")
 def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     """
     Find the m nearest rows of each new one by a tree, the nearest first; for eager mode.
@@ -104,11 +95,7 @@ def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     return tf.constant(nearest, tf.int32)
 
 
-@check_shapes(
-    "X: [N, D]",
-    "Xnew: [S, D]",
-    "return: [S, m]",
-)
+@check_shapes("X: [N, D]", "Xnew: [S, D]", "return: [S, m]")
 def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     """
     Find the m nearest rows of each new one from all distances, the nearest first.

@@ -22,7 +22,7 @@ from gpflow.models.util import inducingpoint_wrapper
 
 from .. import checks
 from ..inducing_variables import BlurredInducingPoints, NoisyInducingVariables, sum_of_products
-from .evaluate import covariance, mean, split_outputs
+from .evaluate import covariance, latent_kernels, mean, split_outputs
 
 #: What code of users and TensorFlow raise for inputs of other columns.
 _FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeError)
@@ -65,8 +65,8 @@ def check_inducing_variable(
             "a pair that GPflow knows",
             "Use inducing points: they know every kernel.",
         )
-    parts = kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]
-    for variables, part in itertools.product(split_outputs(inducing_variable), parts):
+    pairs = itertools.product(split_outputs(inducing_variable), latent_kernels(kernel))
+    for variables, part in pairs:
         if isinstance(variables, NoisyInducingVariables):
             check_inducing_variable(variables.inducing_variable, part, X)
         if isinstance(variables, BlurredInducingPoints):
@@ -93,11 +93,7 @@ def _check_points(Z: Any) -> None:
 
 
 def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
-    """
-    Check that inducing inputs are in the space of the data.
-
-    :raises ValueError: If they have other columns than X.
-    """
+    """Refuse inducing inputs that have other columns than X."""
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
         got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
@@ -157,28 +153,18 @@ def check_independent(
 
 
 def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
-    """
-    Refuse a kernel that cannot be evaluated in the space of the data.
-
-    Inside a graph nothing is tried.
-
-    :raises ValueError: If it fails at the first row.
-    """
+    """Refuse a kernel that fails at the first row of the data; in a graph nothing is tried."""
     if not tf.executing_eagerly():
         return
     row = tf.convert_to_tensor(X[:1])
-    for part in kernel.latent_kernels if isinstance(kernel, MultioutputKernel) else [kernel]:
+    for part in latent_kernels(kernel):
         _evaluate("kernel", part, partial(covariance, part, row, row), row)
 
 
 def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
     """
-    Refuse a mean function that does not suit the data.
-
-    Inside a graph nothing is tried.
-
-    :raises ValueError: If it fails at the first row, or has other columns than one or one for each
-        latent function.
+    Refuse a mean function that fails at the first row, or has other columns than one or one for
+    each latent function; in a graph nothing is tried.
     """
     if not tf.executing_eagerly():
         return
@@ -210,10 +196,8 @@ def _evaluate(name: str, part: Any, call: Callable[[], tf.Tensor], row: tf.Tenso
 
 def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
     """
-    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them.
-
-    :param inducing_variable: Inducing points, of one output or of several that are independent.
-    :raises ValueError: If they are something else.
+    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions share them;
+    refuse other inducing variables.
     """
     parts = split_outputs(inducing_variable)
     for part in parts:

@@ -19,18 +19,11 @@ from .evaluate import convert_user_code
 
 
 class WellConditioned(InducingVariablesWrapper):
-    """
-    Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs.
-
-    :param inducing_variable: Any inducing variables that GPflow's ``Kuu`` and ``Kuf`` know.
-    """
+    """Inducing variables with as much jitter added to ``Kuu`` as its Cholesky factor needs."""
 
 
 @Kuu.register(WellConditioned, Kernel)
-@check_shapes(
-    "inducing_variable: [M, D, broadcast P]",
-    "return: [M, M]",
-)
+@check_shapes("inducing_variable: [M, D, broadcast P]", "return: [M, M]")
 def _Kuu_well_conditioned(
     inducing_variable: WellConditioned, kernel: Kernel, *, jitter: float = 0.0
 ) -> tf.Tensor:

@@ -1,7 +1,9 @@
 r"""The Power EP energy of regression, in closed form.
 
-Bui, Yan & Turner (2017), sections 3.6 and 3.7, with the last term of 3.7 corrected. Write
-:math:`\bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma` with :math:`Q = AᵀA`. Then
+Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign and lacks the
+determinant. Write :math:`\bar K = Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma` with
+:math:`Q = K_{fu} K_{uu}^{-1} K_{uf} = AᵀA`, the residual covariance :math:`D = K_{ff} - Q` within
+blocks (by default each row is one), and noise variances :math:`\Sigma`. Then
 
 .. math::
 
@@ -26,6 +28,7 @@ from check_shapes import check_shapes
 from ..covariances import Parts
 from ..ops.linalg import gram
 from ..ops.power import log1p_over_power
+from ..refusals import refusal
 from ..sites.posterior import MemoryTerms, Natural, add_memory, posterior_factor
 
 
@@ -49,21 +52,8 @@ class RowSums(NamedTuple):
 #: What some rows add to the sums: ``(parts, rows, W [1, M, M]) -> RowSums``, differentiable in W
 #: and in the variables of the parts.
 Bound = Callable[[Parts, Any, tf.Tensor], RowSums]
-#: With which rows are observed given u: ``(d, noise, alpha) -> precision``, all [N].
+#: A number for each row: ``(d, noise, alpha) -> precision``, all [N].
 Precision = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-
-
-class Conditional(NamedTuple):
-    """What a choice of q(f | u) makes of rows."""
-
-    single_rows: Bound
-    """See :func:`single_rows`."""
-
-    row_precision: Precision
-    """See :func:`row_precision`: for leave-one-out densities."""
-
-    blocks_of_rows: Bound | None = None
-    """See :func:`blocks_of_rows`; None: it takes no blocks."""
 
 
 class ProjectedRows(NamedTuple):
@@ -85,26 +75,51 @@ class ProjectedRows(NamedTuple):
     """[N, P] or [B, S, P], targets less the mean function."""
 
 
-def single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
-    """Sum over rows that are each a factor of their own."""
-    return single_row_sums(*project_single_rows(parts, rows, W))
+class Conditional(NamedTuple):
+    """What a choice of q(f | u) makes of rows."""
 
+    row_precision: Precision
+    """With which each row is observed given u."""
 
-def blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
-    """Sum over blocks of rows, each block a factor."""
-    return block_sums(*project_blocks_of_rows(parts, rows, W))
+    row_logdet: Precision
+    """What each row adds to :attr:`RowSums.logdet`."""
+
+    block_sums: Callable[..., RowSums] | None = None
+    """Of :class:`ProjectedRows` that come in blocks, each a factor; None: it takes no blocks."""
+
+    def single_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
+        """Sum over rows that are each a factor of their own."""
+        A, d, noise, alpha, r = project_single_rows(parts, rows, W)
+        numbers = d, noise, alpha
+        return sums_by_precision(A, self.row_precision(*numbers), r, self.row_logdet(*numbers))
+
+    def blocks_of_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
+        """Sum over blocks of rows, each block a factor."""
+        if self.block_sums is None:
+            got, expected = "them with a conditional that is known for single rows only", "none"
+            raise refusal("blocks", got, expected, "Leave them out, or choose another conditional.")
+        return self.block_sums(*project_blocks_of_rows(parts, rows, W))
 
 
 def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
-    """
-    Project rows that are each a factor of their own.
-
-    :param rows: X [N, D], Y [N, P] and the power of each [N].
-    """
+    """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]."""
     X, Y, alpha = rows
     A, d = parts.project(W, X)
     r, noise = parts.observe(X, Y)
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
+
+
+def project_groups(parts: Parts, X: tf.Tensor, Y: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Compute A, D, noise and r of :class:`ProjectedRows` that come in groups."""
+    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
+    flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
+    r, noise = parts.observe(flat_X, flat_Y)
+    shape = [num_groups, size]
+    return (
+        *parts.project_blocks(W, X),
+        tf.reshape(noise, shape),
+        tf.reshape(r, [*shape, Y.shape[-1]]),
+    )
 
 
 def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
@@ -115,12 +130,7 @@ def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRo
         power of each block [B].
     """
     member, X, Y, alpha = rows
-    A, D = parts.project_blocks(W, X)
-    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
-    flat_X, flat_Y = (tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y))
-    r, noise = parts.observe(flat_X, flat_Y)
-    r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
-    noise = tf.reshape(noise, [num_blocks, size])
+    A, D, noise, r = project_groups(parts, X, Y, W)
     weight = tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),
@@ -131,26 +141,14 @@ def project_blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRo
     )
 
 
-@check_shapes(
-    "A: [1, M, N]",
-    "d: [N]",
-    "noise: [N]",
-    "alpha: [broadcast N]",
-    "r: [N, P]",
-    "return.natural.G: [1, M, M]",
-    "return.natural.b: [P, M, 1]",
-)
-def single_row_sums(
-    A: tf.Tensor, d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
-) -> RowSums:
-    """Sum over rows that are each a factor of their own."""
-    logdet = tf.math.log(noise) + log1p_over_power(d / noise, alpha)
-    return sums_by_precision(A, row_precision(d, noise, alpha), r, logdet)
-
-
 def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     """Compute the precision with which each row is observed: C⁻² of a block of one row, [N]."""
     return 1.0 / (noise + alpha * d)
+
+
+def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute the terms of the log-determinants, see :class:`RowSums`, [N]."""
+    return tf.math.log(noise) + log1p_over_power(d / noise, alpha)
 
 
 @check_shapes(
@@ -174,7 +172,7 @@ def sums_by_precision(
     )
 
 
-@check_shapes(
+check_shapes_of_blocks = check_shapes(
     "A: [1, M, N]",
     "D: [B, S, S]",
     "noise: [B, S]",
@@ -183,6 +181,9 @@ def sums_by_precision(
     "return.natural.G: [1, M, M]",
     "return.natural.b: [P, M, 1]",
 )
+
+
+@check_shapes_of_blocks
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
@@ -241,11 +242,7 @@ def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
 
 
 def sums_and_memory(sums: RowSums, terms: MemoryTerms | None) -> RowSums:
-    """
-    Add what a memory adds to the prior and to log Z, where half of the squares is taken off.
-
-    :param terms: Of the memory; None: there is none.
-    """
+    """Add what a memory adds, if there is one: half of the squares is taken off log Z."""
     if terms is None:
         return sums
     return sums._replace(
@@ -279,8 +276,9 @@ def sums_with_slack(
     """Sum the residual variances, and the rows with D = 0 and slack added to the noise."""
     X, Y = rows
     A, d = parts.project(W, X)
-    none, (r, noise) = tf.zeros_like(d[0]), parts.observe(X, Y)
-    return tf.reduce_sum(d), single_row_sums(A, none, noise + slack, none, r)
+    r, noise = parts.observe(X, Y)
+    noise += slack
+    return tf.reduce_sum(d), sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))
 
 
 @check_shapes(
@@ -314,4 +312,4 @@ def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_rows: tf.Tensor)
 
 
 #: By the name that models take; another one is registered by an entry of its own.
-CONDITIONALS = {"prior": Conditional(single_rows, row_precision, blocks_of_rows)}
+CONDITIONALS = {"prior": Conditional(row_precision, row_logdet, block_sums)}

@@ -52,10 +52,8 @@ def energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
 
 def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """
-    Compute the product of the second derivative of the energy in the parameters with a vector.
-
-    :param vector: A part for each variable of the problem's parts.
-    :raises ValueError: See :meth:`~gpflow_pep.sites.implicit.Converged.gradients`.
+    Compute the product of the second derivative of the energy in the parameters with a vector,
+    which has a part for each variable of the problem's parts.
     """
     variables = converged.problem.parts.variables
     sites = Sites(*map(tf.identity, converged.fixed_point.sites))

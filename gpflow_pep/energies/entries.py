@@ -57,11 +57,7 @@ def sum_observed(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
     )
 
 
-@check_shapes(
-    "sums.natural.G: [L, M, M]",
-    "sums.natural.b: [L, M, 1]",
-    "return: []",
-)
+@check_shapes("sums.natural.G: [L, M, M]", "sums.natural.b: [L, M, 1]", "return: []")
 def log_density_of_entries(sums: RowSums) -> tf.Tensor:
     r"""Compute the energy of sums whose ``logdet`` has :math:`\log 2\pi` for each entry."""
     q = posterior_factor(sums.natural)
@@ -87,12 +83,13 @@ def left_out_moments(
     return without.m + parts.mean(X), without.s + (d[0] + noise)[:, None]
 
 
-@check_shapes(
-    "Y: [N, P]",
-    "mean: [N, P]",
-    "variance: [N, P]",
-    "return: [N]",
-)
+def left_out_density_sum(parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor) -> tf.Tensor:
+    """Sum the log densities of targets given the others of their outputs, []."""
+    moments = left_out_moments(parts, rows, W, q)
+    return tf.reduce_sum(observed_log_density(rows[1], *moments))
+
+
+@check_shapes("Y: [N, P]", "mean: [N, P]", "variance: [N, P]", "return: [N]")
 def observed_log_density(Y: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """Sum the Gaussian log densities of the targets of each row that were observed."""
     observed = tf.math.is_finite(Y)

@@ -12,22 +12,13 @@ which at :math:`\alpha = 1` is exact for FITC's model. It is what
 :func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from gpflow import logdensities
 
 from ..covariances import Parts
-from ..sites.posterior import (
-    Marginals,
-    Natural,
-    PosteriorFactor,
-    Sites,
-    cavity,
-    marginals,
-    posterior_factor,
-)
+from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity, marginals
 from .collapsed import Precision, project_single_rows
 
 
@@ -46,30 +37,16 @@ def errors(
     return error, without.s + d + parts.noise(rows[0])[:, None]
 
 
-def total(
-    sum_over_rows: Callable[..., tf.Tensor],
-    parts: Parts,
-    W: tf.Tensor,
-    natural: Natural,
-    precision: Precision,
+def density_sum(
+    parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
 ) -> tf.Tensor:
     """
-    Sum the leave-one-out log densities of all rows, [], in a second pass over them.
+    Sum the leave-one-out log densities of some rows, [].
 
     Each is weighted by the precision of the row's factor, relative to that of noise alone: 1, but
     for outliers of :class:`~gpflow_pep.likelihoods.RobustGaussian`.
-
-    :param sum_over_rows: ``(terms, shared, parts) -> sum`` of ``terms(rows, *shared)``, through
-        which gradients reach the shared tensors and the variables of the parts.
-    :param natural: What all rows add to the prior of v: it is why one pass is not enough.
     """
-    factor = posterior_factor(natural)
-
-    def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-        q = PosteriorFactor(root, c, factor.half_logdet)
-        error, variance = errors(parts, rows, W, q, precision)
-        densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
-        weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
-        return tf.reduce_sum(weights[:, None] * densities)
-
-    return sum_over_rows(terms, (W, factor.W, factor.c), parts)
+    error, variance = errors(parts, rows, W, q, precision)
+    densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
+    weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
+    return tf.reduce_sum(weights[:, None] * densities)

@@ -204,17 +204,11 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
 
 
 def _given_other_rows(h: LatentMarginals, rows: RowSites, d: tf.Tensor) -> LatentMarginals:
-    """Compute the moments of g of each row, as if it were a new one."""
-    h = _without_row(h, rows)
-    return h._replace(covariance=h.covariance + tf.linalg.diag(d))
-
-
-def _without_row(h: LatentMarginals, rows: RowSites) -> LatentMarginals:
-    """Remove the whole sites of each row from the moments of h."""
+    """Compute the moments of g of each row without its whole sites, as if it were a new one."""
     S, T = h.covariance, rows.T
     V = symmetric(tf.matmul(inverse_of_sum(-tf.matmul(S, T)), S))
     change = tf.linalg.matvec(T, h.mean) - rows.first
-    return LatentMarginals(h.mean + tf.linalg.matvec(V, change), V)
+    return LatentMarginals(h.mean + tf.linalg.matvec(V, change), V + tf.linalg.diag(d))
 
 
 def sum_mixed_rows(

@@ -22,15 +22,13 @@ from ..sites.mixture import (
 from ..sites.mixture_sweep import match_entries, output_prior
 from ..sites.posterior import PosteriorFactor, SiteRows, Sites, posterior_factor
 from ..sites.sweep import RowPrior
-from .row_terms import RowTerms, root_of_share
+from .row_terms import RowTerms, root_of_share, tilted_terms
 
 
 def terms_of_entries(problem: MixtureProblem, sites: Sites, density: tf.Tensor) -> RowTerms:
     """
-    Compute what belongs to each entry and row at its sites; constant for differentiation.
-
-    :param sites: With proper cavities.
-    :param density: Leave-one-out log densities of the entries, [N, P].
+    Compute what belongs to each entry and row at sites with proper cavities, and at leave-one-out
+    log densities [N, P]; constant for differentiation.
     """
     natural, latent = mixture_sums(problem, sites), problem.latent
     q, root = posterior_factor(natural), root_of_share(natural.G)
@@ -63,7 +61,7 @@ def _terms(
     m, s = moments = mixed_marginals(mixing, with_residual(h, rows, alpha))
     likelihood = problem.latent.parts.likelihood
     matched = match_entries(likelihood, problem.rows, moments, beside, prior, sites)
-    left, (ell, delta1, delta2) = matched.left, matched.tilted
+    left, ell = matched.left, matched.tilted.ell
     slope, share = sites.nu - sites.tau * m, _share(A, root)
     contribution = ell + 0.5 * power * left.s * tf.square(slope)
     contribution -= 0.5 * log1p_over_power(-sites.tau * s, power)
@@ -79,11 +77,7 @@ def _terms(
         contribution -= 0.5 * (log_determinant(rows, joint, alpha) + of_logdet)
     return RowTerms(
         *sites,
-        left.m,
-        left.s,
-        ell,
-        left.m + power * left.s * delta1,
-        left.s * (1.0 + power * delta2 * left.s),
+        *tilted_terms(left, matched.tilted, power),
         *moments,
         mixed_variance(mixing, d),
         prior.mean,

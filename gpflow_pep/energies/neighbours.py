@@ -42,7 +42,7 @@ from check_shapes import check_shapes
 from ..covariances import Parts
 from ..ops.linalg import grouped_gram
 from ..sites.posterior import Natural
-from .collapsed import RowSums
+from .collapsed import RowSums, as_blocks, project_groups
 
 
 def rows_with_neighbours(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
@@ -53,19 +53,9 @@ def rows_with_neighbours(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
         [K, S, D], Y [K, S, P] and the power of all [1].
     """
     member, neighbours, X, Y, alpha = rows
-    A, D = parts.project_blocks(W, X)
-    num_groups, size = tf.shape(X)[0], tf.shape(X)[1]
-    flat_X, flat_Y = (tf.reshape(part, [num_groups * size, part.shape[-1]]) for part in (X, Y))
-    r, noise = parts.observe(flat_X, flat_Y)
-    return neighbour_sums(
-        tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_groups, size]), [1, 2, 0]),
-        D,
-        tf.reshape(noise, [num_groups, size]),
-        alpha,
-        tf.reshape(r, [num_groups, size, Y.shape[-1]]),
-        neighbours,
-        tf.cast(member, X.dtype),
-    )
+    A, D, noise, r = project_groups(parts, X, Y, W)
+    weight = tf.cast(member, X.dtype)
+    return neighbour_sums(as_blocks(A, noise), D, noise, alpha, r, neighbours, weight)
 
 
 @check_shapes(
@@ -113,11 +103,7 @@ def neighbour_sums(
     )
 
 
-@check_shapes(
-    "C: [K, S, S]",
-    "neighbours: [K, S, m]",
-    "return: [K, S, S]",
-)
+@check_shapes("C: [K, S, S]", "neighbours: [K, S, m]", "return: [K, S, S]")
 def neighbour_weights(C: tf.Tensor, neighbours: tf.Tensor) -> tf.Tensor:
     r"""
     Compute the weights of the neighbours of each row: column n has :math:`g_n = C_{NN}^{-1} C_{Nn}`
@@ -144,10 +130,9 @@ def neighbour_weights(C: tf.Tensor, neighbours: tf.Tensor) -> tf.Tensor:
 def _solve_columns(
     C: tf.Tensor, neighbours: tf.Tensor, *matrices: tf.Tensor
 ) -> tuple[tf.Tensor, ...]:
-    r"""
-    Solve :math:`C_{NN} x_n = b_n` for the entries at N of each column n of some matrices.
-
-    :return: As many matrices, with the solutions at these entries and zeros elsewhere.
+    """
+    Solve :math:`C_{NN} x_n = b_n` for the entries at N of each column n of some matrices; the
+    results are matrices with zeros elsewhere.
     """
     num_groups, size = tf.shape(C)[0], tf.shape(C)[1]
     present = neighbours >= 0

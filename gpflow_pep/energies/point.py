@@ -148,8 +148,7 @@ def twice_differentiable(
             value = energy()
 
         def second(*vector: tf.Tensor) -> list[tf.Tensor]:
-            constant: list[tf.Tensor] = chunks.without_gradient(lambda: product(vector))
-            return constant
+            return chunks.without_gradient(lambda: product(vector))
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             first = checks.differentiable(
@@ -217,11 +216,7 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
 
 
 def require_removable(moments: Marginals, sites: Sites) -> None:
-    """
-    Refuse rows whose whole site cannot be removed.
-
-    :raises ValueError: If a cavity is improper then.
-    """
+    """Refuse rows whose cavity would be improper without the whole site."""
     alpha = tf.ones([1, 1], moments.m.dtype)
     without = cavity(moments, sites, alpha)
     checks.require_finite(
@@ -234,11 +229,7 @@ def require_removable(moments: Marginals, sites: Sites) -> None:
 def left_out_log_density(
     problem: SiteProblem, projection: Projection, moments: Marginals, sites: Sites
 ) -> tf.Tensor:
-    r"""
-    Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N].
-
-    :param moments: Of h under q.
-    """
+    r"""Compute :math:`\log p(y_n | y_{-n})` of all rows of a problem, [N], from moments of h."""
     (X, Y, _), parts = problem.rows, problem.parts
     alpha = tf.ones([1], moments.m.dtype)
     without = cavity(moments, sites, alpha[:, None])

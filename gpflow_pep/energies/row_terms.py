@@ -48,6 +48,7 @@ from ..covariances import Projection
 from ..ops import chunks
 from ..ops.power import log1p_over_power
 from ..sites.posterior import (
+    Cavity,
     Marginals,
     PosteriorFactor,
     SiteProblem,
@@ -58,6 +59,7 @@ from ..sites.posterior import (
     posterior_factor,
 )
 from ..sites.sweep import match_moments, row_prior
+from ..tilted import TiltedDerivatives
 from .point import left_out_log_density
 
 
@@ -65,7 +67,8 @@ class RowTerms(NamedTuple):
     r"""
     What Power EP knows of each row: [N, L], of each of L latent functions, or [N].
 
-    Means and variances are of :math:`h_n`: see :mod:`gpflow_pep.energies.row_terms`.
+    Means and variances are of :math:`h_n`: see :mod:`gpflow_pep.energies.row_terms`. All are
+    constants, whose derivatives in hyperparameters are refused; :meth:`frame` makes a table.
 
     Of outputs that are mixtures of latent functions, and where targets are missing, the terms are
     of the entries of Y: L is then the number of outputs, and ``log_normaliser`` and
@@ -161,6 +164,15 @@ def observed_terms(terms: RowTerms, observed: tf.Tensor) -> RowTerms:
     return terms._replace(**unknown, contribution=part)
 
 
+def tilted_terms(
+    left: Cavity, tilted: TiltedDerivatives, power: tf.Tensor
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Compute the fields of :class:`RowTerms` from the cavity's moments to the tilted ones."""
+    ell, delta1, delta2 = tilted
+    mean, variance = left.m + power * left.s * delta1, left.s * (1.0 + power * delta2 * left.s)
+    return left.m, left.s, ell, mean, variance
+
+
 def root_of_share(G: tf.Tensor) -> tf.Tensor:
     r"""Compute R, [L, M, M], with :math:`R R^T = g(G)`: see this module."""
     values, vectors = tf.linalg.eigh(G)
@@ -171,8 +183,8 @@ def terms_of_rows(problem: SiteProblem, sites: Sites) -> RowTerms:
     """
     Compute what belongs to each row at its sites; constant for differentiation.
 
-    :param problem: Without a memory.
-    :param sites: With proper cavities, those without the whole site of a row too.
+    :param sites: Of a problem without a memory, with proper cavities, also without a row's whole
+        site.
     """
     natural = natural_sums(problem, sites)
     q, root = posterior_factor(natural), root_of_share(natural.G)
@@ -199,7 +211,7 @@ def _terms(
     moments = Marginals(m, s + tf.zeros_like(m))
     matched = match_moments(problem, projection, moments, prior, sites)
     alpha = problem.rows.alpha[:, None]
-    left, (ell, delta1, delta2) = matched.cavity, matched.tilted
+    left, ell = matched.cavity, matched.tilted.ell
     slope = sites.nu - sites.tau * m
     of_logdet = tf.reduce_sum(tf.square(tf.matmul(root, projection.A, transpose_a=True)), axis=-2)
     by_latent = alpha * moments.s * tf.square(slope) / left.e - m * slope
@@ -207,11 +219,7 @@ def _terms(
     by_latent -= sites.tau * tf.transpose(of_logdet)
     return RowTerms(
         *sites,
-        left.m,
-        left.s,
-        ell,
-        left.m + alpha * left.s * delta1,
-        left.s * (1.0 + alpha * delta2 * left.s),
+        *tilted_terms(left, matched.tilted, alpha),
         *moments,
         tf.transpose(projection.D) + tf.zeros_like(m),
         prior.mean,

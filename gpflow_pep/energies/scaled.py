@@ -26,29 +26,17 @@ log-determinant :math:`\log|\Sigma_b + D_b|`. It is linear in :math:`\alpha`, so
 :math:`\alpha`, from the lower bound to FITC, or PITC.
 """
 
-from typing import Any
-
 import tensorflow as tf
-from check_shapes import check_shapes
 
-from ..covariances import Parts
 from .collapsed import (
     CONDITIONALS,
     Conditional,
     RowSums,
     as_blocks,
-    project_blocks_of_rows,
-    project_single_rows,
+    check_shapes_of_blocks,
     relative_to_noise,
-    sums_by_precision,
     sums_of_whitened,
 )
-
-
-def single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
-    """Sum over rows that are each a factor of their own, with a scaled conditional."""
-    A, d, noise, alpha, r = project_single_rows(parts, rows, W)
-    return sums_by_precision(A, row_precision(d, noise, alpha), r, tf.math.log(noise + d))
 
 
 def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
@@ -56,20 +44,12 @@ def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     return (1.0 - alpha) / noise + alpha / (noise + d)
 
 
-def blocks_of_rows(parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
-    """Sum over blocks of rows, each block a factor, with a scaled conditional."""
-    return block_sums(*project_blocks_of_rows(parts, rows, W))
+def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+    """Compute what each row adds to the log-determinants, [N]."""
+    return tf.math.log(noise + d)
 
 
-@check_shapes(
-    "A: [1, M, N]",
-    "D: [B, S, S]",
-    "noise: [B, S]",
-    "alpha: [broadcast B]",
-    "r: [B, S, P]",
-    "return.natural.G: [1, M, M]",
-    "return.natural.b: [P, M, 1]",
-)
+@check_shapes_of_blocks
 def block_sums(
     A: tf.Tensor, D: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor, r: tf.Tensor
 ) -> RowSums:
@@ -99,4 +79,4 @@ def block_sums(
     return sums_of_whitened(whitened(as_blocks(A, noise)), whitened(r), logdet)
 
 
-CONDITIONALS["scaled"] = Conditional(single_rows, row_precision, blocks_of_rows)
+CONDITIONALS["scaled"] = Conditional(row_precision, row_logdet, block_sums)

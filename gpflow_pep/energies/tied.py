@@ -132,11 +132,7 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
     return TiedEnergy(WhitenedGaussian(q.q_mu, q.q_sqrt * tf.math.rsqrt(c)), rest)
 
 
-@check_shapes(
-    "d: [N, broadcast L]",
-    "alpha: []",
-    "return: [N, L]",
-)
+@check_shapes("d: [N, broadcast L]", "alpha: []", "return: [N, L]")
 def converged_scale(
     d: tf.Tensor, precision: Callable[[tf.Tensor], tf.Tensor], alpha: tf.Tensor
 ) -> tf.Tensor:

@@ -117,7 +117,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
             for k, model in enumerate(models)
         ]
         likelihoods = [model.likelihood for model in models]
-        estimator._posterior = MixedPosterior(posteriors, likelihoods, np.asarray(weights))
+        estimator._posterior = MixedPosterior(posteriors, models, likelihoods, np.asarray(weights))
     return estimator
 
 
@@ -225,8 +225,7 @@ def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
 def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
     if "targets" not in described:  # all were observed
         return load(described)
-    Y: AnyNDArray = np.where(load(described["observed"]), load(described["targets"]), np.nan)
-    return Y
+    return np.where(load(described["observed"]), load(described["targets"]), np.nan)
 
 
 def _variables_of(model: GPModel) -> dict[str, str]:

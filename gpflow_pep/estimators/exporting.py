@@ -14,9 +14,7 @@ from ..checks import refusal
 from ..columns import TableEncoder
 from ..ops.graphs import OneUseGraphs
 from ..ops.linalg import graphs_exported
-from ..training.mixed_model import MixedPosterior
 from .base import PEPEstimator
-from .classifier import PEPClassifier
 from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
 from .saved_files import replaced_folder
@@ -56,8 +54,7 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
 
         predictor.predict_table({"area": [71.5, nan], "region": ["Nord", ""]})
 
-    :param folder: The folder to write: one that does not exist, is empty, or was written by an
-        earlier call, which is replaced when all is written.
+    :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :param estimator: A fitted estimator, or a pipeline that ends with one.
     :raises ValueError: If it is another; or if the folder has other files.
     """
@@ -79,7 +76,9 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         @graphs.tracked
         def predict(X: tf.Tensor) -> Any:
             X = (X - offset) / scale
-            return _predict_targets(last, posterior, X)
+            if isinstance(last, PEPRegressor):
+                return Prediction(*last._target.predict_y(posterior, X))
+            return ClassProbabilities(posterior.predict_probabilities(X))
 
         @tf.function(input_signature=[rows])
         def predict_y(X: tf.Tensor) -> Any:
@@ -90,8 +89,9 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         names = [str(name) for name in _columns(estimator)]
         module.columns = tf.Variable(names, trainable=False)
         module.predict_y = predict_y
-        if _is_for_tables(estimator):
-            encoder = estimator[0]
+        steps = [step for _, step in getattr(estimator, "steps", ())]
+        if len(steps) == 2 and type(steps[0]) is TableEncoder:
+            encoder = steps[0]
             specs = column_specs(encoder)
             module.predict_table = tf.function(
                 lambda columns: predict(encode_columns(encoder, columns)), input_signature=[specs]
@@ -104,25 +104,8 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
             tf.saved_model.save(module, str(new), signatures=predict_y)
 
 
-def _is_for_tables(estimator: Any) -> bool:
-    """Whether it is a TableEncoder, and then an estimator."""
-    return (
-        isinstance(estimator, Pipeline)
-        and len(estimator.steps) == 2
-        and type(estimator[0]) is TableEncoder
-    )
-
-
 def _columns(estimator: Any) -> list[str]:
     if isinstance(estimator, Pipeline) and len(estimator.steps) > 1:
         return list(estimator[:-1].get_feature_names_out())
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     return list(getattr(last, "feature_names_in_", map("x{}".format, range(last.n_features_in_))))
-
-
-def _predict_targets(estimator: PEPEstimator, posterior: MixedPosterior, X: TensorType) -> Any:
-    """Predict y at inputs as the model takes them."""
-    if isinstance(estimator, PEPClassifier):
-        return ClassProbabilities(posterior.predict_probabilities(X))
-    assert isinstance(estimator, PEPRegressor)
-    return Prediction(*estimator._target.predict_y(posterior, X))

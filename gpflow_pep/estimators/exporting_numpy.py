@@ -35,8 +35,7 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
     It has the inducing points and q(u), not the training data. Predictions are those of the
     estimator; see :class:`~gpflow_pep.scoring.Scorer`.
 
-    :param folder: The folder to write: one that does not exist, is empty, or was written by an
-        earlier call, which is replaced when all is written.
+    :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :param estimator: A fitted estimator; or a pipeline that ends with one, whose other steps are a
         :class:`~gpflow_pep.columns.TableEncoder` at its beginning, or of scikit-learn's
         ``StandardScaler``, or "passthrough".
@@ -63,11 +62,7 @@ def predicts_without_tensorflow(estimator: Any) -> bool:
 
 
 def scorer_parts(estimator: Any) -> dict[str, Any]:
-    """
-    Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`.
-
-    :raises ValueError: As :func:`export_numpy`.
-    """
+    """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse others."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else None
     steps = [step for step in steps or [estimator] if step not in (None, "passthrough")]
     last = steps.pop() if steps else None

@@ -16,11 +16,7 @@ MAX_DENSE = 50_000_000
 
 @contextmanager
 def words_refused(X: Any) -> Iterator[None]:
-    """
-    Name the columns of a table that are no numbers, where a check of it fails.
-
-    :raises ValueError: If there are any, in the place of the error.
-    """
+    """Name the columns of a table that are no numbers, where a check of it fails."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -40,11 +36,7 @@ def words_refused(X: Any) -> Iterator[None]:
 
 
 def dense(X: Any) -> Any:
-    """
-    Make an array of a sparse matrix.
-
-    :raises ValueError: If it would be too large.
-    """
+    """Make an array of a sparse matrix; refuse it if it would be too large."""
     if not scipy.sparse.issparse(X):
         return X
     if np.prod(X.shape, dtype=np.float64) > MAX_DENSE:
@@ -59,11 +51,7 @@ def dense(X: Any) -> Any:
 
 
 def refuse_weights(refused: dict[str, Any]) -> None:
-    """
-    Refuse other arguments that ``fit`` of scikit-learn's estimators takes.
-
-    :raises TypeError: If there is any.
-    """
+    """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a TypeError."""
     if "sample_weight" in refused:
         raise TypeError(
             "sample_weight: got weights, expected none: the likelihood of a Gaussian process says"

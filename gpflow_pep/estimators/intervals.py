@@ -54,16 +54,13 @@ def normal_scores(
     # By logarithms, the tails too are precise.
     b = weights.reshape(-1, *[1] * y.ndim)
     below, above = (logsumexp(log_ndtr(sign * standardised), axis=0, b=b) for sign in (1, -1))
-    scores: AnyNDArray = -ndtri_exp(np.minimum(below, above))
-    return scores
+    return -ndtri_exp(np.minimum(below, above))
 
 
 def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
     """
     Compute the scores of the rows of a model with Gaussian noise, each without its own site, [N],
     or of several outputs [N, P].
-
-    :raises ValueError: If the model does not hold its rows, or they depend on their neighbours.
     """
     models, weights = components(model)
     parts = [left_out_moments(*pair) for pair in zip(models, near_rows(model), strict=True)]
@@ -100,9 +97,8 @@ def _squeezed(values: AnyNDArray) -> AnyNDArray:
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:
     """
-    Find the score below which a fraction of rows lies, with the correction for one row more.
-
-    :raises ValueError: If there are too few rows for so large a fraction.
+    Find the score below which a fraction of rows lies, with the correction for one row more; refuse
+    a fraction that is too large for so few rows.
     """
     N = len(scores)
     place = max(int(np.ceil((N + 1) * coverage - 1e-9)), 1)
@@ -118,10 +114,8 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
 
 def interval(quantiles: Callable[[AnyNDArray], AnyNDArray], score: float) -> AnyNDArray:
     r"""
-    Compute the interval from the quantile of :math:`\Phi(-z)` to that of :math:`\Phi(z)`, [N, 2].
-
-    :param quantiles: Gives the quantiles [N, Q] of Q probabilities.
-    :param score: z.
+    Compute the interval [N, 2] from the quantile of :math:`\Phi(-z)` to that of :math:`\Phi(z)`, by
+    a function that gives the quantiles [N, Q] of Q probabilities.
     """
     z = min(score, _FARTHEST)
     low, middle, high = quantiles(ndtr(np.array([-z, 0.0, z]))).T

@@ -83,11 +83,7 @@ def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
 
 
 def kernel_parts(kernel: Kernel) -> dict[str, Any]:
-    """
-    Describe a kernel, for :mod:`gpflow_pep.scoring.kernels`.
-
-    :raises ValueError: If it or a part of it is none of the kernels there.
-    """
+    """Describe a kernel that is one of :mod:`gpflow_pep.scoring.kernels`; refuse others."""
     kind = type(kernel).__name__
     if kind not in kernels.KINDS or type(kernel) is not getattr(gpflow.kernels, kind):
         raise _refused("kernel_", kind, f"GPflow's {', '.join(kernels.KINDS)}")
@@ -114,11 +110,7 @@ def _columns(active_dims: Any) -> list[int] | None:
 
 
 def likelihood_parts(likelihood: Likelihood) -> dict[str, Any]:
-    """
-    Describe a likelihood, for :mod:`gpflow_pep.scoring.likelihoods`.
-
-    :raises ValueError: If it is none of those there, or has functions of the user's own.
-    """
+    """Describe a likelihood of :mod:`gpflow_pep.scoring.likelihoods`; refuse others."""
     kind = type(likelihood).__name__
     known = {**likelihoods.NUMBERS, **likelihoods.CLASSES}
     if kind not in known or type(likelihood) is not getattr(gpflow.likelihoods, kind):

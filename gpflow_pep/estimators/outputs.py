@@ -54,11 +54,7 @@ def column_names(Y: Any) -> list[str] | None:
 
 
 def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """
-    Leave out rows of which nothing was observed.
-
-    :raises ValueError: If an output was never observed.
-    """
+    """Leave out rows of which nothing was observed; refuse an output that never was."""
     there = ~np.isnan(Y)
     unseen = np.flatnonzero(~there.any(axis=0))
     if unseen.size:

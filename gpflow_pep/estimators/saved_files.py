@@ -13,7 +13,6 @@ from gpflow.base import AnyNDArray
 from ..checks import refusal
 from ..files import (
     atomic_folder,
-    check_arrays,
     check_no_foreign,
     check_present,
     digest_of,
@@ -91,9 +90,7 @@ def digest(content: Any, folder: Path, file_format: int) -> str:
 
 def read_files(folder: str | PathLike[str]) -> SavedFiles:
     """
-    Read what :func:`write_files` wrote, in this version or an earlier one.
-
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
+    Read what :func:`write_files` wrote, in this version or an earlier one; refuse what is damaged.
     """
     folder = Path(folder)
     check_present(folder, FILES[FORMAT][:1], REMEDY)
@@ -113,7 +110,6 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
     with undamaged(folder, _EXPECTED, REMEDY):
         if digest(content, folder, file_format) != description.get("digest"):
             raise ValueError("the digest of the files is another")
-        arrays = read_arrays(folder / ARRAYS)
-    check_arrays(folder / ARRAYS, arrays, REMEDY)
+    arrays = read_arrays(folder / ARRAYS, _EXPECTED, REMEDY)
     pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[file_format] else None
     return SavedFiles(content, arrays, pipeline)

@@ -10,8 +10,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from ..training import MaximiseRecord
-from .mixing import mix_estimators
+from ..training import MaximiseRecord, mix_models
 from .outputs import as_outputs, column_names, mean_r2
 
 
@@ -36,12 +35,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.estimator, self.max_seconds = estimator, max_seconds
 
     def fit(self, X: Any, y: Any) -> "SeparateRegressors":
-        """
-        Train on rows.
-
-        :param X: Inputs, [N, D].
-        :param y: Targets, [N, P], with NaN where one was not observed.
-        """
+        """Train on rows X [N, D] and y [N, P], with NaN where a target was not observed."""
         self.target_names_ = column_names(y)
         Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
         estimator = clone(self.estimator)
@@ -122,11 +116,24 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
 
 def mix_fitted(estimators: Sequence[Any]) -> Any:
-    """Mix estimators of several powers, see
-    :func:`~gpflow_pep.estimators.mixing.mix_estimators`; separate ones column by column."""
-    if not isinstance(estimators[0], SeparateRegressors):
-        return mix_estimators(estimators)
+    """
+    Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
+    predictions know near rows where these improve them and ``neighbours`` is "auto".
+
+    Separate ones are mixed column by column.
+
+    :param estimators: They share columns, units and random state; see
+        :func:`~gpflow_pep.training.mixtures.mix_models` for what their models share.
+    :raises ValueError: If their models do not fit together.
+    """
     mixed = copy.copy(estimators[len(estimators) // 2])
-    columns = zip(*(each.estimators_ for each in estimators), strict=True)
-    mixed.estimators_ = [mix_estimators(column) for column in columns]
+    if isinstance(mixed, SeparateRegressors):
+        columns = zip(*(each.estimators_ for each in estimators), strict=True)
+        mixed.estimators_ = list(map(mix_fitted, columns))
+        return mixed
+    mixed.alpha = "mix"
+    mixture = mix_models([estimator.model_ for estimator in estimators])
+    mixed._set_model(mixed._finished_mixture(mixture))
+    records = {estimator.alpha_: estimator.record_ for estimator in estimators}
+    mixed.record_ = records[mixed.alpha_]
     return mixed

@@ -31,7 +31,12 @@ _DRAWN_ROWS = 500
 
 
 class TargetPredictions(RegressorMixin, PEPEstimator):
-    """The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`."""
+    """
+    The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
+
+    In all methods X are inputs, [N, D], an array or a table, and y are targets, [N], or if there
+    were several columns [N, P], with NaN where one was not observed.
+    """
 
     n_outputs_: int = 1
     target_names_: list[str] | None = None
@@ -43,7 +48,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         Predict y.
 
-        :param X: Inputs, [N, D].
         :param return_std: Also the standard deviation of y, noise included, [N].
         :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian likelihood and
             one column of y.
@@ -59,7 +63,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         X = self._inputs(X)
         if return_cov:
             mean, covariance = self._joint(X)
-            return self._target.inverse_transform(mean), self._target.scale**2 * covariance
+            return self._target.inverse_transform(mean), self._target.numbers.scale**2 * covariance
         if known is None and self._numpy_mixture is not None:
             mean, variance = predict_targets(self._numpy_mixture, X, self._target.numbers)
         else:
@@ -76,7 +80,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000 draws at each
         row.
 
-        :param X: Inputs, [N, D].
         :param quantiles: Q probabilities in (0, 1).
         :param known: See :meth:`predict`.
         """
@@ -145,7 +148,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         of these lies inside, even where the predicted distribution is too narrow or too wide. One
         correction is made for all rows, so that some regions can still have too few.
 
-        :param X: Inputs, [N, D].
         :param coverage: The probability, in (0, 1).
         :param calibrate: Which rows correct the intervals. "loo": the training rows, each by the
             model without its site, for no extra training; the hyperparameters have seen the row, so
@@ -197,7 +199,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         Draw y jointly at some rows, [N, n_samples], or [N, P, n_samples] if y had several columns.
 
-        :param X: Inputs, [N, D].
         :param n_samples: How many draws.
         :param random_state: A seed or generator of random numbers.
         """
@@ -212,8 +213,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         Compute R², of several columns the mean over them, each of the targets that are there.
 
-        :param X: Inputs, [N, D].
-        :param y: Targets, [N], or [N, P] with NaN where one was not observed.
         :param sample_weight: The weight of each row, [N]; None: equal ones.
         """
         check_is_fitted(self)
@@ -226,9 +225,6 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         Compute the mean log predictive density of rows, in nats, in the original units of y; with
         several columns that of the targets that are there.
-
-        :param X: Inputs, [N, D].
-        :param y: Targets, [N], or [N, P] with NaN where one was not observed.
         """
         densities = self.log_densities(X, y)
         return float(np.mean(densities if densities.ndim == 1 else densities[~np.isnan(densities)]))
@@ -237,39 +233,30 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         Compute the log predictive density of each row, [N], or of each target, [N, P], NaN where
         it was not observed; see :meth:`log_score`.
-
-        :param X: Inputs, [N, D].
-        :param y: Targets, [N], or [N, P] with NaN where one was not observed.
         """
         X = self._inputs(X)
         if self.n_outputs_ > 1:
-            return self._densities_of_entries(X, as_outputs("y", y, X, self.n_outputs_))
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))
-        check_consistent_length(X, y)
-        Y = self._target.transform(y[:, None])
-        rows = np.hstack([X, Y])
-
-        mixture = self._numpy_mixture if traits(self.likelihood_).is_gaussian else None
+            Y = as_outputs("y", y, X, self.n_outputs_)
+        else:
+            Y = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[:, None]
+            check_consistent_length(X, Y)
+        D, is_gaussian = X.shape[1], traits(self.likelihood_).is_gaussian
+        mixture = self._numpy_mixture if is_gaussian else None
 
         def density(rows: AnyNDArray) -> Any:
+            X, Y = rows[:, :D], rows[:, D:]
+            if self.n_outputs_ > 1:
+                return self.posterior_.predict_log_density_of_entries((X, Y))
             if mixture is not None:
-                return predict_log_densities(mixture, rows[:, :-1], rows[:, -1])
-            return self.posterior_.predict_log_density((rows[:, :-1], rows[:, -1:]))
+                return predict_log_densities(mixture, X, Y[:, 0])
+            return self.posterior_.predict_log_density((X, Y))
 
+        rows = np.hstack([X, self._target.transform(Y)])
         (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
-        return densities + self._target.log_slope(y)
-
-    def _densities_of_entries(self, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-        D, rows = X.shape[1], np.hstack([X, self._target.transform(Y)])
-
-        def density(rows: AnyNDArray) -> Any:
-            return self.posterior_.predict_log_density_of_entries((rows[:, :D], rows[:, D:]))
-
-        (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
-        return densities + self._target.log_slope(Y)
+        return densities + self._without_axis(self._target.numbers.log_slope(Y))
 
     def _mean_log_slope(self, Y: AnyNDArray) -> float:
-        slopes = self._target.log_slope(self._target.inverse_transform(Y))
+        slopes = self._target.numbers.log_slope(self._target.inverse_transform(Y))
         return float(np.mean(np.nansum(slopes, axis=1)))
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:

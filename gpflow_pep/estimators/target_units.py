@@ -41,13 +41,8 @@ class TargetUnits(NamedTuple):
         return units
 
     def transform(self, Y: AnyNDArray) -> AnyNDArray:
-        """
-        Change targets [N, P], which may lack some, to the model's units.
-
-        :raises ValueError: If one has no logarithm, where that is taken.
-        """
-        scaled: AnyNDArray = self.scaler.transform(self._levels(Y))
-        return scaled
+        """Change targets [N, P], which may lack some, to the model's units."""
+        return self.scaler.transform(self._levels(Y))
 
     def inverse_transform(self, values: AnyNDArray) -> AnyNDArray:
         """Change values of any shape to the original units; several outputs are their axis 1."""
@@ -55,16 +50,9 @@ class TargetUnits(NamedTuple):
             return self.numbers.inverse_transform(values)
         return np.moveaxis(self.numbers.inverse_transform(np.moveaxis(values, 1, -1)), -1, 1)
 
-    def log_slope(self, y: AnyNDArray) -> AnyNDArray:
-        r"""Compute :math:`\log \frac{dg}{dy}` at targets, for densities in original units."""
-        return self.numbers.log_slope(y)
-
     def predict_y(self, posterior: Mixture, X: TensorType) -> MeanAndVariance:
         """
-        Predict mean and variance of y in original units, [N, P]: under a mixture of Gaussians.
-
-        :param posterior: What predicts in the model's units.
-        :param X: Inputs as the model takes them.
+        Predict mean and variance of y in original units, [N, P], at X as the model takes them.
         """
         scale, offset, _ = self.numbers
         if not self.logarithm:
@@ -89,11 +77,6 @@ class TargetUnits(NamedTuple):
         if scaler.n_features_in_ == 1:
             scale, offset = float(scale[0]), float(offset[0])
         return Units(scale, offset, self.logarithm)
-
-    @property
-    def scale(self) -> float:
-        """The s of its numbers."""
-        return self.numbers.scale
 
     def _levels(self, Y: AnyNDArray) -> AnyNDArray:
         if not self.logarithm:

@@ -1,6 +1,6 @@
 """Arguments of models: what is made of them, and at which powers a model does what was asked."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +11,11 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Gaussian
 
 from .. import checks
-from ..covariances import check_independent
+from ..likelihoods import PerOutput
 from ..tilted import check_num_latent, check_support, layout, traits
+
+#: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
+CONDITIONALS = "prior", "scaled"
 
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
@@ -80,17 +83,31 @@ def _check_roots(q_sqrt: AnyNDArray, q_diag: bool) -> None:
         )
 
 
-def gaussian_likelihood(likelihood: Gaussian | None, noise_variance: TensorData | None) -> Gaussian:
-    """Make the likelihood of regression of what was given, one of the two or nothing."""
+def gaussian_likelihood(
+    likelihood: Any, noise_variance: TensorData | None, num_outputs: int | None = None
+) -> Any:
+    """
+    Make the likelihood of regression of what was given, one of the two or nothing.
+
+    :param num_outputs: How many have noise of their own; None: all have the same.
+    """
+    parts = getattr(likelihood, "likelihoods", None) if num_outputs else None
     if likelihood is None:
-        if noise_variance is None:
-            return Gaussian(1.0)
-        checks.check_noise_variance(noise_variance)
-        return Gaussian(noise_variance)
+        variances: list[Any] = [1.0 if noise_variance is None else noise_variance]
+        if num_outputs:
+            variances = np.broadcast_to(np.ravel(variances[0]), [num_outputs]).tolist()
+        for variance in variances:
+            checks.check_noise_variance(variance)
+        noisy = [Gaussian(variance) for variance in variances]
+        return PerOutput(noisy) if num_outputs else noisy[0]
     if noise_variance is not None:
         remedy = "Set the variance where the likelihood is created."
         raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
-    if not traits(likelihood).is_gaussian:
+    suit = (
+        traits(part).is_gaussian and (num_outputs is None or takes_any_columns(part))
+        for part in parts or [likelihood]
+    )
+    if not all(suit):
         raise checks.refusal(
             "likelihood",
             type(likelihood).__name__,
@@ -112,9 +129,14 @@ def check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
         check_support(likelihood, Y)
 
 
-def check_latent_functions(model: Any, number: int) -> None:
-    """Refuse latent functions of a model that are not independent, or not so many."""
-    check_independent(model.kernel, model.inducing_variable, number)
+def refusing(name: str, got: str, expected: str, remedy: str) -> Any:
+    """Make the method that refuses what a model does not have, whatever its arguments are."""
+
+    def method(self: Any, *_: Any, **__: Any) -> NoReturn:
+        raise checks.refusal(name, got.format(type(self).__name__), expected, remedy)
+
+    method.__name__, method.__doc__ = name, f"Refuse it. {remedy}"
+    return method
 
 
 def check_near_rows(model: Any) -> None:
@@ -145,16 +167,16 @@ def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:
     return checks.require(tf.reduce_all(tf.equal(alpha, 0.0)), text)
 
 
-def check_scaled_powers(alpha: tf.Tensor) -> tf.Tensor:
-    """Let powers pass at which a scaled conditional is known for any likelihood."""
+def check_scaled_powers(alpha: tf.Tensor, name: str = "alpha") -> tf.Tensor:
+    """Let powers pass at which the tilted integrals of rows have a scaled conditional."""
     known = tf.reduce_all(tf.equal(alpha, 0.0) | tf.equal(alpha, 1.0))
     text = checks.message(
-        "alpha",
+        name,
         "a power between 0 and 1 with conditional='scaled'",
         "0 or 1 for each row: no scale is known for the powers between that is right for any"
         " likelihood",
-        "Assign or pass alpha=0.0, leave conditional out, or use PEPRegression if the noise is"
-        " Gaussian.",
+        "Assign or pass alpha=0.0, or leave conditional out. Only log Z of PEPRegression has powers"
+        " between.",
     )
     with tf.control_dependencies(checks.require(known, text)):
         return tf.identity(alpha)

@@ -23,19 +23,13 @@ from .. import checks
 from ..covariances import Parts, check_inducing_variable, check_kernel_at_row, check_mean_at_row
 from ..covariances.evaluate import skip_autograph, unconverted
 from ..ops.chunks import LOCAL, Reduction
+from ..paths.functions import draw_paths
 from ..predictions.posterior import f_under, gpflow_posterior
 from ..sites.memory import Memory
-from ..sites.posterior import (
-    MemoryTerms,
-    Natural,
-    WhitenedGaussian,
-    unwhitened,
-    whitened_posterior,
-)
+from ..sites.posterior import MemoryTerms, Natural, WhitenedGaussian, unwhitened, whitened_posterior
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..tilted import check_support, predict_mean_and_var
 from .arguments import require_bound
-from .drawn_paths import draw_paths
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, check_replacement
@@ -179,9 +173,9 @@ class PowerEPModel(GPModel, abc.ABC):
 
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:
-            remedy = "The memory approximates the rows that it stands for, and no bound of their"
-            remedy += " evidence is known. Use pep_log_marginal_likelihood, an estimate, or make a"
-            remedy += " model of all rows without the memory."
+            remedy = "Of rows that a memory stands for, neither a bound of their evidence nor the"
+            remedy += " part of each is known. Use pep_log_marginal_likelihood, an estimate, or"
+            remedy += " make a model of all rows without the memory."
             raise checks.refusal(name, "a model with a memory", "one that has all rows", remedy)
 
     def posterior(

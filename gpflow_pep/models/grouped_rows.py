@@ -10,7 +10,7 @@ from gpflow.base import AnyNDArray, Module
 from gpflow.kernels import Kernel
 
 from .. import checks
-from ..covariances import largest_group, nearest_predecessors
+from ..covariances import NearestPredecessors, largest_group, nearest_predecessors
 from ..energies.collapsed import Bound, Conditional
 from ..energies.neighbours import rows_with_neighbours
 from ..ops import chunks
@@ -47,9 +47,7 @@ class BlockPlan:
     """[number of chunks], rows in each block of the chunk, fillings included."""
 
 
-@check_shapes(
-    "labels: [N]",
-)
+@check_shapes("labels: [N]")
 def plan_blocks(labels: AnyNDArray, chunk_size: int) -> BlockPlan:
     """
     Plan chunks of whole blocks; blocks of like size go together, so that little is filled up.
@@ -113,13 +111,6 @@ class Blocks(Cut):
         )
 
     def bound(self, conditional: Conditional) -> Bound:
-        if conditional.blocks_of_rows is None:
-            raise checks.refusal(
-                "blocks",
-                "them with a conditional that is known for single rows only",
-                "none",
-                "Leave out blocks, or choose another conditional.",
-            )
         return conditional.blocks_of_rows
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
@@ -162,11 +153,10 @@ class NearRows(Module, Cut):
     def __init__(self, X: tf.Tensor, kernel: Kernel, num_neighbours: int) -> None:
         super().__init__()
         self.num_neighbours = num_neighbours
-        self._find(X, kernel)
+        self._create(nearest_predecessors(X.numpy(), kernel, num_neighbours), X.shape[0])
 
-    def _find(self, X: tf.Tensor, kernel: Kernel) -> None:
-        near = nearest_predecessors(X.numpy(), kernel, self.num_neighbours)
-        shape = [None, None] if X.shape[0] is None else near.rows.shape
+    def _create(self, near: NearestPredecessors, known: int | None) -> None:
+        shape = [None, None] if known is None else near.rows.shape
         self.rows = tf.Variable(near.rows, trainable=False, shape=shape)
         """See :class:`~gpflow_pep.covariances.nearest.NearestPredecessors`."""
         shape = [*shape, self.num_neighbours]
@@ -179,7 +169,7 @@ class NearRows(Module, Cut):
     def refresh(self, X: tf.Tensor, kernel: Kernel) -> None:
         near = nearest_predecessors(X.numpy(), kernel, self.num_neighbours)
         if not self.rows.shape.is_compatible_with(near.rows.shape):
-            self._find(X, kernel)
+            self._create(near, X.shape[0])
             return
         self.rows.assign(near.rows)
         self.neighbours.assign(near.neighbours)
@@ -243,14 +233,8 @@ class NearRows(Module, Cut):
 
 def check_num_neighbours(num_neighbours: Any, num_rows: int) -> int:
     """Refuse what is no number of neighbours among so many rows; 0 is one."""
-    whole = isinstance(num_neighbours, (int, np.integer)) and not isinstance(num_neighbours, bool)
-    if not whole or num_neighbours < 0 or num_neighbours >= max(num_rows, 1):
-        raise checks.refusal(
-            "neighbours",
-            repr(num_neighbours),
-            f"a whole number from 1 to {num_rows - 1}, one less than there are rows, or 0 for none",
-            "10 is a good start.",
-        )
+    most = max(num_rows, 1) - 1
+    checks.check_number(num_neighbours, most, "neighbours", counted="other rows", least=0)
     return int(num_neighbours)
 
 

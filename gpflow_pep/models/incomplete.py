@@ -1,25 +1,27 @@
 """Sparse Gaussian process regression of targets of which some are missing."""
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance, RegressionData
-from gpflow.kernels import Kernel
 
 from .. import checks
 from ..covariances.evaluate import unconverted
 from ..covariances.mixing import is_mixture
 from ..energies.collapsed import Bound, Conditional, RowSums
 from ..energies.entries import (
+    left_out_density_sum,
     left_out_moments,
     log_density_of_entries,
     observed_log_density,
     sum_observed,
 )
 from ..ops import chunks
-from ..sites.posterior import PosteriorFactor, posterior_factor
+from ..sites.posterior import posterior_factor
+from .arguments import refusing
 from .base import ADVICE
 from .regression import PEPRegression
 from .row_terms import terms_of_observed_targets
@@ -41,11 +43,6 @@ def has_missing(data: Any = None, kernel: Any = None, *_: Any, **__: Any) -> boo
     except (TypeError, ValueError, IndexError, KeyError, NotImplementedError):
         return False
     return Y.dtype.kind == "f" and bool(np.isnan(Y).any())
-
-
-def _refused(name: str) -> ValueError:
-    remedy = "Use a model for each output, of the rows that have it."
-    return checks.refusal(name, "missing targets", "all of them", remedy)
 
 
 class ObservedRows(SingleRows):
@@ -72,35 +69,31 @@ class IncompleteRegression(PEPRegression):
     takes_missing_targets = True
     _shares_covariance = False
 
-    def __init__(
-        self, data: RegressionData, kernel: Kernel, inducing_variable: Any, **options: Any
-    ) -> None:
-        if options.get("conditional", "prior") != "prior":
-            got, expected = repr(options["conditional"]), "'prior' where targets are missing"
-            raise checks.refusal("conditional", got, expected, "Leave it out.")
-        super().__init__(data, kernel, inducing_variable, **options)
-
     def _check_data(self, data: Any) -> Data:
         return checks.check_incomplete_data(data)
 
     def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
+        if self._conditional != "prior":
+            got, expected = repr(self._conditional), "'prior' where targets are missing"
+            raise checks.refusal("conditional", got, expected, "Leave it out.")
         if blocks is not None or neighbours:
             remedy = "Leave them out, or use one model for each output, of the rows that have it."
             got = "targets that are missing beside blocks or neighbours"
             raise checks.refusal("Y", got, "all targets of each row", remedy)
         return ObservedRows(self.data[1].shape[1])
 
+    def _left_out_density(self) -> Callable[..., tf.Tensor]:
+        return left_out_density_sum
+
     def _log_z(self, sums: RowSums) -> tf.Tensor:
         return log_density_of_entries(sums)
 
-    def upper_bound(self) -> NoReturn:
-        """
-        Refuse it: it is known for complete targets.
-
-        :raises ValueError: Always.
-        """
-        raise _refused("upper_bound")
-
+    upper_bound = refusing(
+        "upper_bound",
+        "missing targets",
+        "all of them",
+        "Use a model for each output, of the rows that have it.",
+    )
     row_terms = terms_of_observed_targets
 
     @inherit_check_shapes
@@ -129,20 +122,3 @@ class IncompleteRegression(PEPRegression):
             checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
         )
         return mean, variance
-
-    @unconverted("return[0]: []", "return[1]: []")
-    def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute log Z, and the sum over rows of :meth:`loo_log_density`."""
-        parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums = self._sums(W)
-        factor = posterior_factor(sums.natural)
-
-        def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-            q = PosteriorFactor(root, c, factor.half_logdet)
-            moments = left_out_moments(parts, rows, W, q)
-            return tf.reduce_sum(observed_log_density(rows[1], *moments))
-
-        total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
-        quantity = "log Z, leave-one-out log density"
-        both = checks.require_finite(tf.stack([self._log_z(sums), total]), quantity, ADVICE)
-        return tuple(tf.unstack(both))

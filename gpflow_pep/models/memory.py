@@ -10,11 +10,12 @@ from gpflow.inducing_variables import InducingPoints, InducingVariables
 
 from .. import checks
 from ..covariances import evaluate, inducing_inputs, project_points, split_outputs
-from ..ops.power import is_power
 from ..sites.memory import Memory, memory_of, memory_terms
 from ..sites.posterior import MemoryTerms
 from .parameters import FixedParameter
 from .rows import match_rows
+
+_POWER = "None stands for the power of the model that the memory is given to."
 
 
 def remember(model: Any, alpha: TensorData | None) -> Memory:
@@ -121,10 +122,7 @@ class AttachedMemory(Module):
         return alpha
 
 
-@check_shapes(
-    "Z: [broadcast L, R, D]",
-    "return: [broadcast L, R]",
-)
+@check_shapes("Z: [broadcast L, R, D]", "return: [broadcast L, R]")
 def _mean_at(mean_function: Any, Z: tf.Tensor, num_latent: int) -> tf.Tensor:
     """Compute the mean function at inducing points of each latent function."""
     mean = evaluate.mean(mean_function, tf.reshape(Z, [-1, Z.shape[-1]]))
@@ -189,17 +187,5 @@ def _check_memory(memory: Any, dtype: tf.DType, num_latent: int) -> dict[str, An
 
 
 def _check_power(alpha: Any) -> float | None:
-    if alpha is None:
-        return None
-    try:
-        value: AnyNDArray = np.asarray(alpha, np.float64)
-    except (TypeError, ValueError):
-        value = np.array([np.nan, np.nan])
-    if value.ndim != 0 or not is_power(value):
-        raise checks.refusal(
-            "alpha",
-            f"{alpha!r} for the memory",
-            "a number in [0, 1], or None: the power of the model that it is given to",
-            "Choose 0.5, or what the rows have.",
-        )
-    return float(value)
+    number = np.asarray(alpha).tolist()
+    return None if alpha is None else checks.check_real("alpha", number, "[0, 1]", _POWER)

@@ -69,17 +69,10 @@ class MinibatchLoss(BatchLoss):
         compile: bool = True,
     ) -> None:
         num_rows = int(tf.shape(model.data[0])[0])
-        checks.check_positive("batch_size", batch_size)
+        checks.check_number(batch_size, num_rows, "batch_size", counted="rows of the data")
         checks.check_seed(seed)
         if refresh_every is not None:
             checks.check_positive("refresh_every", refresh_every)
-        if batch_size > num_rows:
-            raise checks.refusal(
-                "batch_size",
-                batch_size,
-                f"at most the {num_rows} rows of the data",
-                "Pass less, or train with model.training_loss.",
-            )
         self.model, self._num_rows = model, num_rows
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
@@ -181,7 +174,9 @@ class MinibatchLoss(BatchLoss):
         others, before = taken_out(totals, all_sites)
         # Totals lag behind the parameters, so that a difference of them may be improper, as may
         # negative precisions under other parameters: then start again from what never is.
-        others, before = tf.cond(_is_proper(others.G), lambda: (others, before), without_negative)
+        identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
+        is_proper = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(others.G + identity)))
+        others, before = tf.cond(is_proper, lambda: (others, before), without_negative)
         end = infer(
             batch,
             before,
@@ -192,9 +187,3 @@ class MinibatchLoss(BatchLoss):
         )
         sums = natural_sums(batch, end.sites)
         return end, tf.nest.map_structure(tf.add, others, sums)
-
-
-def _is_proper(G: tf.Tensor) -> tf.Tensor:
-    """Whether I + G has a Cholesky factor, of all latent functions."""
-    factors = tf.linalg.cholesky(G + tf.eye(tf.shape(G)[-1], dtype=G.dtype))
-    return tf.reduce_all(tf.math.is_finite(factors))

@@ -1,6 +1,6 @@
 """Sparse GP models of outputs that are mixtures, with any likelihoods."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorType
@@ -13,19 +13,18 @@ from ..energies import mixture
 from ..energies.point import KEPT_MATRICES
 from ..sites.mixture import MixtureProblem, mixture_sums
 from ..sites.mixture_sweep import infer_mixture
-from ..sites.posterior import (
-    Natural,
-    SiteRows,
-)
+from ..sites.posterior import Natural, SiteRows
 from ..sites.record import FixedPoint, SiteUpdateInfo
 from ..tilted.entries import check_entries, require_entries_resolved
+from .arguments import refusing
 from .base import ADVICE
-from .mixture import MixedOutputs, has_mixture, refused, refusing
+from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
 from .pep import PEP
 from .variants import variant_of
 
 #: See :class:`~gpflow_pep.models.pep.PEP`.
 SITES = "rows", "entries"
+_BOUND = "Use elbo, which is a bound at alpha 0 up to quadrature."
 
 
 @variant_of(PEP, has_mixture)
@@ -44,12 +43,9 @@ class MixedPEP(MixedOutputs, PEP):
         *,
         num_latent_gps: int | None = None,
         sites: str | None = None,
-        conditional: str = "prior",
-        memory: Any = None,
         **options: Any,
     ) -> None:
-        if memory is not None or conditional != "prior":
-            raise refused("memory and conditional", "Leave them out.")
+        refuse_options(options, memory=None, conditional="prior")
         chosen = checks.check_choice("sites", SITES[0] if sites is None else sites, list(SITES))
         self._by_rows = chosen == "rows"
         check_mixture(kernel, int(self._check_data(data)[1].shape[1]), num_latent_gps)
@@ -82,20 +78,20 @@ class MixedPEP(MixedOutputs, PEP):
     def update_sites(self, *args: Any, sequential: bool = False, **options: Any) -> SiteUpdateInfo:
         """See :meth:`PEP.update_sites`; there are no sequential updates."""
         if sequential:
-            raise refused("update_sites(sequential=True)", "Leave out sequential.")
+            name = "update_sites(sequential=True)"
+            raise checks.refusal(name, *MIXED, "Leave out sequential.")
         return super().update_sites(*args, **options)
 
     minibatch_training_loss_closure = refusing(
         "minibatch_training_loss_closure",
+        *MIXED,
         "Running totals of the sites of other batches are of one latent function each, and those of"
         " mixtures correlate all. Use training_loss on all rows, or ARPEP if Y is complete.",
     )
-    evidence_and_left_out = refusing("evidence_and_left_out", "Train by the evidence.")
-    converged_rows = refusing("converged_rows", "Use loo_log_density_of_entries.")
-    converged_sites = refusing("converged_sites", "Read model.sites, which are constants.")
-
-    def _certify(self, name: str) -> NoReturn:
-        raise refused(name, "Use elbo, which is a bound at alpha 0 up to quadrature.")
+    converged_rows = refusing("converged_rows", *MIXED, "Use loo_log_density_of_entries.")
+    converged_sites = refusing("converged_sites", *MIXED, "Read model.sites, which are constants.")
+    certified_rows = refusing("certified_rows", *MIXED, _BOUND)
+    certified_bound = refusing("certified_bound", *MIXED, _BOUND)
 
     def _energy(self, mean_square: TensorType) -> tf.Tensor:
         problem = self.site_problem().keep_projections(KEPT_MATRICES)

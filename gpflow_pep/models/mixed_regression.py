@@ -2,15 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData, TensorData
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import LinearCoregionalization
+from gpflow.kernels import Kernel, LinearCoregionalization
 from gpflow.likelihoods import Gaussian
-from gpflow.mean_functions import MeanFunction
 
-from .. import checks
 from ..covariances.evaluate import noise_variance as noise_at
 from ..covariances.mixing import check_mixture, share_inducing_variable
 from ..energies import mixture
@@ -20,20 +16,14 @@ from ..likelihoods import PerOutput
 from ..ops import chunks
 from ..sites.mixture import MixtureProblem, latent_marginals
 from ..sites.mixture_sweep import AtMixedFixedPoint
-from ..sites.posterior import (
-    Marginals,
-    Natural,
-    SiteRows,
-    Sites,
-    posterior_factor,
-)
+from ..sites.posterior import Marginals, Natural, SiteRows, Sites, posterior_factor
 from ..sites.record import FixedPoint, SiteUpdateInfo
-from ..tilted import TiltedDerivatives, traits
+from ..tilted import TiltedDerivatives
 from ..tilted.entries import check_entries
-from .arguments import takes_any_columns
-from .mixture import MixedOutputs, has_mixture, refused, refusing
+from .arguments import gaussian_likelihood, refusing
+from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
 from .regression import PEPRegression
-from .rows import Rows, SingleRows
+from .rows import Rows
 from .variants import variant_of
 
 
@@ -41,7 +31,6 @@ from .variants import variant_of
 class MixedRegression(MixedOutputs, PEPRegression):
     """:class:`PEPRegression` of outputs that are mixtures: the outputs of a row are one factor."""
 
-    _conditional = "prior"
     _shares_covariance = False
 
     def __init__(
@@ -49,38 +38,23 @@ class MixedRegression(MixedOutputs, PEPRegression):
         data: RegressionData,
         kernel: LinearCoregionalization,
         inducing_variable: Any,
-        *,
-        alpha: TensorData = 0.5,
-        mean_function: MeanFunction | None = None,
-        num_latent_gps: int | None = None,
-        noise_variance: TensorData | None = None,
-        likelihood: Gaussian | PerOutput | None = None,
-        chunk_size: int | None = None,
-        blocks: Any = None,
-        conditional: str = "prior",
-        neighbours: int = 0,
-        memory: Any = None,
+        **options: Any,
     ) -> None:
-        asked_for = {
-            "blocks": blocks is not None,
-            "conditional": conditional != "prior",
-            "neighbours": neighbours != 0,
-            "memory": memory is not None,
-        }
-        for name in filter(asked_for.__getitem__, asked_for):
-            raise refused(name, "Leave it out: the outputs of a row are its block.")
-        X, Y = self._check_data(data)
-        number = int(Y.shape[1])
-        check_mixture(kernel, number, num_latent_gps)
-        noisy = _gaussian_outputs(likelihood, noise_variance, number)
+        refuse_options(options, blocks=None, conditional="prior", neighbours=0, memory=None)
+        variables = share_inducing_variable(inducing_variable)
+        super().__init__(data, kernel, variables, **options)
+
+    def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int:
+        check_mixture(kernel, int(Y.shape[1]), number)
+        return int(Y.shape[1])
+
+    def _make_likelihood(
+        self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor
+    ) -> Gaussian | PerOutput:
+        noisy: Gaussian | PerOutput
+        noisy = gaussian_likelihood(likelihood, noise_variance, int(Y.shape[1]))
         check_entries(noisy, Y)
-        variables: InducingVariables = share_inducing_variable(inducing_variable)
-        super(PEPRegression, self).__init__(
-            kernel, noisy, variables, mean_function, number, alpha, X
-        )
-        self._check_latent(number)
-        self._set_rows((X, Y), SingleRows(), chunk_size)
-        self._powers()
+        return noisy
 
     @property
     def rows(self) -> Rows:
@@ -129,34 +103,10 @@ class MixedRegression(MixedOutputs, PEPRegression):
         info = SiteUpdateInfo(nil, nil, tf.constant(True), nil, "")
         return problem, FixedPoint(sites, Marginals(zeros, zeros), extra, info)
 
-    upper_bound = refusing("upper_bound", "Use elbo for the lower bound.")
-    loo_moments = refusing("loo_moments", "Use loo_log_density_of_entries.")
+    upper_bound = refusing("upper_bound", *MIXED, "Use elbo for the lower bound.")
+    loo_moments = refusing("loo_moments", *MIXED, "Use loo_log_density_of_entries.")
     fitc_log_marginal_likelihood = refusing(
         "fitc_log_marginal_likelihood",
+        *MIXED,
         "Use pep_log_marginal_likelihood: at alpha 1 the outputs of a row are a block, as in PITC.",
     )
-    evidence_and_left_out = refusing("evidence_and_left_out", "Train by the evidence.")
-
-
-def _gaussian_outputs(
-    likelihood: Any, noise_variance: TensorData | None, num_outputs: int
-) -> Gaussian | PerOutput:
-    """Make Gaussian noise of each output, unless a likelihood says how it is."""
-    if likelihood is None:
-        noise = 1.0 if noise_variance is None else noise_variance
-        variances = np.broadcast_to(np.asarray(noise, np.float64), [num_outputs])
-        for variance in variances:
-            checks.check_noise_variance(variance)
-        return PerOutput([Gaussian(float(variance)) for variance in variances])
-    if noise_variance is not None:
-        remedy = "Set the variance where the likelihood is created."
-        raise checks.refusal("noise_variance and likelihood", "both", "one or the other", remedy)
-    parts = getattr(likelihood, "likelihoods", [likelihood])
-    if not all(traits(part).is_gaussian and takes_any_columns(part) for part in parts):
-        raise checks.refusal(
-            "likelihood",
-            type(likelihood).__name__,
-            "Gaussian noise: regression is in closed form for it alone",
-            "Use gpflow_pep.models.PEP.",
-        )
-    return likelihood

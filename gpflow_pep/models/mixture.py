@@ -2,8 +2,9 @@
 them."""
 
 import abc
-from typing import Any, NoReturn
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData, TensorData
@@ -22,19 +23,14 @@ from ..predictions.mixture import (
     condition_on_outputs,
     latent_at,
     mixed_covariance,
-    mixture_at,
 )
 from ..predictions.posterior import new_inputs
 from ..sites.mixture import MixtureProblem, mixed_marginals
-from ..sites.posterior import (
-    Natural,
-    SiteProblem,
-    SiteRows,
-    posterior_factor,
-)
+from ..sites.posterior import Natural, SiteProblem, SiteRows, posterior_factor
 from ..sites.record import FixedPoint, SiteUpdateInfo
 from ..tilted import predict_mean_and_var
 from ..tilted.entries import check_entries, observed_log_power_expectation
+from .arguments import refusing
 from .base import ADVICE, PowerEPModel, finite
 from .parameters import warn_unless_converged
 from .row_terms import terms_of_mixed_outputs
@@ -46,20 +42,15 @@ def has_mixture(data: Any = None, kernel: Any = None, *_: Any, **__: Any) -> boo
     return is_mixture(kernel)
 
 
-def refused(name: str, remedy: str) -> ValueError:
-    """Make the error for what is not known where outputs are mixtures."""
-    got = "a model whose outputs are mixtures"
-    return checks.refusal(name, got, "independent latent functions", remedy)
+#: What a method is refused for that is not known where outputs are mixtures, and what is wanted.
+MIXED = "a model whose outputs are mixtures", "independent latent functions"
 
 
-def refusing(name: str, remedy: str) -> Any:
-    """Make the method that refuses what is not known where outputs are mixtures."""
-
-    def method(self: Any, *_: Any, **__: Any) -> NoReturn:
-        raise refused(name, remedy)
-
-    method.__name__, method.__doc__ = name, f"Refuse it. {remedy}"
-    return method
+def refuse_options(options: dict[str, Any], **defaults: Any) -> None:
+    """Refuse arguments of a model that are not known where outputs are mixtures."""
+    for name, default in defaults.items():
+        if np.any(options.get(name, default) != default):
+            raise checks.refusal(name, *MIXED, "Leave it out.")
 
 
 class MixedOutputs(PowerEPModel):
@@ -123,15 +114,15 @@ class MixedOutputs(PowerEPModel):
             covariances between rows are asked for beside them.
         """
         if blocks is not None or neighbours:
-            raise refused("blocks and neighbours", "Leave them out.")
-        parts, context = self._latent_parts, self._context()
-        Xnew = new_inputs(Xnew, self.inducing_variable, context.W.dtype)
+            raise checks.refusal("blocks and neighbours", *MIXED, "Leave them out.")
         if given is None:
-            mean, covariance = mixture_at(parts, context, Xnew, full_cov, full_output_cov)
-            return finite((mean + parts.mean(Xnew), covariance))
+            posterior = self.posterior(PrecomputeCacheType.NOCACHE)
+            return finite(posterior.fused_predict_f(Xnew, full_cov, full_output_cov))
         if full_cov:
             remedy = "Ask for one of them."
             raise checks.refusal("given", "it with full_cov", "covariances of outputs", remedy)
+        parts, context = self._latent_parts, self._context()
+        Xnew = new_inputs(Xnew, self.inducing_variable, context.W.dtype)
         X, Y = self._check_outputs((Xnew, given))
         g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
         g, end = condition_on_outputs(self.likelihood, context, g, mean, X, Y)
@@ -195,9 +186,8 @@ class MixedOutputs(PowerEPModel):
         if full_cov or full_output_cov:
             return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
         X, Y = self._check_outputs(data)
-        power_1 = tf.ones([1], X.dtype)
-        moments = self.predict_f(X)
-        return observed_log_power_expectation(self.likelihood, X, *moments, Y, power_1)
+        arguments = self.likelihood, X, *self.predict_f(X), Y
+        return observed_log_power_expectation(*arguments, tf.ones([1], X.dtype))
 
     def posterior(
         self,
@@ -224,8 +214,9 @@ class MixedOutputs(PowerEPModel):
         mean = tf.transpose(tf.matmul(L, w)[..., 0])
         return mean, tf.matmul(roots, roots, transpose_b=True)
 
-    surrogate = refusing("surrogate", "Use posterior() for predictions.")
-    remember = refusing("remember", "Train on all rows, or use one model for each output.")
+    surrogate = refusing("surrogate", *MIXED, "Use posterior() for predictions.")
+    remember = refusing("remember", *MIXED, "Train on all rows, or use one model for each output.")
+    evidence_and_left_out = refusing("evidence_and_left_out", *MIXED, "Train by the evidence.")
     row_terms = terms_of_mixed_outputs
 
     @unconverted("return: [N]")

@@ -12,8 +12,7 @@ from .. import checks
 from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
-from ..sites.record import FALLBACKS, FixedPoint, SiteUpdateInfo
-from ..tilted import require_resolved
+from ..sites.record import FALLBACKS, SiteUpdateInfo
 
 
 class ConvergenceWarning(UserWarning):
@@ -21,11 +20,7 @@ class ConvergenceWarning(UserWarning):
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
-    """
-    Warn where sites did not converge.
-
-    :param info: Of the run; numbers in eager mode.
-    """
+    """Warn where the sites of a run did not converge; in eager mode its numbers are known."""
     message = f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
     numbers = {"Residual": info.residual, "sweeps": info.num_sweeps}
     warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=3)
@@ -36,12 +31,6 @@ def record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
     sweeps, residual, converged, rejected, fallback = numbers
     name = FALLBACKS[int(fallback)]
     return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)
-
-
-def require_resolved_rows(model: Any, fixed_point: FixedPoint) -> list[tf.Operation]:
-    """Stop where the tilted integral of a row of a model is not resolved."""
-    ell = fixed_point.extra.tilted.ell
-    return require_resolved(model.likelihood, ell, *fixed_point.marginals)
 
 
 class FixedParameter(Parameter):
@@ -93,11 +82,7 @@ def set_unchecked(model: tf.Module, **attributes: Any) -> None:
 
 
 def copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:
-    """
-    Copy variables for ``deepcopy``: TensorFlow's own copies forget which lengths may change.
-
-    :param memo: That of ``__deepcopy__``.
-    """
+    """Copy variables into the memo of ``deepcopy``; TensorFlow forgets which lengths may change."""
     for variable in variables:
         if id(variable) not in memo and not variable.shape.is_fully_defined():
             memo[id(variable)] = tf.Variable(

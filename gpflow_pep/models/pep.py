@@ -13,6 +13,7 @@ from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
 from .. import checks
+from ..covariances import check_independent
 from ..covariances.evaluate import unconverted
 from ..energies import certificate, point
 from ..energies.curvature import hessian_product
@@ -32,14 +33,14 @@ from ..sites.posterior import (
 from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
-from ..tilted import check_num_latent, check_support, traits
-from . import arguments, at_fixed_point, parameters
+from ..tilted import check_num_latent, check_support, require_resolved, traits
+from . import arguments
+from . import row_terms as methods_of_rows
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
 from .parameters import Power, SiteParameters, record_of_run, warn_unless_converged
-from .row_terms import terms_at_fixed_point
 from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
@@ -72,11 +73,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
         ``LinearCoregionalization``, with which NaN in Y is what was not observed.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.tilted` knows.
-    :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
-        for the kernel; shared or separate independent ones where the kernel is of several outputs.
-    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. An assignable,
-        non-trainable parameter.
-    :param mean_function: Mean of f; zero by default.
+    :param inducing_variable: As those of :class:`PEPRegression`, or separate independent ones.
+    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
+        ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
     :param num_latent_gps: L; by default what the likelihood needs.
     :param sites: With ``LinearCoregionalization``, ``"rows"`` or ``"entries"`` of Y are factors.
     :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
@@ -84,8 +83,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
         likelihood, and powers are refused.
     :param neighbours: 0: those of :class:`PEPRegression` need Gaussian noise.
-    :param memory: What the ``remember()`` of another model returned: its rows count as well.
-    :param chunk_size: The most rows that are worked on at a time; None: chosen.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
@@ -110,12 +107,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     _loop: Callable[..., FixedPoint] = staticmethod(infer)
     _check_support: Callable[..., None] = staticmethod(check_support)
-    _check_latent, _resolved = arguments.check_latent_functions, parameters.require_resolved_rows
-    row_terms = terms_at_fixed_point
-    converged_sites = at_fixed_point.converged_sites
-    converged_rows = at_fixed_point.converged_rows
-    loo_log_density = at_fixed_point.loo_log_density
-    evidence_and_left_out = at_fixed_point.evidence_and_left_out
+    row_terms = methods_of_rows.terms_at_fixed_point
+    converged_sites = methods_of_rows.converged_sites
+    converged_rows = methods_of_rows.converged_rows
+    loo_log_density = methods_of_rows.loo_log_density
+    evidence_and_left_out = methods_of_rows.evidence_and_left_out
     last_adjoint: AdjointInfo | None = None
     """Of the newest derivative in eager mode that converged sites entered; None before it."""
 
@@ -147,7 +143,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         self._check_latent(num_latent_gps)
-        self._conditional = checks.check_conditional(conditional)
+        self._conditional = checks.check_choice("conditional", conditional, arguments.CONDITIONALS)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
@@ -344,6 +340,14 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def write_sites(self, sites: Sites) -> None:
         """Replace all cached sites, perhaps by those of another number of rows."""
         self.sites.write(sites)
+
+    def _check_latent(self, number: int) -> None:
+        check_independent(self.kernel, self.inducing_variable, number)
+
+    def _resolved(self, fixed_point: FixedPoint) -> list[tf.Operation]:
+        """Stop where the tilted integral of a row is not resolved."""
+        ell = fixed_point.extra.tilted.ell
+        return require_resolved(self.likelihood, ell, *fixed_point.marginals)
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)

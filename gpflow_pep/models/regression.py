@@ -1,5 +1,6 @@
 """Sparse Gaussian process regression by Power EP, in closed form."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ from check_shapes import check_shapes
 from gpflow import logdensities
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
-from gpflow.likelihoods import Gaussian
+from gpflow.likelihoods import Gaussian, Likelihood
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import InducingVariablesLike
 
@@ -19,7 +20,7 @@ from ..energies import collapsed, left_out
 from ..energies.collapsed import CONDITIONALS, RowSums
 from ..ops import chunks
 from ..sites.memory import Memory
-from ..sites.posterior import Natural, posterior_factor
+from ..sites.posterior import Natural, PosteriorFactor, posterior_factor
 from .arguments import check_targets, gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
@@ -39,22 +40,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009) and
     :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006), and lies between
-    them for other :math:`\alpha`; 0.5 often predicts best. The objective is
-
-    .. math::
-
-        \log Z &= \log N(y; m, \bar K) \\
-            &\quad - \tfrac12 \sum_b \tfrac{1 - \alpha_b}{\alpha_b}
-              \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|, \\
-        \bar K &= Q + \mathrm{blkdiag}(\alpha_b D_b) + \Sigma
-
-    with :math:`Q = K_{fu} K_{uu}^{-1} K_{uf}`, D the residual covariance :math:`K_{ff} - Q` within
-    blocks (by default each row is a block), and :math:`\Sigma` the noise variances. Source: Bui,
-    Yan & Turner (2017), sections 3.6 and 3.7 (there the last term has the wrong sign and lacks the
-    determinant). At :math:`\alpha = 0` it is a lower bound of the log marginal likelihood,
-    otherwise an estimate; inducing inputs at all data give exact regression for every
-    :math:`\alpha`. Several outputs share the kernel, the noise and the inducing variables. Value
-    and gradient are computed over chunks of rows, in memory O(M² + M chunk).
+    them for other :math:`\alpha`; 0.5 often predicts best. The objective is the Power EP energy in
+    closed form, :mod:`gpflow_pep.energies.collapsed`: at :math:`\alpha = 0` a lower bound of the
+    log marginal likelihood, otherwise an estimate; inducing inputs at all data give exact
+    regression for every :math:`\alpha`. Source: Bui, Yan & Turner (2017), sections 3.6 and 3.7.
+    Several outputs share the kernel, the noise and the inducing variables. Value and gradient are
+    computed over chunks of rows, in memory O(M² + M chunk).
 
     :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of unknown length
         too, to be replaced later by ``assign``. NaN in Y is a target that was not observed: each
@@ -109,27 +100,34 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         chunk_size: int | None = None,
     ) -> None:
         X, Y = self._check_data(data)
-        if not isinstance(kernel, SharedIndependent):
-            checks.check_single_output(kernel)
-        super().__init__(
-            kernel,
-            gaussian_likelihood(likelihood, noise_variance),
-            inducing_variable,
-            mean_function,
-            checks.check_num_outputs(num_latent_gps, Y),
-            alpha,
-            X,
-        )
-        check_independent(kernel, self.inducing_variable, self.num_latent_gps, shared=True)
-        check_targets(self.likelihood, Y)
-        self._conditional = checks.check_conditional(conditional, CONDITIONALS)
+        number = self._count_latent(kernel, Y, num_latent_gps)
+        noisy = self._make_likelihood(likelihood, noise_variance, Y)
+        super().__init__(kernel, noisy, inducing_variable, mean_function, number, alpha, X)
+        self._check_latent(self.num_latent_gps)
+        self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._cut = self._choose_cut(blocks, neighbours)
         self.neighbour_plan = self._cut if isinstance(self._cut, NearRows) else None
         """The neighbours of rows, by the name that checkpoints know."""
-        self._cut.bound(CONDITIONALS[conditional])  # refuses a pair of which none is known
         self._powers()
         self.memory = attach_memory(memory, self, shared=self._shares_covariance)
+
+    def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int | None:
+        """Check the kernel, and count the latent functions, which are as many as outputs."""
+        if not isinstance(kernel, SharedIndependent):
+            checks.check_single_output(kernel)
+        return checks.check_num_outputs(number, Y)
+
+    def _make_likelihood(
+        self, likelihood: Any, noise_variance: TensorData | None, Y: tf.Tensor
+    ) -> Likelihood:
+        """Make the likelihood, and check the targets by it."""
+        noisy = gaussian_likelihood(likelihood, noise_variance)
+        check_targets(noisy, Y)
+        return noisy
+
+    def _check_latent(self, number: int) -> None:
+        check_independent(self.kernel, self.inducing_variable, number, shared=True)
 
     def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
         return choose_cut(self.rows, self._parts_of_output().kernel, blocks, neighbours)
@@ -250,11 +248,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
-        r"""
-        Compute :math:`\log p(y_n | y_{-n})` of each row, of :meth:`loo_moments`.
-
-        :raises ValueError: As there.
-        """
+        r"""Compute :math:`\log p(y_n | y_{-n})` of each row, by :meth:`loo_moments`."""
         mean, variance = self.loo_moments()
         return tf.reduce_sum(logdensities.gaussian(self.data[1], mean, variance), axis=1)
 
@@ -269,27 +263,36 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             their own that could be left out.
         """
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
+        Y = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self.conditional]
         terms = partial(left_out.errors, parts, W=W, q=q, precision=precision.row_precision)
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
         error, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
-        return self.data[1] - error, variance
+        return Y - error, variance
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
         """
         Compute log Z, and the sum over rows of :meth:`loo_log_density`, in memory for one chunk.
-
-        :raises ValueError: As there; if a result is not finite.
         """
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
-        total = left_out.total(self.rows.sum, parts, W, sums.natural, precision)
+        sums, density = self._sums(W), self._left_out_density()
+        factor = posterior_factor(sums.natural)  # for a second pass over the rows
+
+        def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+            return density(parts, rows, W, PosteriorFactor(root, c, factor.half_logdet))
+
+        total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
         log_z = self._log_z(sums)
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
+
+    def _left_out_density(self) -> Callable[..., tf.Tensor]:
+        """Give the function that sums leave-one-out densities of some rows."""
+        precision = CONDITIONALS[self._conditional].row_precision
+        return partial(left_out.density_sum, precision=precision)
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks or self.neighbours:

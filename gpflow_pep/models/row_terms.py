@@ -1,6 +1,11 @@
-"""The method ``row_terms`` of models, see :mod:`gpflow_pep.energies.row_terms`."""
+"""
+Methods of models that tell something of each row.
 
-from typing import Any, NoReturn
+For sites at their fixed point, differentiable in parameters, see :mod:`gpflow_pep.sites.implicit`;
+for ``row_terms`` see :mod:`gpflow_pep.energies.row_terms`.
+"""
+
+from typing import Any
 
 import tensorflow as tf
 from gpflow.base import TensorType
@@ -8,14 +13,16 @@ from gpflow.mean_functions import MeanFunction
 
 from .. import checks
 from ..covariances.evaluate import unconverted
+from ..energies import point
 from ..energies.collapsed import CONDITIONALS
 from ..energies.entries import observed_residual
 from ..energies.mixture import leave_out
 from ..energies.mixture_terms import terms_of_entries
-from ..energies.point import require_removable
 from ..energies.row_terms import RowTerms, observed_terms, terms_of_rows
 from ..ops import chunks
+from ..sites.implicit import ConvergedRows
 from ..sites.posterior import SiteProblem, SiteRows, Sites
+from .arguments import check_scaled_powers
 from .base import ADVICE
 
 
@@ -27,19 +34,57 @@ class NoMean(MeanFunction):
 
 
 @unconverted()
+def converged_sites(model: Any) -> Sites:
+    """Bring the sites to their fixed point; unlike ``sites`` they have derivatives."""
+    return model._converge().sites()
+
+
+@unconverted()
+def converged_rows(model: Any) -> ConvergedRows:
+    """
+    Compute marginals, sites and residual variances of all rows at the fixed point.
+
+    Criteria of rows can be made of them, see :class:`~gpflow_pep.sites.implicit.ConvergedRows`.
+    """
+    return model._converge().numbers_of_rows()
+
+
+@unconverted("return: [N]")
+def loo_log_density(model: Any) -> tf.Tensor:
+    r"""
+    Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+
+    The row's whole site is removed from q, whatever alpha is, and its likelihood averaged over
+    what is left.
+
+    :raises ValueError: If a row's cavity is improper then, or the result is not finite.
+    """
+    value = point.leave_one_out(model._converge())
+    return checks.require_finite(value, "leave-one-out log density", ADVICE)
+
+
+@unconverted("return[0]: []", "return[1]: []")
+def evidence_and_left_out(model: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compute log Z, and the sum over rows of :meth:`loo_log_density`, at the same fixed point."""
+    converged = model._converge(point.KEPT_MATRICES)
+    log_z = point.energy(converged.problem, converged.fixed_point)
+    both = tf.stack([log_z, tf.reduce_sum(point.leave_one_out(converged))])
+    quantity = "log Z, leave-one-out log density"
+    return tuple(tf.unstack(checks.require_finite(both, quantity, ADVICE)))
+
+
+@unconverted()
 def terms_at_fixed_point(model: Any) -> RowTerms:
     """
-    Compute site, cavity, tilted distribution and more of each row, and what it adds to log Z.
-
-    See :class:`~gpflow_pep.energies.row_terms.RowTerms`; its ``frame()`` is a table. The results
-    are constants: their derivatives in hyperparameters are refused.
+    Compute site, cavity, tilted distribution and more of each row, and what it adds to log Z: see
+    :class:`~gpflow_pep.energies.row_terms.RowTerms`.
 
     :raises ValueError: If the model has a memory, a row's cavity without its whole site is
         improper, or a number is not finite.
     """
-    _require_no_memory(model)
+    model._require_all_rows("row_terms")
     problem, fixed_point, *_ = model._converge()
-    require_removable(fixed_point.marginals, fixed_point.sites)
+    point.require_removable(fixed_point.marginals, fixed_point.sites)
     terms = terms_of_rows(problem.keep_projections(), fixed_point.sites)
     return _checked(terms, problem.parts.variables)
 
@@ -47,21 +92,20 @@ def terms_at_fixed_point(model: Any) -> RowTerms:
 @unconverted()
 def terms_in_closed_form(model: Any) -> RowTerms:
     r"""
-    Compute site, cavity, tilted distribution and more of each row, and what it adds to log Z.
+    Compute site, cavity, tilted distribution and more of each row, and what it adds to log Z: see
+    :class:`~gpflow_pep.energies.row_terms.RowTerms`.
 
     The sites of Gaussian noise are known: :math:`\tau = \beta`, the precision with which the row is
-    observed given u, and :math:`\nu = \beta r`, for each column of Y. See
-    :class:`~gpflow_pep.energies.row_terms.RowTerms`; its ``frame()`` is a table. The results are
-    constants: their derivatives in hyperparameters are refused.
+    observed given u, and :math:`\nu = \beta r`, for each column of Y.
 
     :raises ValueError: If rows come in blocks or have neighbours; if the model has a memory, or a
         scaled conditional at a power between 0 and 1.
     """
     model._require_single_rows("row_terms", "Leave blocks and neighbours out to look at rows.")
-    _require_no_memory(model)
+    model._require_all_rows("row_terms")
     parts, scaled, alpha = model._parts_of_output(), model.conditional == "scaled", model._powers()
     if scaled:
-        alpha = _scaled_power(alpha)
+        alpha = check_scaled_powers(alpha, "row_terms")
     (X, Y), W = model.rows.read(), model._parts.whiten().W
     rows = SiteRows(X, Y, alpha)
     problem = SiteProblem(parts, rows, W, model.chunk_size, model.reduction, scaled)
@@ -74,12 +118,7 @@ def terms_in_closed_form(model: Any) -> RowTerms:
 def terms_of_mixed_outputs(model: Any) -> RowTerms:
     """
     Compute site, cavity, tilted distribution and more of each entry of Y, and what entries or rows
-    add to log Z.
-
-    Entries that were not observed have sites and contributions of 0 and NaN for what their targets
-    would say: see :class:`~gpflow_pep.energies.row_terms.RowTerms`, whose ``frame()`` is a table.
-    Where rows are factors there is one contribution for each row. The results are constants: their
-    derivatives in hyperparameters are refused.
+    add to log Z: see :class:`~gpflow_pep.energies.row_terms.RowTerms`.
 
     :raises ValueError: If what is left without a row is improper, or a number is not finite.
     """
@@ -95,17 +134,14 @@ def terms_of_mixed_outputs(model: Any) -> RowTerms:
 def terms_of_observed_targets(model: Any) -> RowTerms:
     r"""
     Compute site, cavity, tilted distribution and more of each entry of Y, and what it adds to
-    log Z.
+    log Z: see :class:`~gpflow_pep.energies.row_terms.RowTerms`.
 
     Each output is a model of the rows that have it, with the sites of
-    :func:`terms_in_closed_form`. Entries that were not observed have sites and contributions of 0
-    and NaN for what their targets would say: see
-    :class:`~gpflow_pep.energies.row_terms.RowTerms`, whose ``frame()`` is a table. The results are
-    constants: their derivatives in hyperparameters are refused.
+    :func:`terms_in_closed_form`.
 
     :raises ValueError: If the model has a memory.
     """
-    _require_no_memory(model)
+    model._require_all_rows("row_terms")
     (X, Y), alpha, parts = model.rows.read(), model._powers(), model._parts_of_output()
     observed, r = observed_residual(parts, X, Y)
     # Gaussian noise does not know the level: targets without their mean have a mean of 0.
@@ -141,42 +177,6 @@ def _gaussian_sites(problem: SiteProblem, conditional: str) -> Sites:
     return Sites(*chunks.map_over_chunks(sites_of, pieces))
 
 
-def terms_of_tied_sites(model: Any) -> NoReturn:
-    """
-    Refuse: the rows of a model with tied sites have none of their own.
-
-    :raises ValueError: Always.
-    """
-    raise checks.refusal(
-        "row_terms",
-        f"{type(model).__name__}, whose rows share one site",
-        "a model with a site for each row",
-        "Use gpflow_pep.models.PEP, or PEPRegression if the noise is Gaussian.",
-    )
-
-
 def _checked(terms: RowTerms, variables: Any) -> RowTerms:
     finite = (checks.require_finite(part, "row_terms", ADVICE) for part in terms)
     return RowTerms(*checks.refuse_derivatives(tuple(finite), variables, "row_terms"))
-
-
-def _require_no_memory(model: Any) -> None:
-    if model.memory is not None:
-        raise checks.refusal(
-            "row_terms",
-            "a model with a memory",
-            "one that has all rows: a part of log Z belongs to those that are gone",
-            "Make a model of all rows without the memory.",
-        )
-
-
-def _scaled_power(alpha: tf.Tensor) -> tf.Tensor:
-    text = checks.message(
-        "row_terms",
-        "conditional='scaled' with a power between 0 and 1",
-        "0 or 1: between them log Z is no sum of tilted integrals of rows",
-        "Assign model.alpha = 0.0, or leave conditional out.",
-    )
-    known = tf.reduce_all(tf.equal(alpha, 0.0) | tf.equal(alpha, 1.0))
-    with tf.control_dependencies(checks.require(known, text)):
-        return tf.identity(alpha)

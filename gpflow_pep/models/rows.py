@@ -108,8 +108,7 @@ class Rows(NamedTuple):
     @property
     def num_rows(self) -> int | None:
         """N of this process; None where it is not known before a graph runs."""
-        size: int | None = self.data[0].shape[0]
-        return size
+        return self.data[0].shape[0]
 
     @property
     def in_variables(self) -> bool:
@@ -192,11 +191,7 @@ class Rows(NamedTuple):
         return checks.require(tf.equal(self.version, int(traced)), text)
 
 
-@check_shapes(
-    "old: [N_old, D]",
-    "new: [N_new, D]",
-    "return: [N_new]",
-)
+@check_shapes("old: [N_old, D]", "new: [N_new, D]", "return: [N_new]")
 def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
     """
     Find each new row among the old ones: its index there, or -1.

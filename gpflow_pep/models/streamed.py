@@ -1,6 +1,5 @@
 """Sparse Gaussian process regression on rows that are read from files, chunk by chunk."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -50,10 +49,7 @@ class StreamedData:
     def __deepcopy__(self, memo: dict[int, Any]) -> "StreamedData":
         return self  # nothing of it ever changes
 
-    def __iter__(self) -> Iterator[Any]:
-        raise self.not_in_memory()
-
-    def __getitem__(self, index: Any) -> NoReturn:
+    def __getitem__(self, index: Any) -> NoReturn:  # iteration calls it too
         raise self.not_in_memory()
 
     def not_in_memory(self) -> ValueError:
@@ -79,34 +75,27 @@ class StreamedRows(Rows):
 
     @property
     def num_rows(self) -> int:
-        """See :class:`Rows`."""
         return int(self.data.num_rows)
 
     @property
     def in_variables(self) -> bool:
-        """See :class:`Rows`."""
         return False
 
     def powers(self) -> tf.Tensor:
-        """See :class:`Rows`."""
         _check_one_power(self.alpha)
         return self.cut.powers(self.alpha, self.data.first[0])
 
     def total_number(self) -> tf.Tensor:
-        """See :class:`Rows`."""
         return self.reduction.total(tf.constant(self.num_rows, self.data.first[0].dtype))
 
     def plan(self) -> Plan:
-        """See :class:`Rows`; nothing is ever kept."""
         plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])
-        return plan._replace(keep=False)
+        return plan._replace(keep=False)  # of rows that no memory holds
 
     def single_rows(self, chunk_size: int) -> Stream:
-        """See :class:`Rows`."""
         return Stream(self.data.dataset, self.num_rows, chunk_size)
 
     def pieces(self, chunk_size: int) -> Stream:
-        """See :class:`Rows`."""
         with tf.control_dependencies(self.require_same_version()):
             alpha = tf.identity(self.powers())
         return replace(self.single_rows(chunk_size), constants=(alpha,))
@@ -164,11 +153,3 @@ class StreamedRegression(PEPRegression):
         streamed = StreamedData(data)
         check_replacement(self.data.first, streamed.first, of_any_length=True)
         self._take(self.rows.with_data(streamed))
-
-    def loo_moments(self) -> NoReturn:
-        """
-        Refuse them: they are numbers for each row.
-
-        :raises ValueError: Always.
-        """
-        raise self.data.not_in_memory()

@@ -39,10 +39,9 @@ from ..tilted import (
     traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .arguments import check_q, check_scaled_powers, size_of_u
+from .arguments import CONDITIONALS, check_q, check_scaled_powers, refusing, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power
-from .row_terms import terms_of_tied_sites
 
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
@@ -67,12 +66,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         correlates the latent functions of a row, the tilted integral is over all of them at once:
         it is in closed form for a Gaussian likelihood, and at :math:`\alpha = 0`, where marginals
         are enough, for any.
-    :param inducing_variable: Inducing inputs Z [M, D] or any inducing variables that GPflow knows
-        for the kernel.
-    :param alpha: The power, a number in [0, 1]: 0 is variational inference. An assignable,
-        non-trainable parameter.
+    :param inducing_variable: This, ``mean_function`` and ``alpha``, a number, are as in
+        :class:`PEPRegression`.
     :param num_data: N, the number of rows of the whole data set, not of a batch; assignable.
-    :param mean_function: Mean of f; zero by default.
     :param num_latent_gps: L; that of ``q_mu`` or ``q_sqrt`` where they are given.
     :param q_diag: Whether the covariances of q are diagonal, as in ``gpflow.models.SVGP``: fewer
         parameters and a worse approximation, on which no natural gradient can step.
@@ -104,7 +100,12 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         {"_num_data", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
     )
 
-    row_terms = terms_of_tied_sites
+    row_terms = refusing(
+        "row_terms",
+        "{}, whose rows share one site",
+        "a model with a site for each row",
+        "Use gpflow_pep.models.PEP, or PEPRegression if the noise is Gaussian.",
+    )
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
     """Of q, alpha and N: one of :mod:`gpflow_pep.energies.tied`."""
@@ -125,8 +126,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         whiten: bool = True,
         conditional: str = "prior",
     ) -> None:
-        checks.check_likelihood(likelihood)
-        self._conditional = checks.check_conditional(conditional)
+        self._conditional = checks.check_choice("conditional", conditional, CONDITIONALS)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = size_of_u(inducing_variable, kernel)
         mean, root = check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
@@ -168,9 +168,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         variable.assign(number)
         self.__dict__["_num_data"] = number, variable  # past TensorFlow, which would save it
 
-    @check_shapes(
-        "return: []",
-    )
+    @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """Compute the divergence of q from the prior."""
         return gauss_kl(*self._posterior_of_v())
@@ -181,19 +179,16 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         X, Y = checks.check_data(labels_to_floats(data))
         check_support(self.likelihood, Y)
         check_columns(self.inducing_variable, X)
-        with tf.control_dependencies(self._enough_rows(X)):
+        number = tf.convert_to_tensor(self._num_data[1])
+        enough = checks.require(tf.shape(X, tf.int64)[0] <= number, _LARGE_BATCH, number)
+        with tf.control_dependencies(enough):
             X = tf.identity(X)
-        num_data = tf.cast(self._num_data[1], X.dtype)
+        num_data = tf.cast(number, X.dtype)
         alpha = self._powers()
         energy = self.energy(self._posterior_of_v(), alpha, num_data)
         scale = num_data / tf.cast(tf.shape(X)[0], X.dtype)
         value = energy.rest + scale * tf.reduce_sum(self._tilted(energy.cavity, X, Y, alpha))
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
-
-    def _enough_rows(self, X: tf.Tensor) -> list[tf.Operation]:
-        """Refuse a batch of more rows than the whole data set has."""
-        num_data = tf.convert_to_tensor(self._num_data[1])
-        return checks.require(tf.shape(X, tf.int64)[0] <= num_data, _LARGE_BATCH, num_data)
 
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
@@ -247,10 +242,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         with tf.control_dependencies(require_resolved(self.likelihood, ell, mean, variance)):
             return tf.identity(ell)
 
-    @check_shapes(
-        "return[0]: [M, L]",
-        "return[1]: [L, M, M]",
-    )
+    @check_shapes("return[0]: [M, L]", "return[1]: [L, M, M]")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute mean and covariance of q(u), less the mean function, of each latent function."""
         return unwhitened(self._prior_root(), self._posterior_of_v())
@@ -306,14 +298,7 @@ class ARPEP(TiedModel):
 
 class RPAPEP(TiedModel):
     r"""
-    Sparse GP model by refined prior approximate Power EP, for data in minibatches::
-
-        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
-        model = pep.RPAPEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
-        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
-        adam = tf_keras.optimizers.Adam(0.01)
-        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
-        probability, _ = model.predict_y(X_new)
+    Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP` is.
 
     The prior is one of N + 1 tied factors: :func:`gpflow_pep.energies.tied.rpapep`. Source:
     Villacampa-Calvo & Hernández-Lobato (2020), section 3.4. For the arguments see
@@ -328,14 +313,7 @@ class RPAPEP(TiedModel):
 
 class APEP(TiedModel):
     r"""
-    Sparse GP model by approximate Power EP, for data in minibatches::
-
-        kernel, likelihood = gpflow.kernels.RBF(), gpflow.likelihoods.Bernoulli()
-        model = pep.APEP(kernel, likelihood, X[:20], num_data=len(X), alpha=0.5)
-        batches = pep.training.shuffled_batches((X, labels), 50, seed=0)
-        adam = tf_keras.optimizers.Adam(0.01)
-        pep.training.fit(model, batches, num_steps=100, optimizer=adam)
-        probability, _ = model.predict_y(X_new)
+    Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
 
     q is the prior times N equal Gaussian factors: :func:`gpflow_pep.energies.tied.apep`. At
     :math:`\alpha = 1` it is the energy of stochastic EP. Source: Villacampa-Calvo &

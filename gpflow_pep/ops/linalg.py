@@ -137,11 +137,7 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     return product(W, B)
 
 
-@check_shapes(
-    "A: [broadcast L, M, N]",
-    "w: [broadcast L, M, 1]",
-    "return: [L, N]",
-)
+@check_shapes("A: [broadcast L, M, N]", "w: [broadcast L, M, 1]", "return: [L, N]")
 def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     """Compute :math:`Aᵀ w`."""
     # TensorFlow transposes A itself on its way to a product that says so.
@@ -177,11 +173,7 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return product(A, weights + tf.zeros_like(A[:1, 0]))
 
 
-@check_shapes(
-    "A: [K, S, M]",
-    "Q: [K, S, S]  # symmetric",
-    "return: [M, M]",
-)
+@check_shapes("A: [K, S, M]", "Q: [K, S, S]  # symmetric", "return: [M, M]")
 def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     r"""Compute the symmetric product :math:`\sum_k A_kᵀ Q_k A_k` of rows that come in groups."""
 
@@ -204,10 +196,7 @@ def grouped_gram(A: tf.Tensor, Q: tf.Tensor) -> tf.Tensor:
     return product(A, Q)
 
 
-@check_shapes(
-    "A: [K, S, M]",
-    "return: [K, S, S]",
-)
+@check_shapes("A: [K, S, M]", "return: [K, S, S]")
 def row_products(A: tf.Tensor) -> tf.Tensor:
     """Compute the inner products :math:`A_k A_kᵀ` of the rows of each group."""
 
@@ -230,10 +219,7 @@ def identity_like(K: tf.Tensor) -> tf.Tensor:
     return tf.constant(np.eye(size), K.dtype)
 
 
-@check_shapes(
-    "K: [batch..., M, M]",
-    "return: [batch...]",
-)
+@check_shapes("K: [batch..., M, M]", "return: [batch...]")
 def jitter_needed(K: tf.Tensor) -> tf.Tensor:
     """
     Find what must be added to the diagonal of ``K`` for its Cholesky factorisation to succeed.
@@ -332,21 +318,20 @@ def graphs_exported() -> Iterator[None]:
         _EXPORTING.reset(token)
 
 
-@check_shapes(
+_checked_factor = check_shapes(
     "K: [batch..., M, M]",
     "return.L: [batch..., M, M]",
     "return.W: [batch..., M, M]",
 )
+
+
+@_checked_factor
 def factorise(K: tf.Tensor) -> Factor:
     """Compute the Cholesky factor of ``K`` and the factor's inverse."""
     return _factor_of(K, tf.linalg.cholesky(tf.stop_gradient(K)))
 
 
-@check_shapes(
-    "K: [batch..., M, M]",
-    "return.L: [batch..., M, M]",
-    "return.W: [batch..., M, M]",
-)
+@_checked_factor
 def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
     return _factor_of(K, _with_jitter(K)[1])

@@ -21,12 +21,7 @@ class Tempered(NamedTuple):
     :math:`b = 0`."""
 
 
-@check_shapes(
-    "root: [L, M, M]",
-    "power: []",
-    "return.root: [L, M, M]",
-    "return.logdet: [L]",
-)
+@check_shapes("root: [L, M, M]", "power: []", "return.root: [L, M, M]", "return.logdet: [L]")
 def tempered(root: tf.Tensor, power: TensorType) -> Tempered:
     r"""
     Compute :math:`N(0, S)^{1 - b} N(0, I)^b`, whose precision is

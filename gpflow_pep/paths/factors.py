@@ -195,10 +195,8 @@ FACTORS: dict[type[Kernel], Callable[[Kernel], KernelFactor]] = {
 
 def kernel_factor(kernel: Kernel) -> KernelFactor:
     """
-    Write a kernel that is neither a sum nor a product as an expectation over frequencies.
-
-    :param kernel: Of one output.
-    :raises ValueError: If no such form of it is known.
+    Write a kernel of one output that is neither a sum nor a product as an expectation over
+    frequencies; refuse it if no such form is known.
     """
     if type(kernel) not in FACTORS:
         raise _refusal(kernel, type(kernel).__name__)

@@ -10,13 +10,14 @@ from gpflow.inducing_variables import MultioutputInducingVariables
 from gpflow.utilities import deepcopy, set_trainable
 
 from .. import checks
-from ..covariances import Parts, split_outputs
+from ..covariances import Parts, latent_kernels, split_outputs
 from ..covariances.evaluate import mean, unconverted
 from ..ops.chunks import map_over_chunks, row_chunks
+from ..predictions.context_rows import Context
 from ..predictions.posterior import new_inputs
 from ..sites.posterior import WhitenedGaussian
 from .near_rows import NearRowsOfModel, NearRowsUpdate
-from .prior import Draws, latent_kernels, mix_latents
+from .prior import Draws, mix_latents
 from .update import PosteriorDraws, points_and_blur
 
 
@@ -45,11 +46,7 @@ class PartsOfPaths(tf.Module):
         return copied
 
     def assign(self, other: "PartsOfPaths") -> None:
-        """
-        Take the values of others.
-
-        :raises ValueError: If they are of other types or shapes.
-        """
+        """Take the values of others, of the same types and shapes."""
         forms = [
             [*map(type, parts.submodules), *(variable.shape for variable in parts.variables)]
             for parts in (self, other)
@@ -77,11 +74,8 @@ class Paths(tf.Module):
 
     ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does that.
 
-    :param state: Computes what they depend on, for the model as it is.
-    :param num_paths: S.
-    :param num_features: R, the random frequencies of each path, latent function and term of the
-        kernel.
-    :param seed: The same seed gives the same paths.
+    :param state: Computes what they depend on, for the model as it is. The other arguments are
+        those of :func:`draw_paths`.
     :raises ValueError: If functions of this kernel or these inducing variables are not known, or in
         a graph.
     """
@@ -157,9 +151,6 @@ class Paths(tf.Module):
     def resample(self, seed: int) -> None:
         """
         Draw other paths from the same posterior, in place: what was compiled goes on with them.
-
-        :param seed: The same seed gives the same paths.
-        :raises ValueError: If it is no whole number of at least 0.
         """
         self._seed = checks.check_seed(seed)
         self._draw()
@@ -184,22 +175,12 @@ class Paths(tf.Module):
 
     @unconverted("Xnew: [N, D]", "return: [S, N, P]")
     def __call__(self, Xnew: InputData) -> tf.Tensor:
-        """
-        Evaluate all paths at the same inputs.
-
-        :param Xnew: Where.
-        :raises ValueError: If it is no inputs of the model.
-        """
+        """Evaluate all paths at the same inputs of the model; others are refused."""
         return self._evaluate(self._inputs(Xnew)[:, None])
 
     @unconverted("return: [S, N, P]")
     def each(self, Xnew: InputData) -> tf.Tensor:
-        """
-        Evaluate each path at inputs of its own.
-
-        :param Xnew: Where.
-        :raises ValueError: If it is no inputs of the model, or not for each path.
-        """
+        """Evaluate each path at inputs of its own, [S, N, D]; others are refused."""
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
             got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
@@ -235,13 +216,37 @@ class Paths(tf.Module):
         return tf.transpose(values, [2, 0, 1])
 
 
+def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int = 0) -> Paths:
+    """
+    Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
+
+    What they know at new rows is what ``predict_f`` does where it is not asked for more: u, and
+    in a model with neighbours the near training rows.
+
+    :param num_paths: S, how many.
+    :param num_features: The random frequencies of each path, latent function and term of the
+        kernel. Means and covariances are right for any number; with more, values at several
+        inputs are nearer to Gaussian together.
+    :param seed: The same seed gives the same paths.
+    :raises ValueError: If functions of the kernel or the inducing variables are not known.
+    """
+
+    def state() -> PathSource:
+        near_rows = None
+        if getattr(model, "neighbours", 0):
+            context = Context(*model.posterior().cache)
+            near_rows = NearRowsOfModel(context, min(model.neighbours, context.X.shape[0]))
+        return PathSource(model._parts, model._posterior_of_v(), near_rows)
+
+    return Paths(state, num_paths, num_features, seed)
+
+
 def map_rows(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, chunk_size: int
 ) -> tf.Tensor:
     """
-    Compute a function of each row in chunks, of which the gradient in X keeps nothing.
-
-    :param function: Of rows [N, ...], with a value [N, ...] that depends on no other row.
+    Compute a function of each row [N, ...], with a value [N, ...], in chunks, of which the gradient
+    in X keeps nothing.
     """
 
     @tf.custom_gradient

@@ -58,7 +58,10 @@ class NearRowsUpdate(tf.Module):
         context, self.num_neighbours = rows
         self.W = tf.Variable(context.W, trainable=False)
         self.scales = tf.Variable(context.scales, trainable=False)
-        self.X, self.r, self.noise = map(_of_any_number, (context.X, context.r, context.noise))
+        self.X, self.r, self.noise = (  # of which there may be more later
+            tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
+            for part in (context.X, context.r, context.noise)
+        )
         num_outputs, size = context.r.shape[1], self.num_neighbours + 1
         self.errors = tf.Variable(
             tf.zeros([num_paths, *context.r.shape], context.r.dtype),
@@ -72,27 +75,16 @@ class NearRowsUpdate(tf.Module):
 
     def assign(self, rows: NearRowsOfModel) -> None:
         """Take other rows, or other values of parameters."""
-        context = rows.context
-        self.W.assign(context.W)
-        self.scales.assign(context.scales)
-        self.X.assign(context.X)
-        self.r.assign(context.r)
-        self.noise.assign(context.noise)
+        for name in ("W", "scales", "X", "r", "noise"):
+            getattr(self, name).assign(getattr(rows.context, name))
 
     def resample(self, random: Generator, values: tf.Tensor) -> None:
-        """
-        Draw the noise of the rows, in place.
-
-        :param values: The functions that u alone has updated, at the rows, [N, S, P].
-        """
+        """Draw the noise of the rows, in place, beside values [N, S, P] of functions at them."""
         values = tf.transpose(values, [1, 0, 2])
         noise = tf.sqrt(self.noise)[:, None] * random.standard_normal(tuple(values.shape))
         assign(self.errors, self.r - values - tf.cast(noise, values.dtype))
 
-    @check_shapes(
-        "X: [B, N, D]  # B is 1 or S",
-        "return: [S, P, N]",
-    )
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """Evaluate the difference at inputs of all paths, or of each."""
         num_batch, num_rows, m = tf.shape(X)[0], tf.shape(X)[1], self.num_neighbours
@@ -108,8 +100,3 @@ class NearRowsUpdate(tf.Module):
         index = tf.broadcast_to(index, [num_paths, num_rows, m])
         errors = tf.gather(self.errors, index, batch_dims=1)  # [S, N, m, P]
         return tf.einsum("snm,snmp->spn", tf.broadcast_to(g, tf.shape(index)), errors)
-
-
-def _of_any_number(values: tf.Tensor) -> tf.Variable:
-    """Make a variable of rows, of which there may be more later."""
-    return tf.Variable(values, shape=[None, *values.shape[1:]], trainable=False)

@@ -27,6 +27,7 @@ from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 from gpflow.kernels import Kernel, LinearCoregionalization, MultioutputKernel
 
+from ..covariances import latent_kernels
 from ..inducing_variables import multiplied_out
 from ..refusals import refusal
 from .factors import Generator, KernelFactor, Waves, kernel_factor
@@ -58,11 +59,7 @@ def assign(target: tf.Variable, values: AnyNDArray) -> None:
 
 
 class ProductDraws(tf.Module):
-    """
-    Draws of Gaussian processes whose kernel is a product.
-
-    :param kernels: The factors, none of which is a sum or product.
-    """
+    """Draws of Gaussian processes whose kernel is a product of kernels without sums or products."""
 
     def __init__(self, kernels: Sequence[Kernel], draws: Draws) -> None:
         super().__init__()
@@ -92,11 +89,7 @@ class ProductDraws(tf.Module):
             scale = size[-1] ** -0.5
         assign(self.weights, scale * random.standard_normal(tuple(self.weights.shape)))
 
-    @check_shapes(
-        "X: [B, N, D]  # B is 1 or S",
-        "covariance: [N, D, D]",
-        "return: [S, C, N]",
-    )
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "covariance: [N, D, D]", "return: [S, C, N]")
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
         r"""
         Evaluate the functions.
@@ -146,12 +139,7 @@ def _all_products(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 class PriorDraws(tf.Module):
-    """
-    Draws of Gaussian processes of one output.
-
-    :param kernel: Of one output.
-    :raises ValueError: If random features of a part of it are not known.
-    """
+    """Draws of Gaussian processes of one output, whose kernel has known random features."""
 
     def __init__(self, kernel: Kernel, draws: Draws) -> None:
         super().__init__()
@@ -205,17 +193,7 @@ class OutputDraws(tf.Module):
         return mix_latents(self.kernel, tf.concat(values, axis=1))
 
 
-def latent_kernels(kernel: Kernel) -> list[Kernel]:
-    """List the kernels of latent functions: one where all share it."""
-    if not isinstance(kernel, MultioutputKernel):
-        return [kernel]
-    return list(kernel.latent_kernels)
-
-
-@check_shapes(
-    "values: [S, L, N]",
-    "return: [S, P, N]",
-)
+@check_shapes("values: [S, L, N]", "return: [S, P, N]")
 def mix_latents(kernel: Kernel, values: tf.Tensor) -> tf.Tensor:
     """Compute the outputs from the latent functions."""
     if isinstance(kernel, LinearCoregionalization):

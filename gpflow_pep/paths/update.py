@@ -70,16 +70,9 @@ class PosteriorDraws(tf.Module):
         K, _ = self._covariance()
         assign(self.coefficients, _solved(cholesky(K, lower=True), v, u))
 
-    @check_shapes(
-        "X: [B, N, D]  # B is 1 or S",
-        "return: [S, P, N]",
-    )
+    @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """
-        Evaluate the functions.
-
-        :param X: Inputs of all paths, or of each.
-        """
+        """Evaluate the functions at inputs of all paths, or of each."""
         num_batch, num_rows = tf.shape(X)[0], tf.shape(X)[1]
         num_inducing = self.coefficients.shape[2]
         # [M, N], or [M, P, N, P] where the inducing variables are values of several outputs.
@@ -122,9 +115,8 @@ def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
 
 def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ...]:
     """
-    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D].
-
-    :raises ValueError: If it is not known what inducing variables see of a function.
+    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D, D]; refuse
+    inducing variables of which it is not known what they see of a function.
     """
     if isinstance(inducing_variable, NoisyInducingVariables):
         return points_and_blur(inducing_variable.inducing_variable)

@@ -289,5 +289,4 @@ def _probability(probability: Any, event: bool) -> AnyNDArray:
             "probabilities of the classes, which sum to 1; or a vector of those of one event",
             "Pass what predict_proba returns.",
         )
-    clipped: AnyNDArray = np.clip(P, 0.0, 1.0)
-    return clipped
+    return np.clip(P, 0.0, 1.0)

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 from ..checks import refusal
 from ..tilted import log_power_expectation
@@ -90,14 +92,14 @@ def row_curves(model: Any, number: int, *, latent: int = 0) -> RowCurves:
     else:
         log_likelihood = log_power_expectation(*arguments, alpha).numpy()
     log_site = at["nu"][latent] * h - 0.5 * at["tau"][latent] * h**2
-    cavity = _gaussian(h, at["cavity_mean"][latent], at["cavity_variance"][latent])
-    posterior = _gaussian(h, center, at["variance"][latent])
+    cavity = norm.pdf(h, at["cavity_mean"][latent], spread)
+    posterior = norm.pdf(h, center, np.sqrt(at["variance"][latent]))
     if alpha > 0.0:
         log_likelihood, log_site = alpha * log_likelihood, alpha * log_site
         largest = log_likelihood.max()
         tilted = cavity * np.exp(log_likelihood - largest)
         normaliser = _integral(h, tilted)
-        log_site += np.log(normaliser) - _log_integral(h, cavity, log_site)
+        log_site += np.log(normaliser / (h[1] - h[0])) - logsumexp(log_site, b=cavity)
         tilted /= normaliser
     else:
         tilted, largest = cavity, log_likelihood.max()
@@ -138,14 +140,5 @@ def row(curves: RowCurves, *, ax: Any = None) -> None:
     note(ax, curves.label, right=True, bottom=True)
 
 
-def _gaussian(h: AnyNDArray, mean: float, variance: float) -> AnyNDArray:
-    return np.exp(-0.5 * (h - mean) ** 2 / variance) / np.sqrt(2.0 * np.pi * variance)
-
-
 def _integral(h: AnyNDArray, values: AnyNDArray) -> float:
     return float(np.sum(values)) * float(h[1] - h[0])
-
-
-def _log_integral(h: AnyNDArray, density: AnyNDArray, log_values: AnyNDArray) -> float:
-    largest = log_values.max()
-    return float(largest + np.log(_integral(h, density * np.exp(log_values - largest))))

@@ -44,7 +44,10 @@ def objective_trace(runs: Any, *, ax: Any = None) -> None:
                 ax.plot(-start.losses, color=color, alpha=0.35, linewidth=0.9)
         if isinstance(run, FitRecord):
             ax.plot(line, color=color, alpha=0.2, linewidth=0.6, rasterized=True)
-            line = _smooth(line)
+            # The mean of neighbouring steps, of fewer near the ends.
+            window = 2 * int(SMOOTH * len(line) / 2) + 1
+            steps = pandas.Series(line).rolling(window, center=True, min_periods=1)
+            line = steps.mean().to_numpy()
             if run.best_step is not None:
                 ax.axvline(run.best_step, color=color, linestyle="dotted", linewidth=1.2)
         text = f"{name}: {line[-1]:.6g}".removeprefix(": ")
@@ -213,10 +216,3 @@ def _heights(
     low, high = min([low, *near]), max([high, *near])
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return low - margin, high + margin
-
-
-def _smooth(values: AnyNDArray) -> AnyNDArray:
-    """Average over neighbouring steps, over fewer near the ends."""
-    window = 2 * int(SMOOTH * len(values) / 2) + 1
-    means = pandas.Series(values).rolling(window, center=True, min_periods=1).mean()
-    return means.to_numpy()

@@ -8,12 +8,10 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, InputData, MeanAndVariance, TensorType
 from gpflow.conditionals.util import expand_independent_outputs
-from gpflow.mean_functions import MeanFunction
-from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
+from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from .. import checks
 from ..covariances import Parts, nearest_by_products, nearest_by_tree, search_tree
-from ..covariances.evaluate import skip_autograph
 from ..covariances.nearest import SearchTree
 from ..energies.collapsed import Precision
 from .context_rows import (
@@ -24,6 +22,7 @@ from .context_rows import (
     predict_from_neighbours,
     predict_left_out,
 )
+from .posterior import ComputedPosterior
 
 #: What ``blocks`` may be instead of labels: each row belongs to the block of the nearest centre.
 NEAREST = "nearest"
@@ -35,7 +34,7 @@ _DYNAMIC = Context(
 )
 
 
-class ContextRowsPosterior(AbstractPosterior):
+class ContextRowsPosterior(ComputedPosterior):
     """
     A GPflow posterior that holds the training rows, see :mod:`gpflow_pep.predictions.context_rows`.
 
@@ -51,8 +50,6 @@ class ContextRowsPosterior(AbstractPosterior):
     :param chunk_size: The most rows at a time; None: chosen.
     """
 
-    mean_function: MeanFunction
-
     def __init__(
         self,
         compute: Callable[[], Context],
@@ -63,64 +60,24 @@ class ContextRowsPosterior(AbstractPosterior):
         chunk_size: int | None,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        kernel, inducing_variable, mean_function, self._likelihood = parts
-        super().__init__(kernel, inducing_variable, mean_function=mean_function)
-        self._compute = compute
         self._blocks, self._neighbours, self._chunk_size = blocks, neighbours, chunk_size
         self._tree: SearchTree | None = None
-        self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
-
-    @property
-    def _parts(self) -> Parts:
-        return Parts(self.kernel, self.X_data, self.mean_function, self._likelihood)
+        super().__init__(compute, parts, precompute_cache)
 
     def update_cache(self, precompute_cache: PrecomputeCacheType | None = None) -> None:
         """See :meth:`gpflow.posteriors.AbstractPosterior.update_cache`."""
         super().update_cache(precompute_cache)
         self._tree = None
 
-    @skip_autograph
-    def predict_f(
-        self,
-        Xnew: InputData,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-        *,
-        blocks: Any = None,
-        neighbours: int | None = None,
-    ) -> MeanAndVariance:
-        """See :meth:`gpflow_pep.models.regression.PEPRegression.predict_f`; from the cache."""
-        if self.cache is None:
-            remedy = "Call update_cache to set it, or use fused_predict_f."
-            raise checks.refusal("cache", "none", "one that was computed", remedy)
-        return self._predict_f(self.cache, Xnew, full_cov, full_output_cov, blocks, neighbours)
-
-    @skip_autograph
-    def fused_predict_f(
-        self,
-        Xnew: InputData,
-        full_cov: bool = False,
-        full_output_cov: bool = False,
-        *,
-        blocks: Any = None,
-        neighbours: int | None = None,
-    ) -> MeanAndVariance:
-        """See :meth:`predict_f`; without the cache, for the parameters as they are."""
-        cache = self._compute()
-        return self._predict_f(cache, Xnew, full_cov, full_output_cov, blocks, neighbours)
-
     def given_noise(
         self, variance: float, precompute_cache: PrecomputeCacheType | str | None = "tensor"
     ) -> "ContextRowsPosterior":
         """
-        Create the posterior to whose predictions near rows have another noise variance.
-
-        :param variance: Of all rows. q(v) stays as it is.
-        :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
+        Create the posterior to whose predictions near rows have another noise variance; q(v) stays.
         """
 
         def compute() -> Context:
-            context = self._compute()
+            context = Context(*self._compute())
             return context._replace(noise=tf.zeros_like(context.noise) + variance)
 
         return ContextRowsPosterior(
@@ -158,25 +115,19 @@ class ContextRowsPosterior(AbstractPosterior):
         offset = self._parts.mean(tf.gather(context.X, rows))
         return mean + offset[:, None], variance
 
-    def _predict_f(self, cache: Any, Xnew: InputData, *options: Any) -> MeanAndVariance:
-        Xnew = _check_new_rows(Xnew, tf.convert_to_tensor(Context(*cache).X))
-        mean, covariance = self._conditional_with_precompute(cache, Xnew, *options)
-        return self._add_mean_function(Xnew, mean), covariance
+    def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
+        return _check_new_rows(Xnew, tf.convert_to_tensor(Context(*cache).X))
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         return tuple(map(PrecomputedValue, self._compute(), _DYNAMIC))
 
-    def _conditional_fused(
-        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        return self._conditional_with_precompute(self._compute(), Xnew, full_cov, full_output_cov)
-
     def _conditional_with_precompute(
         self,
-        cache: tuple[tf.Tensor, ...],
+        cache: tuple[Any, ...],
         Xnew: TensorType,
         full_cov: bool = False,
         full_output_cov: bool = False,
+        *,
         blocks: Any = None,
         neighbours: int | None = None,
     ) -> MeanAndVariance:
@@ -279,17 +230,9 @@ def _check_new_rows(Xnew: TensorType, X: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(Xnew, [None, columns])
 
 
-@check_shapes(
-    "X: [N, D]",
-    "Xnew: [N_new, D]",
-    "return: [N_new]",
-)
+@check_shapes("X: [N, D]", "Xnew: [N_new, D]", "return: [N_new]")
 def places_of(blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor) -> tf.Tensor:
-    """
-    Find the block of each new row.
-
-    :param labels: The label of each new row, or "nearest".
-    """
+    """Find the block of each new row, by a label for each or by "nearest"."""
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):
         if labels != NEAREST:

@@ -85,6 +85,15 @@ class Conditioned(NamedTuple):
     D: tf.Tensor
     """[G, T, T], :math:`D_{**} - gᵀ D_{h*}`."""
 
+    def under(self, context: Context) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own variances."""
+        variance = tf.linalg.diag_part(self.D)
+        return (
+            tf.matmul(self.E, context.mean) + self.mean,
+            tf.tensordot(self.E, context.root, 1),
+            tf.maximum(variance, tf.zeros_like(variance)),  # rounding can make it negative
+        )
+
 
 class NewRowMoments(NamedTuple):
     """Moments of new rows, without the mean function; the outputs share the covariance."""
@@ -170,9 +179,10 @@ def project_groups(parts: Parts, W: tf.Tensor, X: tf.Tensor) -> tuple[tf.Tensor,
     return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
 
 
-def _own_variance(conditioned: Conditioned) -> tf.Tensor:
-    variance = tf.linalg.diag_part(conditioned.D)
-    return tf.maximum(variance, tf.zeros_like(variance))  # rounding can make it negative
+def _groups_at_a_time(context: Context, index: tf.Tensor, chunk_size: int | None) -> int:
+    """Count groups of a new row and held ones for a chunk, of a size that is given or chosen."""
+    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
+    return max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
 
 @check_shapes(
@@ -203,19 +213,16 @@ def predict_from_neighbours(
     :param index: The rows that each is given, numbers below N; m = 0: none.
     :param chunk_size: The most rows at a time, neighbours included; None: chosen.
     """
-    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
-    size = max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
         conditioned = condition_groups(parts, context, X[:, None], index)
-        mean = tf.matmul(conditioned.E, context.mean) + conditioned.mean
-        root = tf.matmul(conditioned.E[:, 0], context.root)
-        variance = _own_variance(conditioned)[:, 0]
+        mean, root, variance = (part[:, 0] for part in conditioned.under(context))
         if full_cov:
-            return mean[:, 0], root, variance
-        return mean[:, 0], variance + tf.reduce_sum(tf.square(root), axis=1)
+            return mean, root, variance
+        return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
 
+    size = _groups_at_a_time(context, index, chunk_size)
     moments = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
     if not full_cov:
         return NewRowMoments(*moments)
@@ -262,8 +269,6 @@ def predict_left_out(
     :param chunk_size: The most rows at a time, neighbours included; None: chosen.
     :return: Mean and variance of f without the mean function, with each of the noise variances.
     """
-    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
-    size = max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
         rows, index, alpha = pieces
@@ -280,15 +285,17 @@ def predict_left_out(
         for level in tf.unstack(noise):
             near_noise = level + tf.zeros_like(targets[..., 0])
             conditioned = condition_on_rows(A, D, targets, near_noise)
-            root = tf.matmul(conditioned.E[:, 0], context.root)
+            mean, root, variance = (part[:, 0] for part in conditioned.under(context))
             shared = tf.reduce_sum(root * projected, axis=1, keepdims=True)
-            mean = (tf.matmul(conditioned.E, context.mean) + conditioned.mean)[:, 0]
             means.append(mean + shared * error)
             spread = tf.reduce_sum(tf.square(root), axis=1) + (shared**2 * tau / left)[:, 0]
-            variances.append(_own_variance(conditioned)[:, 0] + spread)
+            variances.append(variance + spread)
         return tf.stack(means, axis=1), tf.stack(variances, axis=1)
 
-    alpha = tf.broadcast_to(alpha, tf.shape(rows))
+    alpha, size = (
+        tf.broadcast_to(alpha, tf.shape(rows)),
+        _groups_at_a_time(context, index, chunk_size),
+    )
     mean, variance = map_over_chunks(chunk_terms, row_chunks((rows, index, alpha), size))
     return mean, variance
 
@@ -333,12 +340,11 @@ def predict_from_blocks(
         b, X = block[start[k]], Xnew[start[k] : stop[k]]
         index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
         conditioned = condition_groups(parts, context, X[None], index[None])
-        mean = (tf.matmul(conditioned.E, context.mean) + conditioned.mean)[0]
-        root = tf.matmul(conditioned.E[0], context.root)
+        mean, root, variance = (part[0] for part in conditioned.under(context))
         if full_cov:
             columns = [start[k], num_new - stop[k]]
             return mean, root, tf.pad(conditioned.D[0], [[0, 0], columns])
-        return mean, _own_variance(conditioned)[0] + tf.reduce_sum(tf.square(root), axis=1)
+        return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
 
     num_inducing, num_outputs = context.mean.shape
     shapes = [[num_outputs], [num_inducing], [None]] if full_cov else [[num_outputs], []]

@@ -1,17 +1,14 @@
 """Moments of f at new rows where outputs are mixtures of latent functions, under a dense q(v)."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, TensorType
-from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.posteriors import AbstractPosterior, PrecomputeCacheType, PrecomputedValue
+from gpflow.posteriors import PrecomputedValue
 
-from .. import checks
 from ..covariances import Parts
-from ..covariances.evaluate import covariance, skip_autograph
+from ..covariances.evaluate import covariance
 from ..covariances.mixing import latent_parts
 from ..sites.fixed_point import run_to_fixed_point
 from ..sites.mixture import (
@@ -26,7 +23,7 @@ from ..sites.mixture_sweep import match_entries
 from ..sites.posterior import PosteriorFactor, SiteRows, Sites, no_sites, scaled_error
 from ..sites.record import FixedPoint, Goal, SweepEvaluation
 from ..sites.sweep import RowPrior
-from .posterior import new_inputs
+from .posterior import ComputedPosterior, new_inputs
 
 _MOST_SWEEPS, _TOLERANCE = 200, 1e-8
 
@@ -144,69 +141,22 @@ def condition_on_outputs(
     return given_sites(end.sites), end
 
 
-class MixturePosterior(AbstractPosterior):
-    """
-    A GPflow posterior of outputs that are mixtures, with one Gaussian over all inducing variables.
-
-    :param compute: Computes q(v), for the parameters as they are.
-    :param parts: Of the model.
-    """
-
-    def __init__(
-        self,
-        compute: Callable[[], MixtureContext],
-        parts: Parts,
-        precompute_cache: PrecomputeCacheType | str | None,
-    ) -> None:
-        super().__init__(parts.kernel, parts.inducing_variable, mean_function=parts.mean_function)
-        self._compute = compute
-        self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
-
-    @property
-    def _latent_parts(self) -> Parts:
-        kernel: Kernel = self.kernel
-        mean: Any = self.mean_function
-        return latent_parts(Parts(kernel, self.X_data, mean, None))
-
-    @skip_autograph
-    def predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """See :meth:`gpflow.posteriors.AbstractPosterior.predict_f`."""
-        if self.cache is None:
-            remedy = "Call update_cache to set it, or use fused_predict_f."
-            raise checks.refusal("cache", "none", "one that was computed", remedy)
-        context = MixtureContext(*self.cache)
-        return self._predict(context, Xnew, full_cov, full_output_cov)
-
-    @skip_autograph
-    def fused_predict_f(
-        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        """See :meth:`gpflow.posteriors.AbstractPosterior.fused_predict_f`."""
-        return self._predict(self._compute(), Xnew, full_cov, full_output_cov)
-
-    def _predict(self, context: MixtureContext, Xnew: InputData, *options: bool) -> MeanAndVariance:
-        context = MixtureContext(*map(tf.convert_to_tensor, context))
-        Xnew = new_inputs(Xnew, self.X_data, context.W.dtype)
-        mean, covariances = mixture_at(self._latent_parts, context, Xnew, *options)
-        return self._add_mean_function(Xnew, mean), covariances
+class MixturePosterior(ComputedPosterior):
+    """A GPflow posterior of outputs that are mixtures; its cache is a :class:`MixtureContext`."""
 
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         context = self._compute()
         return tuple(PrecomputedValue(part, (False,) * part.shape.rank) for part in context)
 
-    def _conditional_fused(
-        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
-    ) -> MeanAndVariance:
-        return mixture_at(self._latent_parts, self._compute(), Xnew, full_cov, full_output_cov)
+    def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
+        return new_inputs(Xnew, self.X_data, MixtureContext(*cache).W.dtype)
 
     def _conditional_with_precompute(
         self,
-        cache: tuple[tf.Tensor, ...],
+        cache: tuple[Any, ...],
         Xnew: TensorType,
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> MeanAndVariance:
         context = MixtureContext(*map(tf.convert_to_tensor, cache))
-        return mixture_at(self._latent_parts, context, Xnew, full_cov, full_output_cov)
+        return mixture_at(latent_parts(self._parts), context, Xnew, full_cov, full_output_cov)

@@ -1,5 +1,6 @@
 """Moments of f under q(v), and the GPflow posteriors made from it."""
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction
 from gpflow.posteriors import (
+    AbstractPosterior,
     BasePosterior,
     PrecomputeCacheType,
     PrecomputedValue,
@@ -18,6 +20,7 @@ from gpflow.posteriors import (
 
 from .. import checks
 from ..covariances import Parts, well_conditioned
+from ..covariances.evaluate import skip_autograph
 from ..sites.posterior import WhitenedGaussian
 
 
@@ -33,8 +36,7 @@ def f_under(
     """
     Compute the moments of f where v is distributed as q, by GPflow's conditionals.
 
-    :param Xnew: Where; and whether with covariances, see :meth:`gpflow.models.GPModel.predict_f`.
-    :raises ValueError: If it is no inputs of the model, see :func:`new_inputs`.
+    :param Xnew: Inputs of the model, see :func:`new_inputs`.
     """
     Xnew = new_inputs(Xnew, inducing_variable, q.q_mu.dtype)
     posterior = create_posterior(
@@ -49,11 +51,7 @@ def f_under(
 
 
 def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType) -> tf.Tensor:
-    """
-    Check rows to predict against the space of the inducing variables.
-
-    :raises ValueError: If they are not finite, of another float, or of other columns.
-    """
+    """Check rows to predict: their numbers, float and columns, as those of inducing variables."""
     num_columns = (*(inducing_variable.shape or ()), None, None)[1]
     return checks.check_new_inputs(Xnew, num_columns, dtype)
 
@@ -132,3 +130,61 @@ def gpflow_posterior(
     )
     unused.clear()
     return posterior
+
+
+class ComputedPosterior(AbstractPosterior, abc.ABC):
+    """
+    A GPflow posterior whose moments are made of what a function computes, which is its cache.
+
+    :param compute: Computes tensors, for the parameters of a model as they are.
+    """
+
+    mean_function: MeanFunction
+
+    def __init__(
+        self,
+        compute: Callable[[], tuple[tf.Tensor, ...]],
+        parts: Parts,
+        precompute_cache: PrecomputeCacheType | str | None,
+    ) -> None:
+        super().__init__(parts.kernel, parts.inducing_variable, mean_function=parts.mean_function)
+        self._compute, self._likelihood = compute, parts.likelihood
+        self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(self.kernel, self.X_data, self.mean_function, self._likelihood)
+
+    @skip_autograph
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
+    ) -> MeanAndVariance:
+        """Predict f from the cache; ``rows`` are what else the model's own ``predict_f`` takes."""
+        if self.cache is None:
+            remedy = "Call update_cache to set it, or use fused_predict_f."
+            raise checks.refusal("cache", "none", "one that was computed", remedy)
+        return self._predict(self.cache, Xnew, full_cov, full_output_cov, **rows)
+
+    @skip_autograph
+    def fused_predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False, **rows: Any
+    ) -> MeanAndVariance:
+        """See :meth:`predict_f`; without the cache, for the parameters as they are."""
+        return self._predict(self._compute(), Xnew, full_cov, full_output_cov, **rows)
+
+    def _predict(
+        self, cache: tuple[Any, ...], Xnew: InputData, *full: bool, **rows: Any
+    ) -> MeanAndVariance:
+        conditional: Any = self._conditional_with_precompute
+        Xnew = self._new_inputs(Xnew, cache)
+        mean, covariance = conditional(cache, Xnew, *full, **rows)
+        return self._add_mean_function(Xnew, mean), covariance
+
+    @abc.abstractmethod
+    def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
+        """Check new rows."""
+
+    def _conditional_fused(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return self._conditional_with_precompute(self._compute(), Xnew, full_cov, full_output_cov)

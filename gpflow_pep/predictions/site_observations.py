@@ -26,10 +26,8 @@ def observe_by_sites(
     tolerance: float = TOLERANCE,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Compute the Gaussian observations that rows of any likelihood count as, in groups.
-
-    :param prior_mean: Of f less the mean function.
-    :return: Targets less the mean function, and noise variances.
+    Compute targets less the mean function, and noise variances, of the Gaussian observations that
+    rows of any likelihood count as, in groups. The prior mean is that of f less the mean function.
     """
     flat = tf.reshape(X, [-1, X.shape[2]])
     mean = tf.reshape(parts.mean(flat) + tf.zeros_like(flat[:, :1]), tf.shape(Y))

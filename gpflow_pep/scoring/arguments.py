@@ -46,11 +46,7 @@ def as_rows(X: Any, num_columns: int, names: Sequence[str] | None) -> Array:
 
 
 def as_probabilities(quantiles: Any) -> Array:
-    """
-    Convert to probabilities in (0, 1), [Q].
-
-    :raises ValueError: If they are no such numbers.
-    """
+    """Convert to probabilities in (0, 1), [Q]; refuse what are none."""
     try:
         values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
     except (TypeError, ValueError):
@@ -63,12 +59,7 @@ def as_probabilities(quantiles: Any) -> Array:
 
 
 def as_coverage(coverage: Any) -> Array:
-    """
-    Give the probabilities at the ends of a central interval, [2].
-
-    :param coverage: The probability of the interval, in (0, 1).
-    :raises ValueError: If it is no such number.
-    """
+    """Give the probabilities at the ends of a central interval, [2], by that of the interval."""
     number = isinstance(coverage, int | float | np.integer | np.floating)
     if not number or isinstance(coverage, bool) or not 0.0 < coverage < 1.0:
         raise refusal("coverage", repr(coverage), "a number in (0, 1)", "0.9 is usual.")

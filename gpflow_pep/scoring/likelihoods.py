@@ -28,10 +28,7 @@ def target_moments(
     likelihood: Mapping[str, Any], mean: Array, variance: Array
 ) -> tuple[Array, Array]:
     """
-    Compute the mean and variance of y from those of f, of any shape.
-
-    :param likelihood: The description of one of numbers.
-    :raises ValueError: If it is another.
+    Compute the mean and variance of y from those of f, of any shape, for a likelihood of numbers.
     """
     kind = likelihood["kind"]
     if kind == "Gaussian":

@@ -70,7 +70,6 @@ def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
 
     :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and ``likelihood``,
         ``Z``, ``a``, ``Q`` and ``constant``.
-    :raises ValueError: If the kernel of one is not known.
     """
     components = tuple(
         Component(
@@ -113,7 +112,6 @@ def predict_targets(mixture: PredictiveMixture, X: Array, units: Units) -> tuple
     Compute the mean and variance of y, [N] each, the spread of the components' means included.
 
     :param units: Those of the model, from which y is changed back.
-    :raises ValueError: If they are not finite.
     """
 
     def moments(X: Array) -> Array:
@@ -138,17 +136,13 @@ def predict_quantiles(mixture: PredictiveMixture, X: Array, quantiles: Array) ->
 
     def solve(X: Array) -> Array:
         means, variances = target_components(mixture, X)
-        return _quantiles_of_mixture(means, np.sqrt(variances), mixture.weights, quantiles)
+        return quantiles_of_mixture(means, np.sqrt(variances), mixture.weights, quantiles)
 
     return _in_chunks(solve, X)
 
 
 def predict_probabilities(mixture: PredictiveMixture, X: Array) -> Array:
-    """
-    Compute the probability of each class, [N, C], of sum 1.
-
-    :raises ValueError: If the likelihood is none of classes, or a probability is not finite.
-    """
+    """Compute the probability of each class, [N, C], of sum 1."""
 
     def probabilities(X: Array) -> Array:
         return np.asarray(
@@ -180,10 +174,7 @@ def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
 
 def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Array:
     r"""
-    Compute :math:`\log \sum_k w_k p_k(y | x)` of rows with Gaussian noise, [N].
-
-    :param y: Targets, [N].
-    :raises ValueError: If the noise is another, or a density is not finite.
+    Compute :math:`\log \sum_k w_k p_k(y | x)` of rows and targets y [N] with Gaussian noise, [N].
     """
     _check_gaussian(mixture, "Use log_densities of the estimator that was saved.")
 
@@ -196,7 +187,7 @@ def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Arr
     return _in_chunks(densities, np.column_stack([X, y]))
 
 
-def _quantiles_of_mixture(means: Array, sd: Array, weights: Array, q: Array) -> Array:
+def quantiles_of_mixture(means: Array, sd: Array, weights: Array, q: Array) -> Array:
     """
     Find the quantiles of mixtures of Gaussians by Newton's method in an interval that shrinks.
 

@@ -44,9 +44,10 @@ class Scorer:
     """
     A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
 
-    Inputs are arrays [N, D] or tables, in the units that the estimator was trained on. Columns of
-    tables are found by name. If the estimator was a pipeline that begins with a
-    :class:`~gpflow_pep.columns.TableEncoder`, they are tables like the one that it was trained on.
+    Inputs X are arrays [N, D] or tables, in the units that the estimator was trained on; others are
+    refused by a ``ValueError``. Columns of tables are found by name. If the estimator was a
+    pipeline that begins with a :class:`~gpflow_pep.columns.TableEncoder`, they are tables like the
+    one that it was trained on.
 
     ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the columns,
     where they are known; ``n_features_in_`` is their number.
@@ -76,10 +77,8 @@ class Scorer:
         """
         Predict y: of a number the mean, [N]; of a class the most probable one, [N].
 
-        :param X: Inputs, [N, D].
         :param return_std: Whether to give the standard deviation of y too, noise included, [N].
-        :raises ValueError: If the inputs are others, or the standard deviation of a class is asked
-            for.
+        :raises ValueError: If the standard deviation of a class is asked for.
         """
         if hasattr(self, "classes_"):
             if return_std:
@@ -93,9 +92,8 @@ class Scorer:
         """
         Predict quantiles of y, [N, Q], of a model with Gaussian noise.
 
-        :param X: Inputs, [N, D].
         :param quantiles: Q probabilities in (0, 1).
-        :raises ValueError: If the inputs are others, or y is a class or its noise another.
+        :raises ValueError: If y is a class or its noise another.
         """
         self._check_numbers("predict_quantiles")
         quantiles = as_probabilities(quantiles)
@@ -106,9 +104,7 @@ class Scorer:
         """
         Predict central intervals of y, [N, 2]: those of the estimator without ``calibrate``.
 
-        :param X: Inputs, [N, D].
         :param coverage: The probability, in (0, 1).
-        :raises ValueError: As :meth:`predict_quantiles`.
         """
         return self.predict_quantiles(X, as_coverage(coverage))
 
@@ -116,8 +112,7 @@ class Scorer:
         """
         Predict the probability of each class, [N, C], in the order of ``classes_``.
 
-        :param X: Inputs, [N, D].
-        :raises ValueError: If the inputs are others, or y is a number.
+        :raises ValueError: If y is a number.
         """
         if not hasattr(self, "classes_"):
             got, remedy = "a model of numbers", "Use predict with return_std=True."
@@ -128,9 +123,8 @@ class Scorer:
         """
         Compute the log predictive density of each row, [N], of a model with Gaussian noise.
 
-        :param X: Inputs, [N, D].
         :param y: Targets, [N], in original units.
-        :raises ValueError: If rows are others, or y is a class or its noise another.
+        :raises ValueError: If y are others, or a class, or their noise is another.
         """
         self._check_numbers("log_densities")
         X = self._inputs(X)
@@ -149,9 +143,6 @@ class Scorer:
         """
         Say of each row, [N], whether it is so far from the training rows that they say almost
         nothing of it: see :func:`~gpflow_pep.scoring.mixture.is_far`.
-
-        :param X: Inputs, [N, D].
-        :raises ValueError: If the inputs are others.
         """
         return mixture.is_far(self._mixture, self._inputs(X))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..files import check_arrays, check_present, digest_of, read_arrays, undamaged
+from ..files import check_present, digest_of, read_arrays, undamaged
 from ..refusals import refusal
 
 DESCRIPTION, ARRAYS = FILES = ("scorer.json", "arrays.npz")
@@ -29,7 +29,15 @@ def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, s
     """
     folder.mkdir()
     arrays: dict[str, npt.NDArray[Any]] = {}
-    content = _without_arrays(parts, arrays)
+
+    def put_aside(part: Any) -> dict[str, str]:
+        if not isinstance(part, np.ndarray):
+            raise TypeError(f"{type(part).__name__} is no part of a scorer")
+        name = str(len(arrays))
+        arrays[name] = part
+        return {_ARRAY: name}
+
+    content = json.loads(json.dumps(parts, default=put_aside))
     np.savez(folder / ARRAYS, **arrays)
     description = {
         "format": FORMAT,
@@ -42,11 +50,7 @@ def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, s
 
 
 def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
-    """
-    Read what :func:`write_parts` wrote.
-
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is not known.
-    """
+    """Read what :func:`write_parts` wrote; refuse what is damaged or of another format."""
     folder = Path(folder)
     check_present(folder, FILES, REMEDY)
     expected = "the files as export_numpy wrote them"
@@ -63,32 +67,10 @@ def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
     if not same:
         got = "files that were damaged or changed: the digest of the files is another"
         raise refusal(str(folder), got, expected, REMEDY)
+    arrays = read_arrays(folder / ARRAYS, expected, REMEDY)
+
+    def put_back(part: dict[str, Any]) -> Any:
+        return arrays[part[_ARRAY]] if set(part) == {_ARRAY} else part
+
     with undamaged(folder, expected, REMEDY):
-        arrays = read_arrays(folder / ARRAYS)
-    check_arrays(folder / ARRAYS, arrays, REMEDY)
-    with undamaged(folder, expected, REMEDY):
-        parts: dict[str, Any] = _with_arrays(description["content"], arrays)
-    return parts
-
-
-def _without_arrays(part: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """Put arrays aside, each with a name in its place."""
-    if isinstance(part, np.ndarray):
-        name = str(len(arrays))
-        arrays[name] = part
-        return {_ARRAY: name}
-    if isinstance(part, Mapping):
-        return {name: _without_arrays(value, arrays) for name, value in part.items()}
-    if isinstance(part, list | tuple):
-        return [_without_arrays(value, arrays) for value in part]
-    return part
-
-
-def _with_arrays(part: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    if isinstance(part, dict):
-        if set(part) == {_ARRAY}:
-            return arrays[part[_ARRAY]]
-        return {name: _with_arrays(value, arrays) for name, value in part.items()}
-    if isinstance(part, list):
-        return [_with_arrays(value, arrays) for value in part]
-    return part
+        return json.loads(json.dumps(description["content"]), object_hook=put_back)

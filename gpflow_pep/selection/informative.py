@@ -40,7 +40,6 @@ def ivm(
     Choose the row next whose target makes the entropy of the posterior fall most.
 
     :param data: X [N, D] and Y [N, 1].
-    :param M: How many.
     :param kernel: The kernel, with hyperparameters that suit the data.
     :param likelihood: One latent function's, known to
         :func:`~gpflow_pep.tilted.log_power_expectation`: for regression
@@ -48,7 +47,6 @@ def ivm(
     :param seed: Of the candidates, and of their order: among equals the first is chosen.
     :param num_candidates: How many rows are candidates, a random set of rows that differ; at least
         M. None: all, as far as :data:`CANDIDATE_ELEMENTS` allows.
-    :return: Rows of X that differ, in the order of their choice.
     :raises ValueError: If fewer than M rows differ, or there are several latent functions.
     """
     X, Y = as_data(data)

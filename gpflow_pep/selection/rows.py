@@ -9,6 +9,7 @@ from gpflow.base import AnyNDArray, TensorData
 from gpflow.config import default_float
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
+from sklearn.utils import gen_batches
 
 from .. import checks
 from ..covariances import check_kernel_at_row, evaluate
@@ -20,12 +21,8 @@ CHUNK_ELEMENTS = 2**19
 
 def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
     """
-    Choose rows at random.
+    Choose rows of the inputs X [N, D] at random.
 
-    :param X: Inputs, [N, D].
-    :param M: How many.
-    :param seed: The same seed gives the same rows.
-    :return: M different rows of X.
     :raises ValueError: If fewer than M rows differ.
     """
     X = as_inputs(X)
@@ -100,8 +97,7 @@ class CompiledKernel:
 
     def between(self, X: AnyNDArray, X2: AnyNDArray) -> AnyNDArray:
         """[N, N2], the covariances of two sets of rows."""
-        value: AnyNDArray = self._between(X, X2).numpy()
-        return value
+        return self._between(X, X2).numpy()
 
     def variances(self, X: AnyNDArray) -> AnyNDArray:
         """[N], the variances of rows, which must all be finite."""
@@ -115,5 +111,4 @@ class CompiledKernel:
 
 def chunks(num_rows: int, width: int) -> Iterator[slice]:
     """Rows at a time, for matrices of `width` numbers a row."""
-    step = max(1, CHUNK_ELEMENTS // width)
-    return (slice(start, start + step) for start in range(0, num_rows, step))
+    return gen_batches(num_rows, max(1, CHUNK_ELEMENTS // width))

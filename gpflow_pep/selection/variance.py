@@ -46,7 +46,6 @@ def greedy_variance(
     :param seed: For a random choice among rows with equal residual variances: under a stationary
         kernel that is the first row. None: an arbitrary one, always the same.
     :param tolerance: Stop when no residual variance is above this, after the first row.
-    :return: Rows of X that differ, in the order of their choice.
     :raises ValueError: If there is no tolerance and fewer than M rows differ.
     """
     X = as_inputs(X)
@@ -86,7 +85,8 @@ def _pivots(
         outside = bound[by_bound[: num_rows - pool_size]].max(initial=_CHOSEN)
         X_pool = X[order[pool]]
         d = _residuals(prior, X_pool, X[chosen], L[: len(chosen), : len(chosen)], A)
-        d[_are_among(X_pool, X[chosen])] = _CHOSEN
+        known = {key(row) for row in X[chosen]}
+        d[[key(row) in known for row in X_pool]] = _CHOSEN
         while True:
             m, best = len(chosen), int(np.argmax(d))
             if m == M or (m > 0 and max(d[best], outside) <= tolerance):
@@ -114,8 +114,3 @@ def _residuals(
         A[:m, part] = solve_triangular(L, prior.between(Z, X[part]), lower=True)
         d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
     return np.maximum(d, 0.0)
-
-
-def _are_among(X: AnyNDArray, Z: AnyNDArray) -> AnyNDArray:
-    known = {key(z) for z in Z}
-    return np.fromiter((key(x) in known for x in X), dtype=bool, count=len(X))

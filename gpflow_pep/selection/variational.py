@@ -54,7 +54,6 @@ def greedy_variational(
     never falls, neither by a choice (Titsias 2009, proposition 1) nor by training.
 
     :param data: X [N, D] and Y [N, P]; subtract a mean function from Y first.
-    :param M: How many.
     :param kernel: The kernel, with hyperparameters that suit the data or are to be trained.
     :param noise_variance: Variance of the Gaussian noise, or the parameter that holds it.
     :param seed: Of the candidates.
@@ -64,7 +63,6 @@ def greedy_variational(
     :param training_steps: At most so many steps of L-BFGS after each round, on the bound with the
         rows chosen so far: they train the kernel's parameters, and ``noise_variance`` where that is
         a parameter, such as ``model.likelihood.variance``, in place.
-    :return: Rows of X that differ, in the order of their choice.
     :raises ValueError: If fewer than M rows differ.
     """
     X, Y = as_data(data)

@@ -1,12 +1,8 @@
 r"""
-The power chosen from data.
+The power chosen from data, see :doc:`/select_alpha`.
 
-A model is trained at each of some powers, from the same start, and the power is kept at which rows
-that were left out are predicted best. No model is trained without them: each row's own site is
-removed from the posterior, as ``loo_log_density`` of the models does (in closed form for regression
-with Gaussian noise), or rows were held out from the beginning. The score of a power is the mean
-over rows of :math:`\log p(y_n | y_{-n})`, as proposed for hyperparameters by Sundararajan & Keerthi
-(2001).
+The score of a power is the mean over rows of :math:`\log p(y_n | y_{-n})`, as proposed for
+hyperparameters by Sundararajan & Keerthi (2001).
 """
 
 import warnings
@@ -137,11 +133,7 @@ def _standard_error(values: AnyNDArray) -> float:
 
 
 def check_alphas(alphas: Any) -> tuple[float, ...]:
-    """
-    Check powers to try, and leave out those that are there already.
-
-    :raises ValueError: If one is not in [0, 1], or there is none.
-    """
+    """Check powers to try, at least one, and leave out those that are there already."""
     try:
         powers = tuple(float(alpha) for alpha in alphas)
     except (TypeError, ValueError):

@@ -47,7 +47,6 @@ class Shards(Reduction):
         (self._number,) = local_replicas(strategy)
 
     def total(self, tensors: Tensors) -> Tensors:
-        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
 
         @tf.custom_gradient
         def summed(*tensors: tf.Tensor) -> tuple[Sequence[tf.Tensor], Callable[..., Any]]:
@@ -64,7 +63,6 @@ class Shards(Reduction):
         return tf.nest.pack_sequence_as(tensors, list(summed(*values)))
 
     def largest(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
         # A strategy has no maximum, but a sum: each process has a column of its own in it.
         here = tf.one_hot(self._number, self.count, True, False, dtype=tf.bool)
         column = tf.stack(values)[:, None]
@@ -72,12 +70,10 @@ class Shards(Reduction):
         return tf.unstack(tf.stop_gradient(tf.reduce_max(table, axis=1)), len(values))
 
     def all(self, condition: tf.Tensor) -> tf.Tensor:
-        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
         violations = self.total(tf.cast(~condition, tf.float32))
         return tf.equal(tf.stop_gradient(violations), 0.0)
 
     def known_total(self, size: int | None) -> float:
-        """See :class:`~gpflow_pep.ops.chunks.Reduction`."""
         with tf.init_scope():
             return float(self.total(tf.constant(super().known_total(size), tf.float64)))
 

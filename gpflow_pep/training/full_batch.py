@@ -9,8 +9,7 @@ shortened, and however the run ends, the model has the best parameters that were
 import logging
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -187,7 +186,12 @@ def maximise(
             assign(state, first.values)
             move(model)
             with bar(progress, max_iterations) as show:
-                report = partial(_report, show, callback, number)
+
+                def report(step: int, value: float, start: int = number, show: Any = show) -> None:
+                    show(step, {"objective": value})
+                    if callback is not None:
+                        callback(Step(start, step, value))
+
                 ascents.append(_ascend(loss, num_rows, limits, deadline, report, runs))
     best = max(ascents, key=lambda ascent: ascent.objective)
     final = _settled_objective(loss, best.objective)
@@ -215,19 +219,6 @@ def _moves(
         remedy = "Pass [lambda model: model.kernel.variance.assign(2.0)], for example."
         raise refusal("starts", repr(starts), expected, remedy)
     return [lambda model: None, *starts]
-
-
-def _report(
-    show: Callable[[int, dict[str, float]], None],
-    callback: Callable[[Step], None] | None,
-    start: int,
-    iteration: int,
-    objective: float,
-) -> None:
-    """Show a step to the user."""
-    show(iteration, {"objective": objective})
-    if callback is not None:
-        callback(Step(start, iteration, objective))
 
 
 def _first_point(loss: WholeLoss, num_rows: int) -> Point:

@@ -50,10 +50,8 @@ class FitRecord(NamedTuple):
 
 def best_evaluation(evaluations: Sequence[Evaluation], rule: EarlyStopping) -> int | None:
     """
-    Find the evaluation that counts as the best: the last that was better than the one before it
-    that was.
-
-    :return: Its index; None where there are no evaluations.
+    Find the index of the evaluation that counts as the best, the last that was better than the one
+    before it that was; None where there are none.
     """
     sign = -1.0 if rule.larger_is_better else 1.0
     best, lowest = None, np.inf

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
+from sklearn.utils import gen_batches
 
 from .. import checks
 from ..covariances import check_columns
@@ -54,11 +55,10 @@ def held_out_densities(model: GPModel, validation: RegressionData) -> Callable[[
     def density() -> AnyNDArray:
         posterior = model.posterior()
         parts = []
-        for start in range(0, len(X), _CHUNK):
-            rows, targets = X[start : start + _CHUNK], Y[start : start + _CHUNK]
-            moments = posterior.predict_f(rows)
-            value = rule.log_power_expectation(model.likelihood, rows, *moments, targets, power)
-            parts.append(value)
+        for some in gen_batches(len(X), _CHUNK):
+            moments = posterior.predict_f(X[some])
+            arguments = model.likelihood, X[some], *moments, Y[some], power
+            parts.append(rule.log_power_expectation(*arguments))
         values = tf.concat(parts, axis=0)
         return np.asarray(checks.require_finite(values, "log density of held-out rows", _ADVICE))
 

@@ -5,16 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, InputData, MeanAndVariance
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from .. import checks
-from ..tilted.entries import takes_missing_targets
-from .mixed_missing import impute_y
-from .mixed_paths import draw_mixed_paths
+from ..models.base import finite
+from .mixed_paths import MixedPaths
 from .mixture import Mixture
 from .near_rows import GivenRows, near_likelihood, near_posterior
 
@@ -47,8 +45,6 @@ class MixedModel(Mixture):
     :raises ValueError: If the models or the weights do not fit together.
     """
 
-    paths, impute_y = draw_mixed_paths, impute_y
-
     def __init__(
         self,
         models: Sequence[GPModel],
@@ -60,17 +56,34 @@ class MixedModel(Mixture):
         self.near = (None,) * len(models) if near is None else tuple(near)
         pairs = zip(models, self.near, strict=True)
         likelihoods = [near_likelihood(*pair) for pair in pairs]
-        super().__init__(likelihoods, check_weights(weights, len(models)))
+        super().__init__(models, likelihoods, check_weights(weights, len(models)))
         self.models, self.record = models, record
-        self.takes_missing_targets = all(map(takes_missing_targets, models))
-
-    @property
-    def _kernels(self) -> list[Kernel]:
-        return [model.kernel for model in self.models]
 
     def posterior(self) -> "MixedPosterior":
         """Compute the posterior of each component, for fast predictions."""
         return mixed_posterior(self)
+
+    def paths(self, num_paths: int, num_features: int = 1024, seed: int = 0) -> MixedPaths:
+        """
+        Draw functions, see :doc:`/paths`: each first its component, then a function of it. The
+        arguments are those of :meth:`gpflow_pep.models.PEPRegression.paths`.
+
+        :raises ValueError: If a component is no model of gpflow_pep, or refuses.
+        """
+        return MixedPaths(self, num_paths, num_features, seed)
+
+    @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
+    def impute_y(self) -> MeanAndVariance:
+        """
+        Compute mean and variance of the targets that are missing in the rows of the data, as
+        ``impute_y`` of the components does, the spread of their means included.
+
+        :raises ValueError: If the components are not of outputs that are mixtures.
+        """
+        if not all(hasattr(model, "impute_y") for model in self.models):
+            got, expected = type(self.models[0]).__name__, "models whose outputs are mixtures"
+            raise checks.refusal("impute_y", got, expected, "Use predict_y.")
+        return finite(self.mix_moments([model.impute_y() for model in self.models]))
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -88,23 +101,12 @@ class MixedPosterior(Mixture):
     """
     The posteriors of a :class:`MixedModel`, which do not follow its parameters.
 
-    :param posteriors: GPflow posteriors.
-    :param likelihoods: Of the components.
-    :param weights: [K].
+    :param posteriors: GPflow posteriors. For the others see :class:`Mixture`.
     """
 
-    def __init__(
-        self,
-        posteriors: Sequence[AbstractPosterior],
-        likelihoods: Sequence[Likelihood],
-        weights: AnyNDArray,
-    ) -> None:
-        super().__init__(likelihoods, weights)
+    def __init__(self, posteriors: Sequence[AbstractPosterior], *mixture: Any) -> None:
+        super().__init__(*mixture)
         self.posteriors = list(posteriors)
-
-    @property
-    def _kernels(self) -> list[Kernel]:
-        return [posterior.kernel for posterior in self.posteriors]
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -127,12 +129,8 @@ class GivenOutputs(Mixture):
     """
 
     def __init__(self, models: Sequence[Any], weights: AnyNDArray, known: AnyNDArray) -> None:
-        super().__init__([model.likelihood for model in models], weights)
+        super().__init__(models, [model.likelihood for model in models], weights)
         self.models, self.known = list(models), known
-
-    @property
-    def _kernels(self) -> list[Kernel]:
-        return [model.kernel for model in self.models]
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
@@ -146,9 +144,7 @@ def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
     (models, weights), near = components(model), near_rows(model)
     posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
-    mixed = MixedPosterior(posteriors, likelihoods, weights)
-    mixed.takes_missing_targets = all(map(takes_missing_targets, models))
-    return mixed
+    return MixedPosterior(posteriors, models, likelihoods, weights)
 
 
 def components(model: GPModel | MixedModel) -> tuple[list[GPModel], AnyNDArray]:

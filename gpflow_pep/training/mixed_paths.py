@@ -81,17 +81,3 @@ class MixedPaths(tf.Module):
 
     def _chosen(self, values: list[tf.Tensor]) -> tf.Tensor:
         return tf.gather(tf.stack(values, axis=1), self.component, batch_dims=1)
-
-
-def draw_mixed_paths(
-    self: Any, num_paths: int, num_features: int = 1024, seed: int = 0
-) -> MixedPaths:
-    """
-    Draw functions from the mixture, see :doc:`/paths`: each first its component, then a function.
-
-    :param num_paths: S, how many.
-    :param num_features: See :meth:`gpflow_pep.models.PEPRegression.paths`.
-    :param seed: The same seed gives the same paths.
-    :raises ValueError: If a component is no model of gpflow_pep, or refuses.
-    """
-    return MixedPaths(self, num_paths, num_features, seed)

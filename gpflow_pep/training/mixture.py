@@ -1,52 +1,49 @@
 """Predictions of mixtures of Gaussian processes: moments, densities, quantiles and draws."""
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, InputData, MeanAndVariance, Module, RegressionData
-from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from .. import checks
 from ..covariances.mixing import is_mixture
 from ..models.base import finite
+from ..scoring.arguments import as_probabilities
+from ..scoring.mixture import quantiles_of_mixture
 from ..tilted import class_probabilities, num_classes, predict_mean_and_var, traits
 from ..tilted.entries import (
     check_entries,
     draw_targets,
     entry_log_power_expectation,
     has_gaussian_noise,
+    takes_missing_targets,
     target_rule,
 )
-
-#: Halvings of an interval: enough for all digits of a double.
-_BISECTIONS = 60
 
 
 class Mixture(Module):
     """
     Predictions of a mixture of Gaussian processes with one kind of likelihood.
 
+    :param models: The components, of which only what their targets may be is kept.
     :param likelihoods: Of the components.
     :param weights: [K], at least 0, with sum 1.
     """
 
-    def __init__(self, likelihoods: Sequence[Likelihood], weights: AnyNDArray) -> None:
+    def __init__(
+        self, models: Sequence[Any], likelihoods: Sequence[Likelihood], weights: AnyNDArray
+    ) -> None:
         super().__init__()
         self.likelihoods = list(likelihoods)
         self.weights = gpflow.Parameter(weights, trainable=False)
-        self.takes_missing_targets = False
-
-    @property
-    @abc.abstractmethod
-    def _kernels(self) -> list[Kernel]:
-        """The kernel of each component."""
+        self.takes_missing_targets = all(map(takes_missing_targets, models))
+        self._mixes_outputs = any(is_mixture(model.kernel) for model in models)
 
     @abc.abstractmethod
     def _components_of_f(
@@ -67,7 +64,6 @@ class Mixture(Module):
         """
         Compute mean and covariance of f under the mixture, which is no Gaussian.
 
-        :param Xnew: Where.
         :param full_cov: Whether to compute the covariances of rows.
         :param full_output_cov: Whether to compute those of outputs; not both.
         :raises ValueError: If both covariances are asked for.
@@ -79,17 +75,9 @@ class Mixture(Module):
         moments = self._components_of_f(Xnew, full_cov, full_output_cov)
         return self.mix_moments(moments, full_cov, full_output_cov)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return[0]: [N, P]",
-        "return[1]: [N, P]",
-    )
+    @check_shapes("Xnew: [N, D]", "return[0]: [N, P]", "return[1]: [N, P]")
     def predict_y(self, Xnew: InputData) -> MeanAndVariance:
-        """
-        Compute mean and variance of new targets, the spread of the components' means included.
-
-        :param Xnew: Where.
-        """
+        """Compute mean and variance of new targets, with the spread of the components' means."""
         return finite(self.mix_moments(self.components_of_y(Xnew)))
 
     def components_of_y(self, Xnew: InputData) -> list[MeanAndVariance]:
@@ -99,11 +87,7 @@ class Mixture(Module):
             for likelihood, moments_of_f in self._components(Xnew)
         ]
 
-    @check_shapes(
-        "data[0]: [N, D]",
-        "data[1]: [N, P]",
-        "return: [N]",
-    )
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N]")
     def predict_log_density(self, data: RegressionData) -> tf.Tensor:
         r"""
         Compute :math:`\log \sum_k w_k p_k(y | x)` of new rows, exactly.
@@ -111,22 +95,11 @@ class Mixture(Module):
         :param data: X and Y of the rows; NaN in Y is left out if the components know of it.
         :raises ValueError: If a target is outside the likelihood's support.
         """
-        X, Y = map(tf.convert_to_tensor, data)
-        power, rule = tf.ones([1], X.dtype), target_rule(self)
+        rule, (X, Y) = target_rule(self), map(tf.convert_to_tensor, data)
         rule.check(self.likelihoods[0], Y)
-        densities = tf.stack(
-            [
-                rule.log_power_expectation(likelihood, X, *moments_of_f, Y, power)
-                for likelihood, moments_of_f in self._components(X)
-            ]
-        )
-        return tf.reduce_logsumexp(densities + tf.math.log(self._weights(densities))[:, None], 0)
+        return self._mix_densities(rule.log_power_expectation, X, Y)
 
-    @check_shapes(
-        "data[0]: [N, D]",
-        "data[1]: [N, P]",
-        "return: [N, P]",
-    )
+    @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_log_density_of_entries(self, data: RegressionData) -> tf.Tensor:
         r"""
         Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN of NaN.
@@ -137,27 +110,26 @@ class Mixture(Module):
         """
         X, Y = map(tf.convert_to_tensor, data)
         check_entries(self.likelihoods[0], Y)
+        densities = self._mix_densities(entry_log_power_expectation, X, Y)
+        return tf.where(tf.math.is_nan(Y), Y, densities)
+
+    def _mix_densities(
+        self, log_power_expectation: Callable[..., tf.Tensor], X: tf.Tensor, Y: tf.Tensor
+    ) -> tf.Tensor:
         power = tf.ones([1], X.dtype)
         densities = tf.stack(
             [
-                entry_log_power_expectation(likelihood, X, *moments_of_f, Y, power)
+                log_power_expectation(likelihood, X, *moments_of_f, Y, power)
                 for likelihood, moments_of_f in self._components(X)
             ]
         )
-        w = self._weights(densities)[:, None, None]
-        return tf.where(tf.math.is_nan(Y), Y, tf.reduce_logsumexp(densities + tf.math.log(w), 0))
+        log_weights = tf.math.log(self._weights(densities))
+        shape = [-1, *[1] * (densities.shape.rank - 1)]
+        return tf.reduce_logsumexp(densities + tf.reshape(log_weights, shape), 0)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [N, C]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
-        """
-        Compute the probability of each class at new rows.
-
-        :param Xnew: Where.
-        :raises ValueError: If the targets are no classes.
-        """
+        """Compute the probability of each class at new rows; refuse targets that are no classes."""
         number = num_classes(self.likelihoods[0])
         probabilities = [
             class_probabilities(likelihood, Xnew, *moments_of_f, number)
@@ -166,19 +138,11 @@ class Mixture(Module):
         w = self._weights(probabilities[0])
         return tf.tensordot(w, tf.stack(probabilities), 1)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "quantiles: [Q]",
-        "return: [N, P, Q]",
-    )
+    @check_shapes("Xnew: [N, D]", "quantiles: [Q]", "return: [N, P, Q]")
     def predict_quantiles(self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)) -> tf.Tensor:
         r"""
-        Compute quantiles of new targets with Gaussian noise, by bisection.
+        Compute quantiles of new targets with Gaussian noise, :math:`\sum_k w_k F_k(y) = q`.
 
-        Each solves :math:`\sum_k w_k F_k(y) = q` between the smallest and the largest of the
-        components' own quantiles.
-
-        :param Xnew: Where.
         :param quantiles: Probabilities in (0, 1).
         :raises ValueError: If one is not, or if the noise is not Gaussian.
         """
@@ -189,28 +153,13 @@ class Mixture(Module):
                 "Gaussian noise",
                 "Draw f by predict_f_samples, and targets given f.",
             )
-        q = np.asarray(quantiles, dtype=np.float64)
-        if not np.all((q > 0.0) & (q < 1.0)):
-            raise checks.refusal(
-                "quantiles", f"{quantiles!r}", "probabilities between 0 and 1", "Leave out 0 and 1."
-            )
-        moments = zip(*self.components_of_y(Xnew), strict=True)
-        mean, variance = (tf.stack(part)[..., None] for part in moments)
-        normal = tfp.distributions.Normal(mean, tf.sqrt(variance))  # [K, N, P, 1]
-        q = tf.convert_to_tensor(q, mean.dtype)
-        by_component = normal.quantile(q)
-        low, high = tf.reduce_min(by_component, axis=0), tf.reduce_max(by_component, axis=0)
-        w = self._weights(mean)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            below = tf.tensordot(w, normal.cdf(middle), 1) < q
-            low, high = tf.where(below, middle, low), tf.where(below, high, middle)
-        return 0.5 * (low + high)
+        q = as_probabilities(quantiles)
+        mean, variance = map(np.stack, zip(*self.components_of_y(Xnew), strict=True))  # [K, N, P]
+        means, sd = (part.reshape(len(part), -1) for part in (mean, np.sqrt(variance)))
+        values = quantiles_of_mixture(means, sd, self.weights.numpy(), q)
+        return tf.constant(values.reshape(*mean.shape[1:], len(q)), mean.dtype)
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [S, N, P]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_f_samples(
         self,
         Xnew: InputData,
@@ -222,17 +171,13 @@ class Mixture(Module):
         """
         Draw f: first the component, then f at all rows under it.
 
-        :param Xnew: Where.
         :param num_samples: S.
         :param full_cov: Whether rows are drawn jointly.
         :param seed: The same seed gives the same draws; None: others each time.
         """
         return tf.constant(self._draw_f(Xnew, num_samples, full_cov, seed)[1])
 
-    @check_shapes(
-        "Xnew: [N, D]",
-        "return: [S, N, P]",
-    )
+    @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_y_samples(
         self,
         Xnew: InputData,
@@ -271,7 +216,7 @@ class Mixture(Module):
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
         component = random.choice(len(self.likelihoods), num_samples, p=self.weights.numpy())
-        correlated = any(map(is_mixture, self._kernels))  # between the outputs of a row
+        correlated = self._mixes_outputs  # the outputs of a row
         components = self._components_of_f(Xnew, full_cov, correlated)
         moments = [[part.numpy() for part in m] for m in components]
         f = np.empty([num_samples, *moments[0][0].shape], moments[0][0].dtype)
@@ -317,5 +262,4 @@ def _root_of(covariance: AnyNDArray) -> AnyNDArray:
     """Factorise covariances [..., M, M]; unlike a Cholesky factor this root never fails, where
     rounding makes values negative."""
     values, vectors = np.linalg.eigh(covariance)
-    root: AnyNDArray = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-    return root
+    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]

@@ -54,10 +54,7 @@ MOST_LEFT_OUT = 1000
 STANDARD_ERRORS = 2.0
 
 
-@check_shapes(
-    "log_densities: [K, N]",
-    "return: [K]",
-)
+@check_shapes("log_densities: [K, N]", "return: [K]")
 def mixture_weights(log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT) -> AnyNDArray:
     r"""
     Compute the weights of a mixture from log densities of rows that were left out.
@@ -235,8 +232,7 @@ def mix_near_rows(
 
 
 def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:
-    densities: AnyNDArray = logsumexp(log_densities, axis=0, b=weights[:, None])
-    return densities
+    return logsumexp(log_densities, axis=0, b=weights[:, None])
 
 
 def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray:

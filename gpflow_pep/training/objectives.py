@@ -38,8 +38,7 @@ def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable
     remedy = "Pass a name or a function of the model; leave it out if in doubt."
     check_choice("objective", objective, NAMES, remedy)
     if objective == "evidence":
-        loss: Callable[[], tf.Tensor] = model.training_loss
-        return loss
+        return model.training_loss
     ours = isinstance(model, (PEP, PEPRegression))
     if not ours or getattr(model, "has_blocks", False) or getattr(model, "neighbours", 0):
         got = f"{objective!r} with {type(model).__name__}"

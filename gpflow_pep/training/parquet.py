@@ -10,7 +10,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from gpflow.config import default_float
 
-from ..checks import check_positive, check_seed, refusal
+from ..checks import check_number, check_positive, check_seed, refusal
 from ..ops.chunks import Epochs
 
 #: Rows in a batch where all rows are read in their order.
@@ -96,11 +96,8 @@ class ParquetRows:
         :return: A function of the number of the epoch.
         :raises ValueError: If there are fewer rows than a batch has.
         """
-        check_positive("batch_size", batch_size)
+        check_number(batch_size, self.num_rows, "batch_size", counted="rows")
         check_seed(seed)
-        if batch_size > self.num_rows:
-            got = f"{batch_size} for {self.num_rows} rows"
-            raise refusal("batch_size", got, "at most as many", "Make smaller batches.")
 
         def epoch(number: int) -> tf.data.Dataset:
             seeds = [seed, int(number)]

@@ -34,6 +34,7 @@ from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingV
 from gpflow.models import GPModel
 
 from .. import checks
+from ..covariances import latent_kernels
 from ..covariances.mixing import is_mixture, share_inducing_variable
 from ..models import PEP, PEPRegression
 from ..models.rows import SingleRows
@@ -121,7 +122,8 @@ def add_points(
         except FAILURES:
             if best is None:
                 raise
-            scores.append(_failure(model, began))
+            unknown = np.nan, np.nan, np.nan, np.nan
+            scores.append(PointsScore(model.num_inducing, *unknown, time.perf_counter() - began))
         if best is not None and not scores[-1].score > scores[-2].score + GAIN:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
@@ -141,7 +143,7 @@ def add_points(
 
 def work_with(model: GPModel, num_points: int) -> float:
     """Say what an evaluation with so many inducing points costs, in proportion: N M²."""
-    size = num_points * len(getattr(model.kernel, "latent_kernels", "1"))
+    size = num_points * len(latent_kernels(model.kernel))
     return float(len(np.asarray(model.data[0])) * size**2)
 
 
@@ -189,12 +191,6 @@ def _nan_if_it_fails(compute: Callable[[], float]) -> float:
         return compute()
     except FAILURES:
         return np.nan
-
-
-def _failure(model: GPModel, began: float) -> PointsScore:
-    seconds = time.perf_counter() - began
-    unknown = np.nan, np.nan, np.nan, np.nan
-    return PointsScore(model.num_inducing, *unknown, seconds)
 
 
 def _bound_gap(model: GPModel) -> float:

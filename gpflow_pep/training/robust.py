@@ -65,15 +65,9 @@ def maximise_robust(
         pep.training.maximise_robust(model)
 
     In the first round targets are compared with the mean function, as in Altamirano, Briol &
-    Knoblauch (2024). There a target counts for less where the function itself is far from its mean,
-    and the noise variance comes out too large. In each further round the centre is the posterior
-    mean of the round before, fixed, so that what counts for less is what is far from the function.
-    The threshold of each round is a multiple of the standard deviation of targets around the
-    centre, which is read off the median distance, so that up to half of the targets may be
-    anywhere (the paper takes a high quantile). The parameters are trained by
-    :func:`~gpflow_pep.training.maximise`, each round from the end of the one before; centre and
-    threshold are constants, so that the objective of a round is that of Gaussian noise with a
-    variance for each row. Objectives of different rounds cannot be compared.
+    Knoblauch (2024), and in each further one with the posterior mean of the round before: see
+    :doc:`/robust`. The parameters are trained by :func:`~gpflow_pep.training.maximise`, each round
+    from the end of the one before. Objectives of different rounds cannot be compared.
 
     :param model: It ends with the centre and the threshold of the last round.
     :param threshold: How many standard deviations from the centre a target counts half, above 0. A

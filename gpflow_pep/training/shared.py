@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from gpflow.models import GPModel
 
+from ..covariances import latent_kernels
 from ..models import PEP
 from ..models.base import InternalDataModel
 from ..models.parameters import set_unchecked
@@ -55,7 +56,6 @@ class SharedLosses:
             values of parameters only.
         :param objective: Of that function.
         :param options: Of that function; a callback sees the model as it was before.
-        :raises ValueError: As there.
         """
         if not fits_one_chunk(model):
             return maximise(model, objective=objective, **options)
@@ -84,8 +84,7 @@ _of_thread = threading.local()
 
 def thread_cache() -> SharedLosses:
     """Give the losses that all models trained in this thread share."""
-    losses: SharedLosses = vars(_of_thread).setdefault("losses", SharedLosses())
-    return losses
+    return vars(_of_thread).setdefault("losses", SharedLosses())
 
 
 def _loss_of_any_rows(
@@ -106,5 +105,5 @@ def fits_one_chunk(model: GPModel) -> bool:
         return True
     plain = model.chunk_size is None and isinstance(model.rows.cut, SingleRows)
     size = chunks.num_rows(model.data[0]) * (model.inducing_variable.num_inducing or 1)
-    size *= len(getattr(model.kernel, "latent_kernels", "1"))
+    size *= len(latent_kernels(model.kernel))
     return plain and bool(size <= chunks.CHUNK_ELEMENTS)

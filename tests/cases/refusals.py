@@ -311,9 +311,9 @@ CLASSIFICATION = [
 
 
 MINIBATCHES = [
-    ("batch_size | 0 | positive", {"batch_size": 0}),
-    ("batch_size | 2.5 | positive", {"batch_size": 2.5}),
-    ("batch_size | 8 | 7 | less", {"batch_size": N + 1}),
+    ("batch_size | 0 | from 1 to", {"batch_size": 0}),
+    ("batch_size | 2.5 | from 1 to", {"batch_size": 2.5}),
+    ("batch_size | 8 | from 1 to 7", {"batch_size": N + 1}),
     ("refresh_every | 0 | positive", {"batch_size": 2, "refresh_every": 0}),
 ]
 

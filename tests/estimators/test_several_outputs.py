@@ -164,6 +164,7 @@ def test_saved_and_pickled(
     save_estimator(tmp_path / "model", before)
     for after in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(before))):
         assert type(after.model_).__name__ == model and after.n_outputs_ == 2
+        assert after.posterior_.takes_missing_targets
         np.testing.assert_array_equal(after.model_.data[1], before.model_.data[1])
         for got, expected in zip(*(e.predict(NEW, return_std=True) for e in (after, before))):
             np.testing.assert_allclose(got, expected, rtol=1e-9)

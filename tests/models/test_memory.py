@@ -476,9 +476,7 @@ def test_what_is_refused() -> None:
         r"got Z, weights, first and mean of.*Pass": memory._replace(
             weights=memory.weights[..., 1:]
         ),
-        r"got 1.5 for the memory, expected a number in \[0, 1\].*Choose": memory._replace(
-            alpha=1.5
-        ),
+        r"got 1.5, expected a number in \[0, 1\].*None stands for": memory._replace(alpha=1.5),
     }
     for message, wrong in refused.items():
         for create in (_regression, _pep):

@@ -618,8 +618,8 @@ REFUSALS = {
     "sites: got 'rows', expected it with": lambda: pep.models.PEP(
         (X, F[:, :1]), gpflow.kernels.RBF(), Gaussian(), Z[0], sites="rows"
     ),
-    "likelihood: got PerOutput, expected Gaussian noise": lambda: pep.models.PEPRegression(
-        (X, MIXED), kernel(), points(), likelihood=likelihood("four")
+    "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian": lambda: (
+        pep.models.PEPRegression((X, MIXED), kernel(), points(), likelihood=likelihood("four"))
     ),
     "neighbours: got a model": partial(regression, neighbours=2),
     "blocks: got a model": partial(regression, blocks=np.arange(N)),
@@ -635,7 +635,7 @@ REFUSALS = {
     "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
         4, seed=0
     ),
-    "memory and conditional: got": partial(model, "four", conditional="scaled"),
+    "conditional: got": partial(model, "four", conditional="scaled"),
 }
 
 

@@ -198,7 +198,7 @@ def _per_output() -> Any:
     [
         (_two_columns, "Y: got 2 columns, expected 1 for the likelihood RobustGaussian"),
         (_missing, "Y: got nan at row 0, expected finite numbers"),
-        (_per_output, "likelihood: got PerOutput, expected Gaussian noise"),
+        (_per_output, "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian"),
         (lambda: RobustGaussian(0.1, threshold=0.0), "threshold: got 0.0, expected a positive"),
         (
             lambda: pep.training.maximise_robust(_model(likelihood=gpflow.likelihoods.Gaussian())),

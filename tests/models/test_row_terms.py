@@ -108,10 +108,10 @@ def test_refusals() -> None:
     blocks = problem.model(pep.PEPRegression, blocks=np.arange(17) // 5)
     scaled = problem.model(pep.PEPRegression, conditional="scaled")
     for model, message in (
-        (remembering, "a part of log Z belongs to those that are gone"),
+        (remembering, "row_terms: got a model with a memory"),
         (tied, "got ARPEP, whose rows share one site"),
         (blocks, "blocks or neighbours"),
-        (scaled, "no sum of tilted integrals"),
+        (scaled, "row_terms: got a power between 0 and 1"),
     ):
         with pytest.raises(ValueError, match=message):
             model.row_terms()

@@ -51,7 +51,8 @@ def test_moments_of_several_latent_functions_and_a_constant_mean(q_diag: bool) -
         *parts, RNG.normal(size=(10, 3)), q_sqrt, whiten=True, mean_function=constant
     )
     likelihood = gpflow.likelihoods.MultiClass(3)
-    prepared = mixture.mixture_of(mixture_parts(MixedPosterior([posterior], [likelihood], [1.0])))
+    mixed = MixedPosterior([posterior], [posterior], [likelihood], [1.0])
+    prepared = mixture.mixture_of(mixture_parts(mixed))
     moments = mixture.latent_moments(prepared.components[0], XNEW)
     for new, expected in zip(moments, posterior.predict_f(XNEW)):
         assert_allclose(new, expected, rtol=1e-10, atol=1e-11)
@@ -101,7 +102,7 @@ def test_quantiles_against_another_root_search(
 ) -> None:
     m, s, w = map(np.array, (means, sds, weights))
     q = np.array([1e-9, 0.05, 0.2500001, 0.5, 0.9, 1.0 - 1e-6])
-    y = mixture._quantiles_of_mixture(m[:, None], s[:, None], w, q)[0]
+    y = mixture.quantiles_of_mixture(m[:, None], s[:, None], w, q)[0]
 
     def root(q: float) -> float:
         ends = norm.ppf(q, m, s)

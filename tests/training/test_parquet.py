@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[str, Call]] = {
     "part": (r"part: .*\(2, 2\)", lambda f: ParquetRows(f, INPUTS, TARGETS, part=(2, 2))),
     "many parts": ("no rows in part", lambda f: ParquetRows(f, INPUTS, TARGETS, part=(8, 9))),
     "a large batch": (
-        "batch_size: .*1000 for 230",
+        "batch_size: .*1000.*from 1 to 230",
         lambda f: ParquetRows(f, INPUTS, TARGETS).shuffled_batches(1000, seed=0),
     ),
 }
