@@ -12,12 +12,8 @@ from .. import checks
 from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
-from ..sites.record import FALLBACKS, FixedPoint, SiteUpdateInfo
+from ..sites.record import FALLBACKS, ConvergenceWarning, FixedPoint, SiteUpdateInfo
 from ..tilted import require_resolved
-
-
-class ConvergenceWarning(UserWarning):
-    """The sites did not reach their fixed point."""
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
