@@ -4,7 +4,9 @@ from typing import Any
 
 import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray
+import tensorflow as tf
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.kernels import MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
@@ -12,12 +14,18 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from .. import tilted
-from ..checks import refusal
+from ..checks import check_number, is_number, refusal
 from ..models import PEPClassification
 from ..scoring.mixture import predict_probabilities
+from ..training import MixedModel, mix_near_labels
+from ..training.near_labels import NEAR_LABELS, STEPS
+from ..training.near_rows import LEAST_ROWS
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import refuse_weights
 from .parts import CLASSES, make_likelihood
+
+#: The part of ``max_seconds`` in which predictions from near rows are trained for.
+SHARE_OF_NEAR_ROWS = 0.25
 
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
@@ -61,7 +69,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to tell apart.")
-        self._train(X, numbers[:, None].astype(gpflow.default_float()))
+        Y = numbers[:, None].astype(gpflow.default_float())
+        self._check_near_labels(Y)
+        self._train(X, Y)
         return self
 
     def predict(self, X: Any) -> AnyNDArray:
@@ -133,6 +143,55 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     ) -> GPModel:
         kernel, likelihood, points = parts
         return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+
+    def _check_near_labels(self, Y: AnyNDArray) -> None:
+        self._check_neighbours()
+        number, likelihood = self._asked_neighbours, self._make_likelihood()
+        if not number:
+            return
+        check_number(number, max(len(Y) - 1, 1), "neighbours", counted="other rows")
+        if not has_near_labels(likelihood, Y):
+            got = f"{number} with {len(self.classes_)} classes and {type(likelihood).__name__}"
+            expected = "0 or 'auto' but for two classes with one latent function"
+            raise refusal("neighbours", got, expected, "Leave it out.")
+
+    def _tries_near_labels(self, Y: AnyNDArray) -> bool:
+        if self.neighbours != "auto":
+            return bool(self._asked_neighbours)
+        kernel_is_scalar = not isinstance(self.kernel, MultioutputKernel)
+        enough = len(Y) >= LEAST_ROWS and kernel_is_scalar
+        return enough and has_near_labels(self._make_likelihood(), Y)
+
+    def _seconds_of_points(self, model: GPModel) -> float | None:
+        if self.max_seconds is None or not self._tries_near_labels(np.asarray(model.data[1])):
+            return self.max_seconds
+        return (1.0 - SHARE_OF_NEAR_ROWS) * self.max_seconds
+
+    def _with_near_labels(
+        self, model: GPModel | MixedModel, data: RegressionData, seed: int
+    ) -> GPModel | MixedModel:
+        if not self._tries_near_labels(data[1]):
+            return model
+        share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
+        mixed = mix_near_labels(
+            model,
+            data,
+            self._make_kernel(*data),
+            self._asked_neighbours or NEAR_LABELS,
+            alpha=self.alpha if is_number(self.alpha) else 1.0,
+            always=bool(self._asked_neighbours),
+            num_steps=min(STEPS, self.max_iterations),
+            seconds=None if self.max_seconds is None else share * self.max_seconds,
+            seed=seed,
+            progress=self.verbose,
+        )
+        return mixed or model
+
+
+def has_near_labels(likelihood: Likelihood, Y: AnyNDArray) -> bool:
+    """Whether labels are of two classes and have one latent function."""
+    num_latent = tilted.check_num_latent(None, likelihood, tf.constant(Y))
+    return tilted.num_classes(likelihood) == 2 and num_latent == 1
 
 
 def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:

@@ -38,9 +38,10 @@ DAMPING = 0.8
 #: A site that says less than this, in units of the prior's precision, counts as if it said so much.
 _LEAST = 1e-10
 _NOT_SETTLED = (
-    "The sites of some near rows did not settle: predictions from these may be less accurate. Likely"
-    " causes are a likelihood that is not log-concave, as Student-t, and a kernel with a very large"
-    " variance. neighbours=0 predicts from the inducing points, and fewer neighbours settle sooner."
+    "The sites of some near rows did not settle: predictions from these may be less accurate."
+    " Likely causes are a likelihood that is not log-concave, as Student-t, and a kernel with a"
+    " very large variance. neighbours=0 predicts from the inducing points, and fewer neighbours"
+    " settle sooner."
 )
 
 
