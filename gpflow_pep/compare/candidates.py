@@ -242,11 +242,11 @@ def make_candidates(
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
+        "neighbours": settings.neighbours,
     }
     likelihood = settings.likelihood
     if numbers:
         likelihood = "gaussian" if likelihood == "auto" else likelihood
-        options["neighbours"] = settings.neighbours
     options["likelihood"] = likelihood
     kind = PEPRegressor if numbers else PEPClassifier
     trivial = WithSpread(DummyRegressor(), 0.0) if numbers else DummyClassifier(strategy="prior")
@@ -257,7 +257,7 @@ def make_candidates(
         if not is_counts(likelihood):
             candidates["linear"] = np.nan, each(_linear(numbers))
             candidates["boosted trees"] = np.nan, each(_trees(numbers, settings.seed))
-        plain = {name: option for name, option in options.items() if name != "neighbours"}
+        plain = {**options, "neighbours": 0}
         kernel, number = configurations[0]
         plain["num_inducing"] = MANY_POINTS if number == AUTO else number
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:

@@ -158,7 +158,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
     ) -> tuple[MaximiseRecord, GPModel]:
         """Train, at several powers maybe, with as many inducing points as pay."""
-        train = Trainer(self, len(alphas), self._seconds_of_points(model), limits_work=grows)
+        train = Trainer(self, len(alphas), self._seconds_of_points(), limits_work=grows)
         points: tuple[PointsScore, ...] = ()
         record = None
         if grows:  # as long as one power may take
@@ -288,17 +288,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         numbers = [near.neighbours for near in near_rows(self.model_) if near]
         return max(numbers, default=getattr(self.model_, "neighbours", 0))
 
-    def _check_neighbours(self) -> None:
-        if isinstance(self.neighbours, str) and self.neighbours != "auto":
-            expected, remedy = "a number of rows, 'auto' or None", "Leave it out if in doubt."
-            raise checks.refusal("neighbours", repr(self.neighbours), expected, remedy)
-
-    @property
-    def _asked_neighbours(self) -> int:
-        """How many near rows were asked for; 0 where none were, or it is to be chosen."""
-        return self.neighbours if self.neighbours and not isinstance(self.neighbours, str) else 0
-
-    def _seconds_of_points(self, model: GPModel) -> float | None:
+    def _seconds_of_points(self) -> float | None:
         """Give the most seconds of training a model to predict from its inducing points."""
         return self.max_seconds
 

@@ -27,7 +27,7 @@ from .outputs import (
     observed_rows,
     takes_any_number,
 )
-from .parts import NUMBERS, make_likelihood
+from .parts import NUMBERS, asked_neighbours, make_likelihood
 from .target_predictions import TargetPredictions
 from .target_units import TargetUnits
 
@@ -154,7 +154,7 @@ class PEPRegressor(TargetPredictions):
         self.n_outputs_ = Y.shape[1]
         self.target_names_ = column_names(y) if self.n_outputs_ > 1 else None
         likelihood = self._make_likelihood()
-        self._check_trained_neighbours(len(X), likelihood)
+        self._check_neighbours(len(X), likelihood)
         scaled = self.standardize & takes_any_number(likelihood, self.n_outputs_)
         logarithm = self.likelihood == "log_normal"
         self._target = TargetUnits.fit(Y, scaled=scaled, logarithm=logarithm)
@@ -180,7 +180,10 @@ class PEPRegressor(TargetPredictions):
     ) -> GPModel:
         kernel, likelihood, points = parts
         if has_gaussian_noise(likelihood):
-            options: dict[str, Any] = {"alpha": alpha, "neighbours": self._asked_neighbours}
+            options: dict[str, Any] = {
+                "alpha": alpha,
+                "neighbours": asked_neighbours(self.neighbours),
+            }
             return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
@@ -193,9 +196,8 @@ class PEPRegressor(TargetPredictions):
         except FAILURES:  # nearly the same rows, with hardly any noise
             return mixed
 
-    def _check_trained_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
-        self._check_neighbours()
-        if not self._asked_neighbours:
+    def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
+        if not asked_neighbours(self.neighbours):
             return
         several = self.alpha == "mix" if isinstance(self.alpha, str) else np.ndim(self.alpha) > 0
         if several or self._batch_size(num_rows) or not has_gaussian_noise(likelihood):
@@ -209,13 +211,13 @@ class PEPRegressor(TargetPredictions):
             )
 
     def _mixes(self) -> bool:
-        return not self._asked_neighbours and has_gaussian_noise(self._make_likelihood())
+        return not asked_neighbours(self.neighbours) and has_gaussian_noise(self._make_likelihood())
 
     def _objective(self) -> str:
         return self.objective
 
     def _can_grow(self, batch_size: int | None) -> bool:
-        return super()._can_grow(batch_size) and not self._asked_neighbours
+        return super()._can_grow(batch_size) and not asked_neighbours(self.neighbours)
 
     def _batch_size(self, num_rows: int) -> int | None:
         if self.n_outputs_ == 1:

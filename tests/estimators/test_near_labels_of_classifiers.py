@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from gpflow_pep.estimators import (
     PEPClassifier,
     classifier,
