@@ -133,9 +133,9 @@ def mix_near_labels(
             raise
         return None
     alone = log_densities[:, left_out]
-    models, given = components(model)[0], GivenRows(neighbours, None)
+    models, knows = components(model)[0], GivenRows(neighbours, None)
     options: dict[str, Any] = {"prior_weight": PRIOR_WEIGHT, "always": always}
-    return add_components(models, alone, [near], [densities], [given], **options)
+    return add_components(models, alone, [near], [densities], [knows], **options)
 
 
 def knows_near_labels(model: Any) -> bool:
