@@ -110,6 +110,20 @@ def test_a_number_is_known_in_any_case() -> None:
     assert model.neighbours_ == 3 and model.model_.models[1].alpha.numpy() == 0.5
 
 
+def test_a_quarter_of_the_seconds_is_for_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 80)
+    seconds: list[float] = []
+
+    def instead(*_: Any, **options: Any) -> None:
+        seconds.append(options["seconds"])
+
+    monkeypatch.setattr(classifier, "mix_near_labels", instead)
+    model = PEPClassifier(**{**SMALL, "max_iterations": 1}, max_seconds=80.0).fit(X[:80], Y[:80])
+    assert model.neighbours_ == 0 and seconds == [20.0]
+    assert model._seconds_of_points() == 60.0
+    assert model.set_params(neighbours=0)._seconds_of_points() == 80.0
+
+
 def test_the_argument() -> None:
     three = np.arange(300) % 3
     with pytest.raises(ValueError, match="neighbours: got 'many', expected a number of rows, 'au"):
