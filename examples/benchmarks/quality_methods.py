@@ -25,6 +25,7 @@ from examples.common import squared_exponential
 from examples.data_sets import Problem
 from examples.papers.runner import Cell
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.estimators.base import MOST_ROWS
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.selection import kmeans
 from gpflow_pep.training import fit, maximise, maximise_on_subset, shuffled_batches
@@ -286,7 +287,8 @@ def estimator(setting: Setting) -> None:
     (X, Y), cell, curve = setting.problem.train, setting.cell, setting.curve
     options = {"alpha": "mix", "num_inducing": cell.M} if cell.method == "mix" else {}
     kind = PEPClassifier if setting.classes else PEPRegressor
-    seconds = 1.0
+    # Minibatches have no limit of time: one run, with all of it for what has one.
+    seconds = 1.0 if len(X) <= MOST_ROWS else 0.99 * curve.limit
     while seconds < curve.limit and curve.permits_longer():
         curve.begin()
         model = kind(max_seconds=seconds, random_state=0, standardize=False, **options)
@@ -300,7 +302,7 @@ def estimator(setting: Setting) -> None:
             curve.add(lambda model=model: mean_and_variance(model, setting.Xnew), "u")
         record = model.record_
         if record is None or record.converged:
-            return  # minibatches have no limit of time
+            return
         seconds *= LONGER
 
 

@@ -248,6 +248,8 @@ def make_candidates(
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
+        # Near rows are for regression here; the classifier's own kernel of them would be one more.
+        "neighbours": settings.neighbours if numbers else 0,
         "likelihood": likelihood,
     }
     baselines = _baselines(numbers, settings.seed)
@@ -255,7 +257,8 @@ def make_candidates(
         baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
     if settings.baselines:
         kernel, number = configurations[0]
-        plain = options | {"num_inducing": MANY_POINTS if number == AUTO else number}
+        points = MANY_POINTS if number == AUTO else number
+        plain = options | {"num_inducing": points, "neighbours": 0}
         if numbers and has_gaussian_noise(likelihood) and len(data.X) <= MOST_EXACT:
             baselines["exact GP"] = ExactGP(kernel, **plain)
         if not numbers and in_one_batch:
@@ -264,8 +267,6 @@ def make_candidates(
         name: (np.nan, SeparateRegressors(baseline) if several else baseline)
         for name, baseline in baselines.items()
     }
-    if numbers:
-        options["neighbours"] = settings.neighbours
     kind: Any = PEPRegressor if numbers else PEPClassifier
     mixes = settings.mix and not settings.trained_neighbours and in_one_batch
     for configuration in configurations:

@@ -18,6 +18,7 @@ from .nearest import (
     largest_group,
     nearest_by_products,
     nearest_by_tree,
+    nearest_others,
     nearest_predecessors,
     scaled_inputs,
     search_tree,

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Static, Stationary
 from gpflow.kernels.base import Combination
 from scipy.spatial import KDTree
@@ -93,6 +93,20 @@ def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     else:
         nearest = tree.kneighbors(Xnew.numpy(), n_neighbors=int(m), return_distance=False)
     return tf.constant(nearest, tf.int32)
+
+
+@check_shapes("X: [N, D]", "rows: [S]", "return: [S, m]")
+def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
+    """
+    Find for some of the scaled rows the m others that are nearest; for eager mode.
+
+    :param rows: Their numbers.
+    :param m: At most N - 1.
+    """
+    near = nearest_by_tree(search_tree(X), tf.gather(X, rows), m + 1).numpy()
+    # Of rows that are there several times, the row itself need not be among the nearest.
+    others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[:, :-1]
+    return tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)
 
 
 @check_shapes("X: [N, D]", "Xnew: [S, D]", "return: [S, m]")

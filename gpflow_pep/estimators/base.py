@@ -9,8 +9,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tf_keras
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, RegressionData
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -22,27 +21,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
 from ..covariances.mixing import is_mixture
-from ..models import ARPEP
 from ..scoring.mixture import FAR, PredictiveMixture, is_far
-from ..tilted import check_num_latent
 from ..tilted.entries import has_gaussian_noise
 from ..training import (
     MaximiseRecord,
     MixedModel,
-    fit,
     mix_alphas,
     select_alpha,
-    shuffled_batches,
 )
 from ..training.alphas import ALPHAS, check_alphas
-from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior
+from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
 from ..training.model_state import assign_same
 from ..training.points import MANY, PointsScore, add_points
 from ..training.subset import halves, has_subsets
 from .inputs import dense, words_refused
 from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel
-from .trainer import Trainer
+from .trainer import Trainer, tied_model, train_by_batches
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
 #: rises; with thousands of rows it starts with the second number, and where it cannot add any, with
@@ -52,9 +47,6 @@ FIRST_POINTS, MANY_POINTS = 25, 100
 PREDICTION_CHUNK = 10_000
 #: Above so many rows, ``batch_size="auto"`` trains by minibatches of so many.
 MOST_ROWS, BATCH_SIZE = 100_000, 1000
-#: Minibatch training has so many steps at least, and passes over the data.
-MINIBATCH_STEPS, MINIBATCH_EPOCHS = 3000, 5
-_LEARNING_RATE = 0.01
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
     *("num_inducing", "alpha", "inducing", "standardize", "max_iterations", "max_seconds"),
@@ -94,6 +86,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         alpha: float | str | Sequence[float] = "auto",
         likelihood: str | Likelihood = "auto",
         inducing: Any = "kmeans",
+        neighbours: int | str | None = "auto",
         standardize: bool = True,
         max_iterations: int = 1000,
         max_seconds: float | None = None,
@@ -107,6 +100,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.alpha = alpha
         self.likelihood = likelihood
         self.inducing = inducing
+        self.neighbours = neighbours
         self.standardize = standardize
         self.max_iterations = max_iterations
         self.max_seconds = max_seconds
@@ -141,21 +135,21 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         grows = self.num_inducing == "auto" and self._can_grow(batch_size) and len(X) > 1
         kernel, likelihood, points = self._parts(X, Y, seed, grows)
         if batch_size is not None:
-            num_latent = check_num_latent(None, likelihood, tf.constant(Y))
-            options: dict[str, Any] = {"num_data": len(X), "num_latent_gps": num_latent}
-            model = ARPEP(kernel, likelihood, points, alpha=alphas[0], **options)
+            model = tied_model(Y, kernel, likelihood, points, alpha=alphas[0])
         else:
             # The power in the middle: from there it is not far to the others.
             alpha = alphas[len(alphas) // 2]
             model = self._make_model((X, Y), kernel, likelihood, points, alpha=alpha)
         if before is not None:
-            assign_same(model, heaviest(before))
+            assign_same(model, heaviest(before, from_points=True))
         self.alpha_scores_: dict[float, float] | None = None
         if batch_size is not None:
-            self.record_, self.n_iter_ = None, self._train_by_batches(model, X, Y, batch_size, seed)
+            self.record_ = None
+            self.n_iter_ = train_by_batches(self, model, (X, Y), batch_size, seed)
         else:
             self.record_, model = self._train_on_all_rows(model, alphas, mixed, grows, seed)
             self.n_iter_ = self.record_.iterations
+        model = self._with_near_labels(model, (X, Y), seed)
         self._set_model(model)
         self._posterior = mixed_posterior(model)
         self._numpy_mixtures = numpy_mixtures(self._posterior)
@@ -164,7 +158,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
     ) -> tuple[MaximiseRecord, GPModel]:
         """Train, at several powers maybe, with as many inducing points as pay."""
-        train = Trainer(self, len(alphas), limits_work=grows)
+        train = Trainer(self, len(alphas), self._seconds_of_points(), limits_work=grows)
         points: tuple[PointsScore, ...] = ()
         record = None
         if grows:  # as long as one power may take
@@ -285,6 +279,23 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
+    def _with_near_labels(
+        self, model: GPModel | MixedModel, data: RegressionData, seed: int
+    ) -> GPModel | MixedModel:
+        """Mix a model with one that is trained to predict from near rows, where that is better."""
+        return model
+
+    @property
+    def neighbours_(self) -> int:
+        """How many near training rows are known to predictions; 0: none."""
+        check_is_fitted(self)
+        numbers = [near.neighbours for near in near_rows(self.model_) if near]
+        return max(numbers, default=getattr(self.model_, "neighbours", 0))
+
+    def _seconds_of_points(self) -> float | None:
+        """Give the most seconds of training a model to predict from its inducing points."""
+        return self.max_seconds
+
     def _objective(self) -> str:
         """Name what training maximises: see :func:`~gpflow_pep.training.full_batch.maximise`."""
         return "evidence"
@@ -323,17 +334,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         return make_kernel(self.kernel, X.shape[1])
-
-    def _train_by_batches(
-        self, model: ARPEP, X: AnyNDArray, Y: AnyNDArray, batch_size: int, seed: int
-    ) -> int:
-        """Train, and give the number of steps."""
-        batches = shuffled_batches((X, Y), batch_size, seed=seed % 2**31)
-        num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * len(X) // batch_size)
-        num_steps = min(num_steps, self.max_iterations * max(1, len(X) // batch_size))
-        optimizer = tf_keras.optimizers.Adam(_LEARNING_RATE)
-        fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=self.verbose)
-        return num_steps
 
     def _cache_key(self) -> tuple[Any, ...] | None:
         """

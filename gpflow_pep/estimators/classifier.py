@@ -4,7 +4,9 @@ from typing import Any
 
 import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray
+import tensorflow as tf
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.kernels import MultioutputKernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
@@ -12,12 +14,18 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from .. import tilted
-from ..checks import refusal
+from ..checks import check_number, is_number, refusal
 from ..models import PEPClassification
 from ..scoring.mixture import predict_probabilities
+from ..training import MixedModel, mix_near_labels
+from ..training.near_labels import NEAR_LABELS, STEPS
+from ..training.near_rows import LEAST_ROWS
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import refuse_weights
-from .parts import CLASSES, make_likelihood
+from .parts import CLASSES, asked_neighbours, make_likelihood
+
+#: The part of ``max_seconds`` in which predictions from near rows are trained for.
+SHARE_OF_NEAR_ROWS = 0.25
 
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
@@ -37,9 +45,18 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         more. "softmax"; "ordinal", for classes whose order is that of ``classes_``, which is sorted
         (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to
         C - 1 in the order of ``classes_``, which is copied.
+    :param neighbours: How many near training rows are known to predictions, of two classes with one
+        latent function. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
+        ones, a second model is trained to predict from near rows alone, with a kernel of its own
+        that starts as the other one does, and mixed with the first where rows left out are
+        predicted better so (:func:`~gpflow_pep.training.mix_near_labels`). 0 or None: none. A
+        number: mixed in any case, with weights by rows left out.
+    :param max_seconds: A quarter of it is for near rows where they may be trained for; with
+        minibatches, which have no limit, all of it.
     :param kernel: All other parameters and attributes are those of
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there is
-        ``classes_`` too.
+        ``classes_`` too. Where ``neighbours_`` is not 0, ``model_`` is a mixture; ``n_iter_`` and
+        ``record_`` remain those of training the inducing points.
 
     .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :doc:`/imbalanced`.
     """
@@ -61,7 +78,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to tell apart.")
-        self._train(X, numbers[:, None].astype(gpflow.default_float()))
+        Y = numbers[:, None].astype(gpflow.default_float())
+        self._check_near_labels(len(Y))
+        self._train(X, Y)
         return self
 
     def predict(self, X: Any) -> AnyNDArray:
@@ -133,6 +152,57 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     ) -> GPModel:
         kernel, likelihood, points = parts
         return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+
+    def _check_near_labels(self, num_rows: int) -> None:
+        number, likelihood = asked_neighbours(self.neighbours), self._make_likelihood()
+        if not number:
+            return
+        check_number(number, max(num_rows - 1, 1), "neighbours", counted="other rows")
+        if not has_near_labels(likelihood):
+            got = f"{number} with {len(self.classes_)} classes and {type(likelihood).__name__}"
+            expected = "0 or 'auto' but for two classes with one latent function"
+            raise refusal("neighbours", got, expected, "Leave it out.")
+
+    @property
+    def _tries_near_labels(self) -> bool:
+        """Whether a fit may train for predictions from near rows."""
+        if self.neighbours != "auto":
+            return asked_neighbours(self.neighbours) > 0
+        enough = self._scaler.n_samples_seen_ >= LEAST_ROWS
+        one_output = not isinstance(self.kernel, MultioutputKernel)
+        return enough and one_output and has_near_labels(self._make_likelihood())
+
+    def _seconds_of_points(self) -> float | None:
+        if self.max_seconds is None or not self._tries_near_labels:
+            return self.max_seconds
+        return (1.0 - SHARE_OF_NEAR_ROWS) * self.max_seconds
+
+    def _with_near_labels(
+        self, model: GPModel | MixedModel, data: RegressionData, seed: int
+    ) -> GPModel | MixedModel:
+        if not self._tries_near_labels:
+            return model
+        alpha: Any = self.alpha if is_number(self.alpha) else 1.0
+        share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
+        mixed = mix_near_labels(
+            model,
+            data,
+            self._make_kernel(*data),
+            asked_neighbours(self.neighbours) or NEAR_LABELS,
+            alpha=alpha,
+            always=asked_neighbours(self.neighbours) > 0,
+            num_steps=min(STEPS, self.max_iterations),
+            seconds=None if self.max_seconds is None else share * self.max_seconds,
+            seed=seed,
+            progress=self.verbose,
+        )
+        return mixed or model
+
+
+def has_near_labels(likelihood: Likelihood) -> bool:
+    """Whether labels are of two classes and have one latent function."""
+    num_latent = tilted.check_num_latent(None, likelihood, tf.zeros([1, 1]))
+    return tilted.num_classes(likelihood) == 2 and num_latent == 1
 
 
 def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:

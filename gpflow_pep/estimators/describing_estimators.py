@@ -1,5 +1,6 @@
 """Estimators as JSON and arrays, and back."""
 
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -16,8 +17,8 @@ from ..covariances.mixing import is_mixture
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..models.variants import public_class
 from ..sites.posterior import Sites
-from ..training.mixed_model import MixedModel, MixedPosterior, components, heaviest
-from ..training.near_rows import GivenRows
+from ..training.mixed_model import MixedModel, components, mixed_posterior, near_rows
+from ..training.near_rows import GivenRows, near_posterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
@@ -76,9 +77,11 @@ def describe_estimator(estimator: PEPEstimator, describe: Describer) -> dict[str
         described["model"] = _describe_model(model, describe)
     if estimator.alpha_scores_ is not None:
         described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
-    if isinstance(heaviest(model), PEP):
+    saves = _saves_posteriors(model)
+    if any(saves):
         # Computing the posterior anew would move the sites a little, by less than their tolerance.
-        parts = [part for component in posteriors for part in component.cache or ()]
+        saved = compress(posteriors, saves)
+        parts = [part for component in saved for part in component.cache or ()]
         described["posterior"] = [describe(part, "posterior") for part in parts]
     if isinstance(estimator, PEPRegressor):
         described["target"] = _describe_scaler(estimator._target.scaler, describe)
@@ -109,16 +112,24 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     models = [_construct_model(component, load) for component in every]
     weights = load(mixture["weights"]) if mixture else [1.0]
     estimator._set_model(_construct_mixture(mixture, models, weights) if mixture else models[0])
-    if isinstance(models[0], PEP):
+    if "posterior" in described:
         parts = [tf.constant(load(part)) for part in described["posterior"]]
-        size = len(parts) // len(models)
+        saves = _saves_posteriors(estimator.model_)
+        size = len(parts) // sum(saves)
+        caches = iter([tuple(parts[k : k + size]) for k in range(0, len(parts), size)])
+        every = zip(components(estimator.model_)[0], near_rows(estimator.model_), saves)
         posteriors = [
-            _posterior_with(model, tuple(parts[k * size : (k + 1) * size]))
-            for k, model in enumerate(models)
+            _posterior_with(model, next(caches)) if saved else near_posterior(model, near, "tensor")
+            for model, near, saved in every
         ]
-        likelihoods = [model.likelihood for model in models]
-        estimator._posterior = MixedPosterior(posteriors, models, likelihoods, np.asarray(weights))
+        estimator._posterior = mixed_posterior(estimator.model_, posteriors)
     return estimator
+
+
+def _saves_posteriors(model: GPModel | MixedModel) -> list[bool]:
+    """Say of each component whether its posterior is saved: of sites at a fixed point."""
+    pairs = zip(components(model)[0], near_rows(model), strict=True)
+    return [isinstance(component, PEP) and near is None for component, near in pairs]
 
 
 def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Described]:

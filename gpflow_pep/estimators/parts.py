@@ -89,3 +89,15 @@ def make_inducing_variable(
     number = min(num_inducing, len(np.unique(X, axis=0)))
     options = {"kernel": kernel} if select is greedy_variance else {}
     return select(X, number, seed=seed, **options)
+
+
+def asked_neighbours(neighbours: Any) -> int:
+    """
+    Read how many near rows were asked for; 0 where none were, or "auto" is to choose.
+
+    :raises ValueError: If it is another word.
+    """
+    if isinstance(neighbours, str) and neighbours != "auto":
+        expected, remedy = "a number of rows, 'auto' or None", "Leave it out if in doubt."
+        raise refusal("neighbours", repr(neighbours), expected, remedy)
+    return 0 if neighbours in ("auto", None) else neighbours

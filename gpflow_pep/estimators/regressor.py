@@ -9,7 +9,6 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
-from sklearn.utils.validation import check_is_fitted
 
 from ..checks import refusal
 from ..covariances.mixing import is_mixture
@@ -18,8 +17,7 @@ from ..models import PEP, PEPRegression
 from ..tilted.entries import has_gaussian_noise
 from ..training import MixedModel, mix_near_rows
 from ..training.ascent import FAILURES
-from ..training.mixed_model import near_rows
-from ..training.near_rows import knows_near_rows
+from ..training.near_rows import LEAST_ROWS, knows_near_rows
 from .inputs import refuse_weights
 from .outputs import (
     as_outputs,
@@ -29,14 +27,12 @@ from .outputs import (
     observed_rows,
     takes_any_number,
 )
-from .parts import NUMBERS, make_likelihood
+from .parts import NUMBERS, asked_neighbours, make_likelihood
 from .target_predictions import TargetPredictions
 from .target_units import TargetUnits
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
-#: Fewer rows do not tell whether near rows would help predictions, and a prediction takes longer.
-LEAST_ROWS = 1000
 
 
 class PEPRegressor(TargetPredictions):
@@ -112,8 +108,8 @@ class PEPRegressor(TargetPredictions):
         objective: str = "evidence",
         likelihood: str | Likelihood = "gaussian",
         inducing: Any = "kmeans",
-        num_latent: int | None = None,
         neighbours: int | str | None = "auto",
+        num_latent: int | None = None,
         standardize: bool = True,
         max_iterations: int = 1000,
         max_seconds: float | None = None,
@@ -128,6 +124,7 @@ class PEPRegressor(TargetPredictions):
             alpha=alpha,
             likelihood=likelihood,
             inducing=inducing,
+            neighbours=neighbours,
             standardize=standardize,
             max_iterations=max_iterations,
             max_seconds=max_seconds,
@@ -137,7 +134,6 @@ class PEPRegressor(TargetPredictions):
             verbose=verbose,
         )
         self.num_latent = num_latent
-        self.neighbours = neighbours
         self.objective = objective
 
     def fit(self, X: Any, y: Any, **refused: Any) -> "PEPRegressor":
@@ -184,14 +180,12 @@ class PEPRegressor(TargetPredictions):
     ) -> GPModel:
         kernel, likelihood, points = parts
         if has_gaussian_noise(likelihood):
-            options: dict[str, Any] = {"alpha": alpha, "neighbours": self._trained_neighbours}
+            options: dict[str, Any] = {
+                "alpha": alpha,
+                "neighbours": asked_neighbours(self.neighbours),
+            }
             return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
-
-    @property
-    def _trained_neighbours(self) -> int:
-        """How many near rows the conditional of each row knows in training."""
-        return self.neighbours if self.neighbours and not isinstance(self.neighbours, str) else 0
 
     def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
         """Let it know near training rows where these improve its predictions."""
@@ -204,18 +198,8 @@ class PEPRegressor(TargetPredictions):
         except FAILURES:  # nearly the same rows, with hardly any noise
             return mixed
 
-    @property
-    def neighbours_(self) -> int:
-        """How many near training rows are known to predictions; 0: none."""
-        check_is_fitted(self)
-        numbers = [near.neighbours for near in near_rows(self.model_) if near]
-        return max(numbers, default=getattr(self.model_, "neighbours", 0))
-
     def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
-        if isinstance(self.neighbours, str) and self.neighbours != "auto":
-            expected, remedy = "a number of rows, 'auto' or None", "Leave it out if in doubt."
-            raise refusal("neighbours", repr(self.neighbours), expected, remedy)
-        if not self._trained_neighbours:
+        if not asked_neighbours(self.neighbours):
             return
         several = self.alpha == "mix" if isinstance(self.alpha, str) else np.ndim(self.alpha) > 0
         if several or self._batch_size(num_rows) or not has_gaussian_noise(likelihood):
@@ -229,13 +213,13 @@ class PEPRegressor(TargetPredictions):
             )
 
     def _mixes(self) -> bool:
-        return not self._trained_neighbours and has_gaussian_noise(self._make_likelihood())
+        return not asked_neighbours(self.neighbours) and has_gaussian_noise(self._make_likelihood())
 
     def _objective(self) -> str:
         return self.objective
 
     def _can_grow(self, batch_size: int | None) -> bool:
-        return super()._can_grow(batch_size) and not self._trained_neighbours
+        return super()._can_grow(batch_size) and not asked_neighbours(self.neighbours)
 
     def _batch_size(self, num_rows: int) -> int | None:
         if self.n_outputs_ == 1:

@@ -5,10 +5,15 @@ import warnings
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+import tf_keras
+from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
-from ..training import MaximiseRecord, maximise, maximise_on_subset
+from ..models import ARPEP
+from ..tilted import check_num_latent
+from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
 from ..training.points import work_with
 from ..training.shared import fits_one_chunk, thread_cache
 from ..training.subset import has_subsets
@@ -23,6 +28,27 @@ TOLERANCE, WINDOW = 1e-4, 10
 #: the number of points is chosen too, it has so many steps that all together are
 #: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
 WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
+#: Minibatch training has so many steps at least, and passes over the data; the rate of Adam.
+MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
+
+
+def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:
+    """Make the model that is trained by minibatches, of kernel, likelihood and inducing points."""
+    num_latent = check_num_latent(None, parts[1], tf.constant(Y))
+    return ARPEP(*parts, alpha=alpha, num_data=len(Y), num_latent_gps=num_latent)
+
+
+def train_by_batches(
+    estimator: Any, model: ARPEP, data: RegressionData, batch_size: int, seed: int
+) -> int:
+    """Train by minibatches, and give the number of steps."""
+    num_rows = len(data[0])
+    batches = shuffled_batches(data, batch_size, seed=seed % 2**31)
+    num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * num_rows // batch_size)
+    num_steps = min(num_steps, estimator.max_iterations * max(1, num_rows // batch_size))
+    optimizer = tf_keras.optimizers.Adam(RATE)
+    fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=estimator.verbose)
+    return num_steps
 
 
 class Trainer:
@@ -31,12 +57,18 @@ class Trainer:
 
     :param estimator: Whose settings these are.
     :param num_trainings: Among how many the seconds are shared, if there is a limit.
+    :param seconds: The limit; None: there is none.
     :param limits_work: Whether there are fewer steps where they are much work.
     """
 
-    def __init__(self, estimator: Any, num_trainings: int, limits_work: bool = False) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        num_trainings: int,
+        seconds: float | None,
+        limits_work: bool = False,
+    ) -> None:
         self._estimator, self._left, self._limits_work = estimator, num_trainings, limits_work
-        seconds = estimator.max_seconds
         self._end = None if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None

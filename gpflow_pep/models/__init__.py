@@ -3,8 +3,8 @@
 from importlib import import_module as _import_module
 
 from ..sites.memory import Memory
+from ..sites.record import ConvergenceWarning
 from .classification import PEPClassification
-from .parameters import ConvergenceWarning
 from .pep import PEP
 from .regression import PEPRegression
 from .tied import APEP, ARPEP, RPAPEP

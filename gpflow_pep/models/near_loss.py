@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import checks
-from ..covariances import input_scales, nearest_by_tree, search_tree
+from ..covariances import input_scales, nearest_others
 from ..predictions.context_posterior import check_neighbours
 from .minibatch import BatchLoss
 
@@ -55,17 +55,10 @@ class NearRowLoss(BatchLoss):
             size = min(REFRESH_EVERY * self._batch_size, self._num_rows)
             random = np.random.default_rng([self._seed, number])
             index = tf.constant(random.choice(self._num_rows, size, replace=False))
-            near = self._near(X / scales, index)
+            near = nearest_others(X / scales, index, self._neighbours)
             rows = tf.data.Dataset.from_tensor_slices((index, near))
             self._newest = key, rows.batch(self._batch_size, drop_remainder=True)
         return self._newest[1]
-
-    def _near(self, scaled: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-        """[B, m], the nearest rows of each but itself."""
-        near = nearest_by_tree(search_tree(scaled), tf.gather(scaled, index), self._neighbours + 1)
-        is_itself = near.numpy() == index.numpy()[:, None]
-        others = np.argsort(is_itself, axis=1, kind="stable")[:, :-1]
-        return tf.gather(near, others, batch_dims=1)
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

@@ -12,11 +12,7 @@ from .. import checks
 from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
-from ..sites.record import FALLBACKS, SiteUpdateInfo
-
-
-class ConvergenceWarning(UserWarning):
-    """The sites did not reach their fixed point."""
+from ..sites.record import FALLBACKS, ConvergenceWarning, SiteUpdateInfo
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:

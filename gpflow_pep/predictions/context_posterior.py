@@ -11,9 +11,16 @@ from gpflow.conditionals.util import expand_independent_outputs
 from gpflow.posteriors import PrecomputeCacheType, PrecomputedValue
 
 from .. import checks
-from ..covariances import Parts, nearest_by_products, nearest_by_tree, search_tree
+from ..covariances import (
+    Parts,
+    nearest_by_products,
+    nearest_by_tree,
+    nearest_others,
+    search_tree,
+)
 from ..covariances.nearest import SearchTree
 from ..energies.collapsed import Precision
+from ..ops.graphs import compiled
 from .context_rows import (
     BlockRows,
     Context,
@@ -34,6 +41,34 @@ _DYNAMIC = Context(
 )
 
 
+class _CompiledPredictions:
+    """
+    Predictions from near rows that get sites, compiled once for each number of near rows.
+
+    Sites take some thirty sweeps of small operations. In eager mode these take longer than what
+    they compute, and one new row nearly as long as a thousand.
+    """
+
+    def __init__(self, parts: Parts, chunk_size: int | None) -> None:
+        self._options = parts, chunk_size
+        self._functions: dict[int, Any] = {}
+
+    def __call__(self, context: Context, Xnew: tf.Tensor, index: tf.Tensor) -> NewRowMoments:
+        m = index.shape[1]
+        if m not in self._functions:
+            parts, chunk_size = self._options
+
+            def predict(context: Context, Xnew: tf.Tensor, index: tf.Tensor) -> NewRowMoments:
+                return predict_from_neighbours(parts, context, Xnew, index, False, chunk_size)
+
+            rows = [
+                tf.TensorSpec([None, tensor.shape[1]], tensor.dtype) for tensor in (Xnew, index)
+            ]
+            known = Context(*(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in context))
+            self._functions[m] = compiled(predict, input_signature=[known, *rows])
+        return NewRowMoments(*self._functions[m](context, Xnew, index))
+
+
 class ContextRowsPosterior(ComputedPosterior):
     """
     A GPflow posterior that holds the training rows, see :mod:`gpflow_pep.predictions.context_rows`.
@@ -41,7 +76,8 @@ class ContextRowsPosterior(ComputedPosterior):
     Its predictions take what :meth:`gpflow_pep.models.regression.PEPRegression.predict_f` does. Its
     cache is q(v) and the rows, N (D + P + 1) numbers; rows are projected on the inducing variables
     when a prediction needs them. In eager mode neighbours are found by a tree; in graphs and files,
-    which would have to leave Python for it, from all distances.
+    which would have to leave Python for it, from all distances. With a cache of tensors, those from
+    rows that get sites are compiled.
 
     :param compute: Computes q(v) and the rows, for the parameters as they are.
     :param parts: Of the model, of one output; without the likelihood where that is Gaussian.
@@ -68,6 +104,7 @@ class ContextRowsPosterior(ComputedPosterior):
         """See :meth:`gpflow.posteriors.AbstractPosterior.update_cache`."""
         super().update_cache(precompute_cache)
         self._tree = None
+        self._compiled = _CompiledPredictions(self._parts, self._chunk_size)
 
     def given_noise(
         self, variance: float, precompute_cache: PrecomputeCacheType | str | None = "tensor"
@@ -103,14 +140,11 @@ class ContextRowsPosterior(ComputedPosterior):
         :return: [S, K, P], and [S, K].
         """
         context = Context(*map(tf.convert_to_tensor, self.cache or self._compute()))
-        X = tf.gather(context.X, rows) / context.scales
-        tree, number = search_tree(context.X / context.scales), len(context.X)
-        near = np.asarray(nearest_by_tree(tree, X, min(self._neighbours + 1, number)))
-        # Of rows that are there several times, the row itself need not be among the nearest.
-        others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[:, :-1]
-        index = tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)
+        most = len(context.X) - 1
+        scaled = context.X / context.scales
+        index = nearest_others(scaled, rows, min(self._neighbours, most))
         rows = tf.constant(rows, tf.int32)
-        options = precision, alpha, tf.cast(noise, X.dtype), self._chunk_size
+        options = precision, alpha, tf.cast(noise, scaled.dtype), self._chunk_size
         mean, variance = predict_left_out(self._parts, context, rows, index, *options)
         offset = self._parts.mean(tf.gather(context.X, rows))
         return mean + offset[:, None], variance
@@ -180,6 +214,8 @@ class ContextRowsPosterior(ComputedPosterior):
             index = nearest_by_products(X, scaled, m)
         else:
             index = nearest_by_tree(tree, scaled, m)
+            if tree is self._tree and parts.likelihood is not None and not full_cov:
+                return self._compiled(context, Xnew, index)
         return predict_from_neighbours(parts, context, Xnew, index, full_cov, size)
 
     def _search_tree(self, context: Context, is_own: bool) -> SearchTree | None:

@@ -14,7 +14,8 @@ its marginal without the power :math:`\alpha` of its site, and the derivatives
 
 where m and v are those of :math:`N(f; \mu, C)` times all sites. All sites of all groups move at
 once. Precisions stay at least 0, so that no cavity is improper. For Gaussian noise the first sweep
-is exact.
+is exact. Where likelihoods are not log-concave or the prior variance is very large, sites need not
+settle: predictions from them then warn.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,9 @@ from check_shapes import check_shapes
 from gpflow.likelihoods import Likelihood
 
 from ..ops.chunks import without_gradient
+from ..ops.linalg import warn
 from ..tilted import tilted_derivatives
+from .record import ConvergenceWarning
 
 #: Sweeps end when no mean moves further than this many standard deviations, and at the latest
 #: after so many. For training less is enough.
@@ -34,6 +37,12 @@ TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
 DAMPING = 0.8
 #: A site that says less than this, in units of the prior's precision, counts as if it said so much.
 _LEAST = 1e-10
+_NOT_SETTLED = (
+    "The sites of some near rows did not settle: predictions from these may be less accurate."
+    " Likely causes are a likelihood that is not log-concave, as Student-t, and a kernel with a"
+    " very large variance. neighbours=0 predicts from the inducing points, and fewer neighbours"
+    " settle sooner."
+)
 
 
 class GroupRows(NamedTuple):
@@ -107,6 +116,9 @@ def infer_groups(
     """
     Bring the sites of all groups to their fixed point.
 
+    Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`, there is a
+    :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for which that is enough.
+
     Derivatives are those of one sweep more, from sites that count as constants: exact for Gaussian
     noise, and for others without what the derivatives of the sites before would add.
 
@@ -131,12 +143,15 @@ def infer_groups(
     def run() -> GroupSites:
         none = tf.zeros_like(rows.mean)
         start = tf.constant(0), tf.constant(np.inf, none.dtype), none, none
-        _, _, *sites = tf.while_loop(
+        _, largest, *sites = tf.while_loop(
             lambda count, largest, *_: largest > tolerance,
             sweep,
             start,
             maximum_iterations=max_sweeps,
         )
+        if tolerance < TRAINING_TOLERANCE:
+            numbers = {"In standard deviations, the last sweep moved one by": largest}
+            warn(ConvergenceWarning, largest > TRAINING_TOLERANCE, _NOT_SETTLED, numbers)
         return GroupSites(*sites)
 
     return group_targets(likelihood, rows, without_gradient(run))

@@ -20,6 +20,10 @@ FALLBACKS = ("", "continuation", "damped", "limited")
 CONTINUATION, DAMPED, LIMITED = 1, 2, 3
 
 
+class ConvergenceWarning(UserWarning):
+    """The sites did not reach their fixed point."""
+
+
 class SweepEvaluation(NamedTuple):
     r"""
     What the inner loop needs to know of some sites, which it holds as two numbers each.

@@ -11,6 +11,7 @@ from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
 from .mixtures import mix_alphas, mix_models, mix_near_rows, mixture_weights
+from .near_labels import mix_near_labels
 from .near_rows import GivenRows
 from .objectives import hybrid_evidence, training_loss
 from .parquet import ParquetRows
@@ -43,6 +44,7 @@ __all__ = [
     "maximise_robust",
     "mix_alphas",
     "mix_models",
+    "mix_near_labels",
     "mix_near_rows",
     "mixture_weights",
     "select_alpha",

@@ -139,10 +139,17 @@ class GivenOutputs(Mixture):
         return [model.predict_f(Xnew, *options, given=self.known) for model in self.models]
 
 
-def mixed_posterior(model: GPModel | MixedModel) -> MixedPosterior:
-    """Compute the posterior of a mixture, or of one model as a mixture of one."""
+def mixed_posterior(
+    model: GPModel | MixedModel, posteriors: Sequence[AbstractPosterior] | None = None
+) -> MixedPosterior:
+    """
+    Compute the posterior of a mixture, or of one model as a mixture of one.
+
+    :param posteriors: Those of the components, where they are known already.
+    """
     (models, weights), near = components(model), near_rows(model)
-    posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
+    if posteriors is None:
+        posteriors = [near_posterior(*pair, "tensor") for pair in zip(models, near, strict=True)]
     likelihoods = getattr(model, "likelihoods", [component.likelihood for component in models])
     return MixedPosterior(posteriors, models, likelihoods, weights)
 
@@ -159,9 +166,15 @@ def near_rows(model: GPModel | MixedModel) -> Sequence[GivenRows | None]:
     return model.near if isinstance(model, MixedModel) else [None]
 
 
-def heaviest(model: GPModel | MixedModel) -> GPModel:
-    """Give the component of the largest weight."""
-    return max(zip(*components(model), strict=True), key=lambda pair: pair[1])[0]
+def heaviest(model: GPModel | MixedModel, *, from_points: bool = False) -> GPModel:
+    """
+    Give the component of the largest weight.
+
+    :param from_points: Whether it must not be one that is trained to predict from near rows alone.
+    """
+    alone = [near is not None and near.noise_variance is None for near in near_rows(model)]
+    candidates = zip(*components(model), alone, strict=True)
+    return max(candidates, key=lambda part: (not (from_points and part[2]), part[1]))[0]
 
 
 def check_models(models: Sequence[GPModel]) -> list[GPModel]:

@@ -37,7 +37,13 @@ from .ascent import FAILURES
 from .left_out import check_one_power
 from .mixed_model import MixedModel, MixtureRecord, check_models, check_weights
 from .model_state import assigned_at_exit, copy_of, state_of
-from .near_rows import NEIGHBOURS, choose_noise, knows_near_rows, left_out_moments
+from .near_rows import (
+    NEIGHBOURS,
+    GivenRows,
+    choose_noise,
+    knows_near_rows,
+    left_out_moments,
+)
 from .objectives import Objective
 
 #: c of the prior on weights, relative to the data.
@@ -219,16 +225,44 @@ def mix_near_rows(
         mean, variance = left_out_moments(model, None, rows)
         alone.append(norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1))
         near.append(choose_noise(model, neighbours, rows, float(np.mean((Y - mean) ** 2))))
-    without, both = np.stack(alone), np.stack([*alone, *(densities for _, densities in near)])
-    weights = mixture_weights(both, prior_weight=NEAR_PRIOR_WEIGHT)
-    before = mixture_weights(without, prior_weight=NEAR_PRIOR_WEIGHT)
-    gains = _mixed_densities(both, weights) - _mixed_densities(without, before)
-    if not np.mean(gains) > STANDARD_ERRORS * np.std(gains, ddof=1) / np.sqrt(len(gains)):
+    choices, densities = zip(*near, strict=True)
+    return add_components(mixed.models, np.stack(alone), mixed.models, densities, choices)
+
+
+def add_components(
+    models: Sequence[GPModel],
+    log_densities: AnyNDArray,
+    others: Sequence[GPModel],
+    other_densities: Sequence[AnyNDArray],
+    near: Sequence[GivenRows],
+    *,
+    prior_weight: float = NEAR_PRIOR_WEIGHT,
+    always: bool = False,
+) -> MixedModel | None:
+    """
+    Mix models with others whose predictions know near rows, if rows that were left out gain by it.
+
+    :param models: K models that predict from inducing variables.
+    :param log_densities: [K, S], of the rows.
+    :param others: Those whose predictions know near rows.
+    :param other_densities: [S], for each of them.
+    :param near: How each of them knows near rows.
+    :param prior_weight: See :func:`mixture_weights`.
+    :param always: Whether to mix them in any case.
+    :return: The mixture; None where the mean log density is not higher than without the others by
+        at least two standard errors.
+    """
+    both = np.stack([*log_densities, *other_densities])
+    weights = mixture_weights(both, prior_weight=prior_weight)
+    before = mixture_weights(log_densities, prior_weight=prior_weight)
+    gains = _mixed_densities(both, weights) - _mixed_densities(log_densities, before)
+    least = STANDARD_ERRORS * np.std(gains, ddof=1) / np.sqrt(len(gains))
+    if not (always or np.mean(gains) > least):
         return None
-    models, knows = 2 * mixed.models, [None] * len(alone) + [choice for choice, _ in near]
-    powers = tuple(map(_power, models))
+    components = [*models, *others]
+    powers = tuple(map(_power, components))
     record = MixtureRecord(powers, np.mean(both, axis=1), "leave-one-out")
-    return MixedModel(models, weights, record, knows)
+    return MixedModel(components, weights, record, [*[None] * len(models), *near])
 
 
 def _mixed_densities(log_densities: AnyNDArray, weights: AnyNDArray) -> AnyNDArray:

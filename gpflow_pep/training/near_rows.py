@@ -32,6 +32,8 @@ from scipy.stats import norm
 from ..energies.collapsed import CONDITIONALS
 from ..models import PEPRegression
 
+#: Fewer rows do not tell whether near rows would help predictions, and a prediction takes longer.
+LEAST_ROWS = 1000
 #: How many near rows predictions know, unless another number is asked for.
 NEIGHBOURS = 10
 #: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error.
@@ -44,8 +46,9 @@ class GivenRows(NamedTuple):
     neighbours: int
     """How many near rows."""
 
-    noise_variance: float
-    """That of the near rows and of new targets; the model's sites have its own."""
+    noise_variance: float | None
+    """That of the near rows and of new targets; the model's sites have its own. None: near rows get
+    sites, and new rows know them alone (:mod:`gpflow_pep.training.near_labels`)."""
 
 
 def knows_near_rows(model: Any) -> bool:
@@ -58,18 +61,20 @@ def knows_near_rows(model: Any) -> bool:
 
 
 def near_posterior(
-    model: PEPRegression, near: GivenRows | None, precompute_cache: PrecomputeCacheType | str
+    model: Any, near: GivenRows | None, precompute_cache: PrecomputeCacheType | str
 ) -> BasePosterior:
     """Create the posterior of a component, which may know near rows."""
     if near is None:
         return model.posterior(precompute_cache)
+    if near.noise_variance is None:
+        return model.posterior(precompute_cache, neighbours=near.neighbours)
     posterior: Any = model.posterior("nocache", neighbours=near.neighbours)
     return posterior.given_noise(near.noise_variance, precompute_cache)
 
 
 def near_likelihood(model: GPModel, near: GivenRows | None) -> Likelihood:
     """Give the likelihood of new targets under a component."""
-    if near is None:
+    if near is None or near.noise_variance is None:
         return model.likelihood
     likelihood = Gaussian(near.noise_variance, variance_lower_bound=0.5 * near.noise_variance)
     gpflow.set_trainable(likelihood, False)
@@ -89,7 +94,7 @@ def left_out_moments(
     if near is None:
         mean, variance = map(np.asarray, model.loo_moments())
         return mean[rows], variance[rows]
-    mean, variance = _near_moments(model, near.neighbours, rows, [near.noise_variance])
+    mean, variance = _near_moments(model, near.neighbours, rows, [near.noise_variance or 0.0])
     return mean[:, 0], variance[:, 0] + np.zeros_like(mean[:, 0])
 
 

@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
+from gpflow_pep.predictions import context_posterior
 from tests.reference import groups as reference
 
 RNG = np.random.default_rng(0)
@@ -67,6 +68,30 @@ def test_posterior_and_graph_are_the_same() -> None:
     mean, covariance = model.predict_f(XNEW, full_cov=True, neighbours=5)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-8)
     np.testing.assert_allclose(covariance[0], np.diag(expected[1][:, 0]), rtol=1e-8)
+
+
+def test_predictions_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of new rows; and anew where parameters, and so the cache, are others."""
+    traced: list[int] = []
+    original = context_posterior.predict_from_neighbours
+
+    def counted(*arguments: Any) -> Any:
+        traced.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(context_posterior, "predict_from_neighbours", counted)
+    model = _model(1.0)
+    posterior = model.posterior(neighbours=5)
+    expected = model.predict_f(XNEW, neighbours=5)
+    traced.clear()
+    for rows in (slice(None), slice(0, 1), slice(0, 0), slice(2, 6)):
+        for one, other in zip(posterior.predict_f(XNEW[rows]), expected, strict=True):
+            np.testing.assert_allclose(one, other[rows], rtol=1e-3, atol=1e-3)  # see above
+    assert len(traced) == 1
+    model.kernel.lengthscales.assign([0.9, 0.9])
+    posterior.update_cache()
+    expected = model.predict_f(XNEW, neighbours=5)
+    np.testing.assert_allclose(posterior.predict_f(XNEW)[0], expected[0], rtol=1e-8)
 
 
 def test_a_power_for_each_row() -> None:

@@ -4,10 +4,12 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, StudentT
 from scipy.special import gammaln, ndtr
 
+from gpflow_pep.models import ConvergenceWarning
 from gpflow_pep.sites.groups import (
+    TRAINING_TOLERANCE,
     GroupRows,
     GroupSites,
     gaussian_observations,
@@ -75,3 +77,24 @@ def test_default_tolerance_is_that_of_means() -> None:
     m, v = group_marginals(rows, infer_groups(Bernoulli(), rows))
     exact, _ = group_marginals(rows, infer_groups(Bernoulli(), rows, 1e-12, 50))
     assert np.max(np.abs(m - exact) / np.sqrt(v)) < 1e-3
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_sites_that_do_not_settle(in_graph: bool, recwarn: pytest.WarningsRecorder) -> None:
+    """Those of Student-t targets that a long lengthscale cannot follow; in training silently."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (20, 8, 2))
+    Y = np.sin(9.0 * X[..., :1]) + X[..., 1:] + 0.1 * rng.standard_t(3.0, (20, 8, 1))
+    C = gpflow.kernels.Matern32(variance=10.0, lengthscales=2.0)(X).numpy()
+    rows = GroupRows(*map(tf.constant, (X, Y, np.ones((1, 1)), np.zeros((20, 8)), C)))
+    student = StudentT(scale=0.1, df=3.0)
+
+    def infer(**options: float) -> GroupSites:
+        function = lambda: infer_groups(student, rows, **options)  # noqa: E731
+        return GroupSites(*(tf.function(function, autograph=False) if in_graph else function)())
+
+    with pytest.warns(ConvergenceWarning, match="near rows did not settle.*fewer neighbours"):
+        assert np.isfinite(infer().nu).all()
+    infer(tolerance=TRAINING_TOLERANCE)
+    infer_groups(Bernoulli(), _rows(Bernoulli(), 0.5, False))
+    assert not recwarn

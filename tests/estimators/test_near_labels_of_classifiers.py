@@ -1,0 +1,136 @@
+"""Classifiers whose predictions know near rows: chosen, saved, exported, refused."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    classifier,
+    export_numpy,
+    export_saved_model,
+    load_estimator,
+    save_estimator,
+)
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(0.0, 4.0, (300, 2))
+WORDS = np.array(["no", "yes"])
+Y = WORDS[((np.floor(X[:, 0]) + np.floor(X[:, 1])) % 2).astype(int)]
+XNEW = RNG.uniform(0.0, 4.0, (60, 2))
+YNEW = WORDS[((np.floor(XNEW[:, 0]) + np.floor(XNEW[:, 1])) % 2).astype(int)]
+SMALL: dict[str, Any] = {"num_inducing": 4, "max_iterations": 25, "random_state": 0}
+pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> PEPClassifier:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(classifier, "LEAST_ROWS", 300)
+        return PEPClassifier(**SMALL).fit(X, Y)
+
+
+def test_near_rows_are_known_where_that_pays(fitted: PEPClassifier) -> None:
+    assert fitted.neighbours_ == 20 and len(fitted.model_.models) == 2
+    assert fitted.score(XNEW, YNEW) > 0.7
+    alone = PEPClassifier(**SMALL, neighbours=0).fit(X, Y)
+    assert alone.neighbours_ == 0
+    assert fitted.log_score(XNEW, YNEW) > alone.log_score(XNEW, YNEW) + 0.15
+    few = PEPClassifier(**SMALL).fit(X, Y)  # rows, below LEAST_ROWS
+    assert few.neighbours_ == 0
+    np.testing.assert_array_equal(few.predict_proba(XNEW), alone.predict_proba(XNEW))
+
+
+def test_probabilities_are_mixed(fitted: PEPClassifier) -> None:
+    scaled = fitted.input_scaler_.transform(XNEW)
+    of_one = [
+        likelihood.predict_mean_and_var(scaled, *posterior.predict_f(scaled))[0][:, 0]
+        for likelihood, posterior in zip(
+            fitted.posterior_.likelihoods, fitted.posterior_.posteriors
+        )
+    ]
+    expected = fitted.model_.weights.numpy() @ np.stack(of_one)
+    probability = fitted.predict_proba(XNEW)
+    np.testing.assert_allclose(probability[:, 1], expected, rtol=1e-6)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert fitted.far_rows([[2.0, 2.0], [90.0, 0.0]]).tolist() == [False, True]
+
+
+def test_they_are_saved(fitted: PEPClassifier, tmp_path: Path) -> None:
+    expected = fitted.predict_proba(XNEW)
+    save_estimator(tmp_path / "model", fitted)
+    loaded, pickled = load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))
+    for other in (loaded, pickled):
+        assert other.neighbours_ == 20 and other.model_.near == fitted.model_.near
+    np.testing.assert_allclose(loaded.predict_proba(XNEW), expected, rtol=1e-9)
+    moments = pickled.model_.models[1].predict_f(XNEW[:3], neighbours=20)
+    for one, other in zip(moments, fitted.model_.models[1].predict_f(XNEW[:3], neighbours=20)):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_they_are_exported(fitted: PEPClassifier, tmp_path: Path) -> None:
+    export_saved_model(tmp_path / "saved", fitted)
+    predictor = tf.saved_model.load(str(tmp_path / "saved"))
+    expected = fitted.predict_proba(XNEW)
+    np.testing.assert_allclose(predictor.predict_y(XNEW).probability, expected, rtol=1e-8)
+
+
+def test_numpy_does_not_know_them(fitted: PEPClassifier, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"know training rows.*neighbours=0"):
+        export_numpy(tmp_path / "scorer", fitted)
+
+
+@pytest.mark.slow
+def test_minibatches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 300)
+    model = PEPClassifier(**SMALL, batch_size=100).fit(X, Y)
+    assert model.neighbours_ == 20 and model.score(XNEW, YNEW) > 0.7
+    save_estimator(tmp_path / "model", model)
+    loaded = load_estimator(tmp_path / "model")
+    np.testing.assert_allclose(loaded.predict_proba(XNEW), model.predict_proba(XNEW), rtol=1e-9)
+    again = model.set_params(warm_start=True).fit(X, Y)
+    assert again.neighbours_ == 20
+
+
+@pytest.mark.slow
+def test_several_powers() -> None:
+    model = PEPClassifier(**SMALL, alpha="mix", neighbours=10).fit(X, Y)
+    assert model.neighbours_ == 10 and len(model.model_.models) == 4
+    assert model.score(XNEW, YNEW) > 0.6
+
+
+def test_a_number_is_known_in_any_case() -> None:
+    steps = {**SMALL, "max_iterations": 1}
+    model = PEPClassifier(**steps, neighbours=3, alpha=0.5).fit(X[:80], Y[:80])
+    assert model.neighbours_ == 3 and model.model_.models[1].alpha.numpy() == 0.5
+
+
+def test_a_quarter_of_the_seconds_is_for_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 80)
+    seconds: list[float] = []
+
+    def instead(*_: Any, **options: Any) -> None:
+        seconds.append(options["seconds"])
+
+    monkeypatch.setattr(classifier, "mix_near_labels", instead)
+    model = PEPClassifier(**{**SMALL, "max_iterations": 1}, max_seconds=80.0).fit(X[:80], Y[:80])
+    assert model.neighbours_ == 0 and seconds == [20.0]
+    assert model._seconds_of_points() == 60.0
+    assert model.set_params(neighbours=0)._seconds_of_points() == 80.0
+
+
+def test_the_argument() -> None:
+    three = np.arange(300) % 3
+    with pytest.raises(ValueError, match="neighbours: got 'many', expected a number of rows, 'au"):
+        PEPClassifier(neighbours="many").fit(X, Y)
+    with pytest.raises(ValueError, match="neighbours: got 5 with 3 classes and MultiClass"):
+        PEPClassifier(neighbours=5).fit(X, three)
+    with pytest.raises(ValueError, match="neighbours: got 5 with 2 classes and Softmax"):
+        PEPClassifier(neighbours=5, likelihood="softmax").fit(X, Y)
+    with pytest.raises(ValueError, match="neighbours: got 300, expected an integer from 1 to 299"):
+        PEPClassifier(neighbours=300).fit(X, Y)
