@@ -62,16 +62,19 @@ _COPIED = 100_000
 
 
 class Phase(NamedTuple):
-    """A part of a run: numbers, or tensors [] of the one that a run is in."""
+    """A part of a run: three floats, then integers; or tensors [] of the one that a run is in."""
 
     power_shift: Any
     """Of the problem, see :func:`run_to_fixed_point`."""
 
-    fallback: Any
-    """Place in :data:`~gpflow_pep.sites.record.FALLBACKS`."""
-
     mean_square: Any
     """Below which the next phase begins, with the same sites; 0: there are other rules."""
+
+    prior_part: Any
+    """By which the prior's variance is multiplied, see :mod:`gpflow_pep.sites.smaller_priors`."""
+
+    fallback: Any
+    """Place in :data:`~gpflow_pep.sites.record.FALLBACKS`."""
 
     sweeps: Any
     """The most of them."""
@@ -81,9 +84,6 @@ class Phase(NamedTuple):
 
     following: Any
     """Place of the phase that begins where this one did not end by its own rules."""
-
-    prior_part: Any
-    """By which the prior's variance is multiplied, see :mod:`gpflow_pep.sites.smaller_priors`."""
 
     @property
     def is_warm_up(self) -> Any:
@@ -110,8 +110,9 @@ def phases_of(
 
     def add(power_shift: float, fallback: int, *, skip: int = 0, **rules: Any) -> None:
         following = len(phases) + 1 + skip
-        defaults = {"mean_square": 0.0, "sweeps": max_sweeps, "is_newton": 0, "prior_part": 1.0}
-        phases.append(Phase(power_shift, fallback, following=following, **{**defaults, **rules}))
+        defaults = {"mean_square": 0.0, "prior_part": 1.0, "sweeps": max_sweeps, "is_newton": 0}
+        rules = {**defaults, **rules, "fallback": fallback, "following": following}
+        phases.append(Phase(power_shift, **rules))
 
     if warm_up:
         for power in WARM_UP_POWERS:
@@ -143,15 +144,12 @@ def phases_of(
 
 
 def _phase_at(phases: list[Phase], place: tf.Tensor, dtype: tf.DType) -> Phase:
-    power_shifts, fallbacks, mean_squares, *others, prior_parts = zip(*phases)
+    columns = list(zip(*phases))
     numbers, counts = (
-        tf.unstack(tf.gather(tf.constant(list(zip(*columns)), kind), place))
-        for columns, kind in (
-            ((power_shifts, mean_squares, prior_parts), dtype),
-            ((fallbacks, *others), tf.int32),
-        )
+        tf.unstack(tf.gather(tf.constant(list(zip(*some)), kind), place))
+        for some, kind in ((columns[:3], dtype), (columns[3:], tf.int32))
     )
-    return Phase(numbers[0], counts[0], numbers[1], *counts[1:], numbers[2])
+    return Phase(*numbers, *counts)
 
 
 def _chosen(condition: tf.Tensor, state: State, other: State) -> State:

@@ -4,8 +4,9 @@ At power 0 a rate whose logarithm is f is expected to be :math:`e^{m + v / 2}`. 
 variance 100 a row that is far from all inducing inputs starts at :math:`e^{50}`, under one of
 10\ :sup:`4` beyond what a float can state, and a step of the updates makes exponents smaller by
 about one. Where that has not converged, all prior variances are multiplied by a small part t, which
-grows to 1 in steps by a constant factor. As :math:`u = L v`, that multiplies the projections A by
-:math:`\sqrt t`, and what is left of the variance given u by t.
+grows to 1 in steps by a constant factor, as the barrier of an interior-point method does. As
+:math:`u = L v`, that multiplies the projections A by :math:`\sqrt t`, and what is left of the
+variance given u by t.
 
 Of each problem the next one's sites are predicted: :math:`\lambda = \nu - \tau m` and
 :math:`\tau` stay. That moves the means, :math:`m = t AᵀA \lambda`, in proportion to t, and so does
@@ -17,7 +18,9 @@ import tensorflow as tf
 
 from .posterior import Marginals, Natural
 
-#: The variance that the first problem has at most, and the factor between one and the next.
+#: The variance that the first problem has at most, and the factor between one and the next: with
+#: longer steps one cell of 1440 fewer converges (examples/benchmarks/stress.py, near-duplicates at
+#: variance 1e4).
 _FIRST_VARIANCE, _FACTOR = 10.0, 2.0**0.125
 _NUM_PARTS = 160
 #: The parts t of the prior's variance, below 1.
@@ -31,7 +34,7 @@ def first_place(largest_variance: tf.Tensor) -> tf.Tensor:
 
 
 def natural_under(natural: Natural, part: tf.Tensor) -> Natural:
-    """Scale what sites add to the prior of v, where the prior's variance is a part of what it is."""
+    """Scale what sites add to the prior of v, where its variance is a part of what it was."""
     return Natural(part * natural.G, tf.sqrt(part) * natural.b)
 
 

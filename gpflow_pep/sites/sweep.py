@@ -220,8 +220,7 @@ def sweep(
         limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
     if traits(problem.parts.likelihood).starts_at_high_powers:
-        unknown = tf.abs(matched.tilted.ell) > 1.0 / np.finfo(error.dtype.as_numpy_dtype).eps
-        error = tf.where(unknown[:, None], tf.constant(np.inf, error.dtype), error)
+        error = _infinite_where_unknown(error, matched.tilted.ell)
     return SweepEvaluation(
         moments,
         target,
@@ -246,6 +245,12 @@ def _coupled_target(
     g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
     change = step(g)
     return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+
+
+def _infinite_where_unknown(error: tf.Tensor, ell: tf.Tensor) -> tf.Tensor:
+    """Make errors [2, N, L] infinite where rounding a row's integral loses more than a nat."""
+    unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
+    return tf.where(unknown[:, None], tf.constant(np.inf, error.dtype), error)
 
 
 def _merit(
@@ -309,8 +314,15 @@ def infer(
         prior_part: tf.Tensor | None = None,
     ) -> SweepEvaluation:
         easier = with_power_shift(problem, power_shift)
-        rules = {"coupled": coupled, "factor": before.factor, "prior_part": prior_part}
-        return sweep(easier, prior, sites, others, **rules)
+        return sweep(
+            easier,
+            prior,
+            sites,
+            others,
+            coupled=coupled,
+            factor=before.factor,
+            prior_part=prior_part,
+        )
 
     largest_variance = None
     if fall_back and alone and special.starts_at_high_powers:
