@@ -39,7 +39,7 @@ from .record import (
     SiteUpdateInfo,
     SweepEvaluation,
 )
-from .smaller_priors import PRIOR_PARTS, first_place, predicted
+from .smaller_priors import PRIOR_PARTS, first_place, predicted_change
 from .steps import FAR, NUM_FACTORS, Differences, State, StepRules, accept, propose, refuse
 
 #: See :class:`~gpflow_pep.sites.record.Goal`.
@@ -268,8 +268,9 @@ def run_to_fixed_point(
     damped = fallbacks.index(DAMPED) if fall_back else 0
     unpassed = tf.constant(damped)
     if smaller_priors:
-        of_parts = [phase.prior_part < 1.0 for phase in phases].index(True)
-        unpassed = of_parts + first_place(largest_variance)
+        prior_parts = [phase.prior_part for phase in phases]
+        narrowest = prior_parts.index(min(prior_parts))
+        unpassed = narrowest + first_place(largest_variance)
     climbs = fall_back and warm_up is not None and has_merit is not None
     main = 0 if warm_up is None else len(WARM_UP_POWERS)
     rules = StepRules(damping, coupled, reduction)
@@ -352,6 +353,9 @@ def run_to_fixed_point(
         place = tf.where(passed_over, tf.where(state.is_close, damped, unpassed), phase.following)
         if by_newton or smaller_priors:
             place = tf.where(settled, state.phase + 1, place)
+        if smaller_priors:
+            begins = (phase.prior_part == 1.0) & (place == narrowest)
+            place = tf.where(begins, unpassed, place)
         if by_newton:
             # Newton's method needs no other powers where the run is close.
             place = tf.where(passed_over & state.is_close, damped - 1, place)
@@ -362,9 +366,9 @@ def run_to_fixed_point(
         if turns:
             following = _chosen(turns.returns, from_sites(following, state.best.x), following)
         if smaller_priors:
-            ratio = _phase_at(phases, place, x.dtype).prior_part / phase.prior_part
-            start = from_sites(following, predicted(state.x, state.marginals[0], ratio))
-            following = _chosen(ratio > 1.0, start, following)
+            ratio = tf.gather(tf.constant(prior_parts, x.dtype), place) / phase.prior_part
+            change = predicted_change(state.x, state.marginals[0], ratio)
+            following = following._replace(F=tf.where(ratio > 1.0, change, following.F))
         return _chosen(over, following, state), goes_on
 
     end, _ = tf.while_loop(

@@ -43,13 +43,13 @@ def marginals_under(q: Marginals, part: tf.Tensor) -> Marginals:
     return Marginals(tf.sqrt(part) * q.m, part * q.s)
 
 
-def predicted(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
+def predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
     r"""
-    Predict the sites under a prior of larger variance.
+    Predict how sites change, [2, N, L], where the prior's variance grows.
 
     :param x: Those under the smaller one, [2, N, L]: :math:`\nu` and :math:`\tau`.
     :param m: The means of h there, [N, L].
     :param ratio: Of the variances, [].
     """
-    nu, tau = tf.unstack(x)
-    return tf.stack([nu + (ratio - 1.0) * tau * m, tau])
+    first = (ratio - 1.0) * x[1] * m
+    return tf.stack([first, tf.zeros_like(first)])

@@ -12,7 +12,7 @@ from reference.rates import bound_and_slopes
 
 import gpflow_pep as pep
 from gpflow_pep.sites.posterior import Sites, natural_sums, whitened_posterior
-from gpflow_pep.sites.smaller_priors import PRIOR_PARTS, first_place, predicted
+from gpflow_pep.sites.smaller_priors import PRIOR_PARTS, first_place, predicted_change
 from gpflow_pep.sites.sweep import row_prior, sweep
 
 Draw = Callable[[np.random.Generator, Any], Any]
@@ -135,8 +135,9 @@ def test_predicted_means_grow_with_the_prior() -> None:
         return end.marginals.m
 
     m = means(sites, 0.5)
-    after = predicted(tf.stack(sites), m, tf.constant(ratio, tf.float64))
-    assert_close(means(Sites(*tf.unstack(after)), 0.5 * ratio), ratio * m, rtol=1e-9)
+    x = tf.stack(sites)
+    x += predicted_change(x, m, tf.constant(ratio, tf.float64))
+    assert_close(means(Sites(*tf.unstack(x)), 0.5 * ratio), ratio * m, rtol=1e-9)
 
 
 @pytest.mark.parametrize("variance, largest", [(1e4, 10.0), (5.0, 10.0), (1e30, np.inf)])
