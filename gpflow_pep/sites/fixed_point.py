@@ -268,7 +268,7 @@ def run_to_fixed_point(
     damped = fallbacks.index(DAMPED) if fall_back else 0
     unpassed = tf.constant(damped)
     if smaller_priors:
-        prior_parts = [phase.prior_part for phase in phases]
+        prior_parts = [*(phase.prior_part for phase in phases), 1.0]  # after the last one too
         narrowest = prior_parts.index(min(prior_parts))
         unpassed = narrowest + first_place(largest_variance)
     climbs = fall_back and warm_up is not None and has_merit is not None

@@ -10,8 +10,8 @@ from .posterior import Marginals, Sites
 #: larger and larger ones, each from the sites of the one before; by Newton's method where the
 #: likelihood lets sites repel updates, see :mod:`gpflow_pep.sites.newton`.
 #: At power 0, where there are no smaller ones, it is that from the best sites of the run, see
-#: :mod:`gpflow_pep.sites.climbing`, or for rates that from narrower priors, see
-#: :mod:`gpflow_pep.sites.smaller_priors`.
+#: :mod:`gpflow_pep.sites.climbing`, or, as for any power
+#: of some likelihoods, that from narrower priors, see :mod:`gpflow_pep.sites.smaller_priors`.
 #: "damped": small steps from no sites, or from where the run is where that is close already.
 #: "limited", where it is not close even then: towards sites whose precision is not negative and
 #: which match the tilted mean alone where theirs would be. That nearly always ends at a point that

@@ -325,7 +325,7 @@ def infer(
         )
 
     largest_variance = None
-    if fall_back and alone and special.starts_at_high_powers:
+    if fall_back and alone and special.follows_wider_priors:
         (largest_variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
 
     fixed_point = run_to_fixed_point(
