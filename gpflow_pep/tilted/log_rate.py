@@ -18,8 +18,8 @@ _RATE = Traits(
     starts_at_high_powers=True,
     follows_wider_priors=True,
     # Where log Z is as good as minus infinity.
-    advice=" At a power of 0 a rate far from all inducing inputs may be expected to be larger than log Z"
-    " can state: raise alpha, add inducing inputs, or make the kernel's variance smaller.",
+    advice=" At a power of 0 a rate far from all inducing inputs may be expected to be larger than"
+    " log Z can state: raise alpha, add inducing inputs, or make the kernel's variance smaller.",
 )
 #: Left of it softplus(f) is exp(f) to all digits.
 _SOFTPLUS_IS_EXP = -40.0
