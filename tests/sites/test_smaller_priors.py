@@ -11,7 +11,15 @@ from helpers import assert_close
 from reference.rates import bound_and_slopes
 
 import gpflow_pep as pep
-from gpflow_pep.sites.posterior import Sites, natural_sums, whitened_posterior
+from gpflow_pep.sites.fixed_point import run_to_fixed_point
+from gpflow_pep.sites.posterior import (
+    Marginals,
+    Sites,
+    natural_sums,
+    scaled_error,
+    whitened_posterior,
+)
+from gpflow_pep.sites.record import FALLBACKS, Goal, SweepEvaluation
 from gpflow_pep.sites.smaller_priors import PRIOR_PARTS, first_place, predicted_change
 from gpflow_pep.sites.sweep import row_prior, sweep
 
@@ -145,3 +153,38 @@ def test_the_first_prior_is_narrow(variance: float, largest: float) -> None:
     place = int(first_place(tf.constant(variance, tf.float64)))
     assert variance * PRIOR_PARTS[place] <= largest * (1.0 + 1e-12)
     assert place == 0 or variance * PRIOR_PARTS[place] > 4.0
+
+
+@pytest.mark.parametrize("converges", [True, False])
+def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
+    """Sites are proper only near their fixed point, which is at 0 without any prior variance."""
+    end = np.linspace(-2.0, 2.0, 5)[:, None]
+    parts = []
+
+    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any, part: tf.Tensor) -> SweepEvaluation:
+        parts.append(float(part))
+        target = Sites(part * end + 0.1 * (sites.nu - part * end), tf.ones_like(sites.tau))
+        near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5)
+        if not converges and part > 0.5:
+            near = tf.constant(False)
+        marginals = Marginals(part * end, tf.ones_like(sites.nu))
+        error = scaled_error(sites, target, marginals)
+        return SweepEvaluation(
+            marginals, target, target, error, near, tf.constant(0.0, tf.float64), ()
+        )
+
+    zeros = tf.zeros([5, 1], tf.float64)
+    point = run_to_fixed_point(
+        evaluate,
+        Sites(zeros, zeros),
+        max_sweeps=50,
+        goal=Goal(1e-9),
+        largest_variance=tf.constant(100.0, tf.float64),
+    )
+    assert bool(point.info.converged) == converges
+    assert min(parts) == pytest.approx(0.1, rel=0.1)
+    if converges:
+        assert FALLBACKS[int(point.info.fallback)] == "continuation"
+        assert_close(point.sites.nu, end)
+    else:
+        assert FALLBACKS[int(point.info.fallback)] == "limited"
