@@ -131,7 +131,7 @@ def phases_of(
             add(shift, CONTINUATION, skip=skip, **rules)
         # Where Newton's method ends short of a fixed point, small steps were seen to end there too.
         add(0.0, CONTINUATION, skip=int(by_newton), is_newton=int(by_newton))
-    if smaller_priors:
+    if few and smaller_priors:
         rules = {"mean_square": _WARM_UP_RESIDUAL}
         for place, part in enumerate(PRIOR_PARTS):
             add(0.0, CONTINUATION, skip=len(PRIOR_PARTS) - place, prior_part=part, **rules)
@@ -261,12 +261,13 @@ def run_to_fixed_point(
         argument: the part of the prior's variance that its problem has.
     :param extra: What an evaluation has of that name, before the first.
     """
-    smaller_priors = fall_back and largest_variance is not None
+    smaller_priors = largest_variance is not None
     phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton, smaller_priors)
     by_newton = any(phase.is_newton for phase in phases)
     fallbacks = [phase.fallback for phase in phases]
     damped = fallbacks.index(DAMPED) if fall_back else 0
     unpassed = tf.constant(damped)
+    smaller_priors = any(phase.prior_part < 1.0 for phase in phases)
     if smaller_priors:
         prior_parts = [*(phase.prior_part for phase in phases), 1.0]  # after the last one too
         narrowest = prior_parts.index(min(prior_parts))
