@@ -56,7 +56,7 @@ class Cell(NamedTuple):
     fallback: str
     finite: bool
     note: str
-    """What a search for a fixed point found."""
+    """What the record says where it did not converge, and what a search for a fixed point found."""
 
 
 def classes(directory: Path, likelihood: Any) -> Problem:
@@ -184,7 +184,10 @@ def cells(
                 except tf.errors.InvalidArgumentError:  # its message says what to do
                     finite = False
                 sweeps, _, converged, refused, fallback = model.last_inference
-                note = "" if converged else search(model, evaluate)
+                note = ""
+                if not converged:
+                    known = model.last_inference.no_fixed_point_found
+                    note = ("; no fixed point found" if known else "") + search(model, evaluate)
                 results[alpha, variance, lengthscale] = Cell(
                     bool(converged), int(sweeps), int(refused), str(fallback), finite, note
                 )

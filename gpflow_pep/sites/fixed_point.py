@@ -39,6 +39,7 @@ from .record import (
     SiteUpdateInfo,
     SweepEvaluation,
 )
+from .smaller_priors import PRIOR_PARTS, first_place, predicted_change
 from .steps import FAR, NUM_FACTORS, Differences, State, StepRules, accept, propose, refuse
 
 #: See :class:`~gpflow_pep.sites.record.Goal`.
@@ -61,16 +62,19 @@ _COPIED = 100_000
 
 
 class Phase(NamedTuple):
-    """A part of a run: numbers, or tensors [] of the one that a run is in."""
+    """A part of a run: three floats, then integers; or tensors [] of the one that a run is in."""
 
     power_shift: Any
     """Of the problem, see :func:`run_to_fixed_point`."""
 
-    fallback: Any
-    """Place in :data:`~gpflow_pep.sites.record.FALLBACKS`."""
-
     mean_square: Any
     """Below which the next phase begins, with the same sites; 0: there are other rules."""
+
+    prior_part: Any
+    """By which the prior's variance is multiplied, see :mod:`gpflow_pep.sites.smaller_priors`."""
+
+    fallback: Any
+    """Place in :data:`~gpflow_pep.sites.record.FALLBACKS`."""
 
     sweeps: Any
     """The most of them."""
@@ -88,7 +92,11 @@ class Phase(NamedTuple):
 
 
 def phases_of(
-    warm_up: bool, fall_back: bool, max_sweeps: int, by_newton: bool = False
+    warm_up: bool,
+    fall_back: bool,
+    max_sweeps: int,
+    by_newton: bool = False,
+    smaller_priors: bool = False,
 ) -> list[Phase]:
     """
     List the phases of a run, one after another.
@@ -96,13 +104,15 @@ def phases_of(
     :param max_sweeps: The most sweeps of a phase that is no warm-up.
     :param by_newton: Whether Newton's method takes the steps of the continuation. Where one of its
         powers is not reached, only the last one is tried after it.
+    :param smaller_priors: Whether there is a continuation from smaller prior variances, too.
     """
     phases: list[Phase] = []
 
     def add(power_shift: float, fallback: int, *, skip: int = 0, **rules: Any) -> None:
         following = len(phases) + 1 + skip
-        defaults = {"mean_square": 0.0, "sweeps": max_sweeps, "is_newton": 0}
-        phases.append(Phase(power_shift, fallback, following=following, **{**defaults, **rules}))
+        defaults = {"mean_square": 0.0, "prior_part": 1.0, "sweeps": max_sweeps, "is_newton": 0}
+        rules = {**defaults, **rules, "fallback": fallback, "following": following}
+        phases.append(Phase(power_shift, **rules))
 
     if warm_up:
         for power in WARM_UP_POWERS:
@@ -121,6 +131,11 @@ def phases_of(
             add(shift, CONTINUATION, skip=skip, **rules)
         # Where Newton's method ends short of a fixed point, small steps were seen to end there too.
         add(0.0, CONTINUATION, skip=int(by_newton), is_newton=int(by_newton))
+    if few and smaller_priors:
+        rules = {"mean_square": _WARM_UP_RESIDUAL}
+        for place, part in enumerate(PRIOR_PARTS):
+            add(0.0, CONTINUATION, skip=len(PRIOR_PARTS) - place, prior_part=part, **rules)
+        add(0.0, CONTINUATION)
     add(0.0, DAMPED)
     add(0.0, LIMITED)
     if warm_up:
@@ -129,15 +144,12 @@ def phases_of(
 
 
 def _phase_at(phases: list[Phase], place: tf.Tensor, dtype: tf.DType) -> Phase:
-    power_shifts, fallbacks, mean_squares, *others = zip(*phases)
+    columns = list(zip(*phases))
     numbers, counts = (
-        tf.unstack(tf.gather(tf.constant(list(zip(*columns)), kind), place))
-        for columns, kind in (
-            ((power_shifts, mean_squares), dtype),
-            ((fallbacks, *others), tf.int32),
-        )
+        tf.unstack(tf.gather(tf.constant(list(zip(*some)), kind), place))
+        for some, kind in ((columns[:3], dtype), (columns[3:], tf.int32))
     )
-    return Phase(numbers[0], counts[0], numbers[1], *counts[1:])
+    return Phase(*numbers, *counts)
 
 
 def _chosen(condition: tf.Tensor, state: State, other: State) -> State:
@@ -206,7 +218,7 @@ def _next_phase(state: State, phase: Phase, following: tf.Tensor) -> State:
 
 
 def run_to_fixed_point(
-    evaluate: Callable[[Sites, tf.Tensor, Any], SweepEvaluation],
+    evaluate: Callable[..., SweepEvaluation],
     initial: Sites,
     *,
     max_sweeps: int,
@@ -218,6 +230,7 @@ def run_to_fixed_point(
     has_smaller_powers: tf.Tensor | None = None,
     has_merit: tf.Tensor | None = None,
     by_newton: bool = False,
+    largest_variance: tf.Tensor | None = None,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -243,12 +256,22 @@ def run_to_fixed_point(
         better, see :mod:`gpflow_pep.sites.climbing`; None: they do not.
     :param by_newton: Whether the fallback through smaller powers takes steps of Newton's method,
         see :mod:`gpflow_pep.sites.newton`.
+    :param largest_variance: Of the prior at the rows. Where it is not None there is a fallback from
+        smaller ones, see :mod:`gpflow_pep.sites.smaller_priors`, and ``evaluate`` takes one more
+        argument: the part of the prior's variance that its problem has.
     :param extra: What an evaluation has of that name, before the first.
     """
-    phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton)
+    smaller_priors = largest_variance is not None
+    phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton, smaller_priors)
     by_newton = any(phase.is_newton for phase in phases)
     fallbacks = [phase.fallback for phase in phases]
     damped = fallbacks.index(DAMPED) if fall_back else 0
+    unpassed = tf.constant(damped)
+    smaller_priors = any(phase.prior_part < 1.0 for phase in phases)
+    if smaller_priors:
+        prior_parts = [*(phase.prior_part for phase in phases), 1.0]  # after the last one too
+        narrowest = prior_parts.index(min(prior_parts))
+        unpassed = narrowest + first_place(largest_variance)
     climbs = fall_back and warm_up is not None and has_merit is not None
     main = 0 if warm_up is None else len(WARM_UP_POWERS)
     rules = StepRules(damping, coupled, reduction)
@@ -290,7 +313,9 @@ def run_to_fixed_point(
         is_newton = phase.is_newton > 0
         newton_step = (is_newton, newton.newton_step) if by_newton else None
         proposal, state = propose(state, rules, newton_step)
-        evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra)
+        parts = (phase.prior_part,) if smaller_priors else ()
+        sites = Sites(*tf.unstack(proposal))
+        evaluation = evaluate(sites, phase.power_shift, state.extra, *parts)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         accepts = evaluation.proper & (state.nothing_accepted | no_worse)
@@ -326,9 +351,13 @@ def run_to_fixed_point(
         # Other powers are of no use where the run is close, or where not even no sites are proper.
         useless = state.is_close | state.nothing_accepted | ~has_smaller_powers
         passed_over = (state.phase == main) & useless
-        place = tf.where(passed_over, damped, phase.following)
-        if by_newton:
+        place = tf.where(passed_over, tf.where(state.is_close, damped, unpassed), phase.following)
+        if by_newton or smaller_priors:
             place = tf.where(settled, state.phase + 1, place)
+        if smaller_priors:
+            begins = (phase.prior_part == 1.0) & (place == narrowest)
+            place = tf.where(begins, unpassed, place)
+        if by_newton:
             # Newton's method needs no other powers where the run is close.
             place = tf.where(passed_over & state.is_close, damped - 1, place)
         if turns:
@@ -337,6 +366,10 @@ def run_to_fixed_point(
         following = _next_phase(state, phase, place)
         if turns:
             following = _chosen(turns.returns, from_sites(following, state.best.x), following)
+        if smaller_priors:
+            ratio = tf.gather(tf.constant(prior_parts, x.dtype), place) / phase.prior_part
+            change = predicted_change(state.x, state.marginals[0], ratio)
+            following = following._replace(F=tf.where(ratio > 1.0, change, following.F))
         return _chosen(over, following, state), goes_on
 
     end, _ = tf.while_loop(

@@ -10,7 +10,8 @@ from .posterior import Marginals, Sites
 #: larger and larger ones, each from the sites of the one before; by Newton's method where the
 #: likelihood lets sites repel updates, see :mod:`gpflow_pep.sites.newton`.
 #: At power 0, where there are no smaller ones, it is that from the best sites of the run, see
-#: :mod:`gpflow_pep.sites.climbing`.
+#: :mod:`gpflow_pep.sites.climbing`, or, as for any power
+#: of some likelihoods, that from narrower priors, see :mod:`gpflow_pep.sites.smaller_priors`.
 #: "damped": small steps from no sites, or from where the run is where that is close already.
 #: "limited", where it is not close even then: towards sites whose precision is not negative and
 #: which match the tilted mean alone where theirs would be. That nearly always ends at a point that
@@ -76,7 +77,8 @@ class SiteUpdateInfo(NamedTuple):
 
     residual: tf.Tensor
     r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|` over sites,
-    with the undamped F: how far, in standard deviations of q, the sites are from their targets."""
+    with the undamped F: how far, in standard deviations of q, the sites are from their targets.
+    Infinite where a rate's expected log density is so low that no nat of log Z is known."""
 
     converged: tf.Tensor
     """[], bool: whether the run met its :class:`Goal`: the residual is below the tolerance, or its
@@ -89,13 +91,13 @@ class SiteUpdateInfo(NamedTuple):
     """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph."""
 
     @property
-    def search_exhausted(self) -> bool:
+    def no_fixed_point_found(self) -> bool:
         """
         Whether all fallbacks were tried, smaller powers too where there are some, and none of them
         ended at a fixed point.
 
-        There may be no fixed point then; at a power of 0 there always is one. Outside of graphs
-        only.
+        There may be no fixed point then. At a power of 0 there always is one, but log Z may be
+        beyond what a float can state there. Outside of graphs only.
         """
         return not self.converged and self.fallback in ("limited", LIMITED)
 

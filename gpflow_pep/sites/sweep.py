@@ -35,6 +35,7 @@ from .posterior import (
     terms_of_mean,
 )
 from .record import FixedPoint, Goal, SweepEvaluation
+from .smaller_priors import marginals_under, natural_under
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
 LARGEST_CAVITY = 10.0
@@ -164,6 +165,7 @@ def sweep(
     *,
     coupled: bool = False,
     factor: CurvatureFactor | tuple[()] = (),
+    prior_part: tf.Tensor | None = None,
 ) -> SweepEvaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
@@ -174,8 +176,12 @@ def sweep(
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
+    :param prior_part: By which the prior's variance is multiplied; None: 1. Not if coupled.
     """
     natural = natural_sums(problem, sites)
+    if prior_part is not None:
+        natural = natural_under(natural, prior_part)
+        prior = prior._replace(variance=prior_part * prior.variance)
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     known = [] if problem.memory is None else [problem.memory.natural]
@@ -189,6 +195,9 @@ def sweep(
         (X, (prior, Y, alpha, sites)), projection = piece
         projection = problem.project(X, projection)
         moments = marginals(projection.A, q)
+        if prior_part is not None:
+            moments = marginals_under(moments, prior_part)
+            projection = projection._replace(D=prior_part * projection.D)
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
@@ -209,11 +218,14 @@ def sweep(
         first = _coupled_target(problem, sites.nu, moments, matched, curvature, step)
         target = Sites(first, gradually(target.tau, sites.tau, moments.s))
         limited = Sites(first, limited.tau)
+    error = scaled_error(present, matched.sites, moments)
+    if traits(problem.parts.likelihood).starts_at_high_powers:
+        error = _infinite_where_unknown(error, matched.tilted.ell)
     return SweepEvaluation(
         moments,
         target,
         limited,
-        scaled_error(present, matched.sites, moments),
+        error,
         proper,
         _merit(problem, matched.tilted.ell, present.tau * moments.s, q, known),
         AtFixedPoint(q, matched.tilted, factor, by_parameters),
@@ -233,6 +245,12 @@ def _coupled_target(
     g = -distance - curvature.times(problem.rows.alpha[:, None] * matched.cavity.s * distance)
     change = step(g)
     return first + within_trust(problem, change, moments.s) * (g - curvature.times(change))
+
+
+def _infinite_where_unknown(error: tf.Tensor, ell: tf.Tensor) -> tf.Tensor:
+    """Make errors [2, N, L] infinite where rounding a row's integral loses more than a nat."""
+    unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
+    return tf.where(unknown[:, None], tf.constant(np.inf, error.dtype), error)
 
 
 def _merit(
@@ -289,9 +307,26 @@ def infer(
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> SweepEvaluation:
+    def evaluate(
+        sites: Sites,
+        power_shift: tf.Tensor,
+        before: AtFixedPoint,
+        prior_part: tf.Tensor | None = None,
+    ) -> SweepEvaluation:
         easier = with_power_shift(problem, power_shift)
-        return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
+        return sweep(
+            easier,
+            prior,
+            sites,
+            others,
+            coupled=coupled,
+            factor=before.factor,
+            prior_part=prior_part,
+        )
+
+    largest_variance = None
+    if fall_back and alone and special.follows_wider_priors:
+        (largest_variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
 
     fixed_point = run_to_fixed_point(
         evaluate,
@@ -305,6 +340,7 @@ def infer(
         has_smaller_powers=has_smaller_powers(problem),
         has_merit=_largest_power(problem) == 0.0 if coupled else None,
         by_newton=special.follows_by_newton,
+        largest_variance=largest_variance,
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),

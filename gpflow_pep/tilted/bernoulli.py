@@ -314,7 +314,7 @@ def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) 
 def register_two_classes(kind: type[Likelihood]) -> None:
     """Register what likelihoods of the classes 0 and 1 have in common."""
     support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
-    traits.register(kind)(lambda likelihood: Traits(num_classes=2))
+    traits.register(kind)(lambda likelihood: Traits(num_classes=2, follows_wider_priors=True))
 
 
 register_two_classes(Bernoulli)

@@ -14,6 +14,13 @@ from .moments import scalar_factor
 from .support import Support, Traits, support, traits, whole_numbers
 
 _NEWTON_STEPS = 8
+_RATE = Traits(
+    starts_at_high_powers=True,
+    follows_wider_priors=True,
+    # Where log Z is as good as minus infinity.
+    advice=" At a power of 0 a rate far from all inducing inputs may be expected to be larger than"
+    " log Z can state: raise alpha, add inducing inputs, or make the kernel's variance smaller.",
+)
 #: Left of it softplus(f) is exp(f) to all digits.
 _SOFTPLUS_IS_EXP = -40.0
 
@@ -129,8 +136,8 @@ def _poisson_traits(likelihood: Poisson) -> Traits:
         rate = np.asarray(likelihood.invlink(f)) * np.asarray(likelihood.binsize)
         return random.poisson(rate).astype(np.float64)
 
-    return Traits(starts_at_high_powers=True, draw=draw)
+    return _RATE._replace(draw=draw)
 
 
 for _kind in (Exponential, Gamma):
-    traits.register(_kind)(lambda likelihood: Traits(starts_at_high_powers=True))
+    traits.register(_kind)(lambda likelihood: _RATE)

@@ -125,6 +125,10 @@ class Traits(NamedTuple):
     r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as that of a
     rate does whose logarithm is f. Then small powers are reached from larger ones."""
 
+    follows_wider_priors: bool = False
+    """Whether sites under a vague prior may be reached from those under narrower ones where nothing
+    else leads there: the fallback of :mod:`gpflow_pep.sites.smaller_priors`."""
+
     follows_by_newton: bool = False
     r"""Whether sites may have so negative a precision that updates are not drawn to their fixed
     point, as where f may be far from what y says: the fallback through smaller powers then takes

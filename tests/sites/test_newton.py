@@ -79,7 +79,7 @@ def test_students_t_at_a_long_lengthscale() -> None:
     evaluate()
     record = model.last_inference
     assert record.converged and record.fallback == "continuation"
-    assert not record.search_exhausted
+    assert not record.no_fixed_point_found
     problem, sites = model.site_problem(), model.read_sites()
     prior = row_prior(problem, sites)
 
@@ -100,4 +100,4 @@ def test_students_t_at_a_long_lengthscale() -> None:
     model.alpha.assign(1.0)  # where no search has found one
     with pytest.warns(pep.models.ConvergenceWarning):
         assert np.isfinite(evaluate())
-    assert model.last_inference.search_exhausted
+    assert model.last_inference.no_fixed_point_found
