@@ -69,9 +69,12 @@ def constant(function: Function) -> Function:
 def positions(condition: tf.Tensor) -> tf.Tensor:
     """List where a condition [N] holds; for XLA, which knows no sizes of data, everywhere."""
     everywhere = tf.range(tf.shape(condition)[0])
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        return everywhere
-    return tf.boolean_mask(everywhere, condition)
+    return tf.boolean_mask(everywhere, condition) if sizes_may_vary() else everywhere
+
+
+def sizes_may_vary() -> bool:
+    """Whether tensors may have a size that other tensors say, as they may not for XLA."""
+    return not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 class OneUseGraphs:

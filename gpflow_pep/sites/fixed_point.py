@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction
+from ..ops.graphs import sizes_may_vary
 from . import newton
 from .climbing import Best, from_sites, turns_of
 from .posterior import Marginals, Sites
@@ -56,8 +57,12 @@ POWER_SHIFTS = tuple(-k / 20 for k in range(20, 0, -1))
 _CONTINUATION_RESIDUAL, _CONTINUATION_PART = 1e-4, 0.1
 #: The same where Newton's method takes the steps.
 _NEWTON_RESIDUAL, _NEWTON_PART = 1e-6, 0.3
-#: Tensors of no more numbers are copied where one of two is taken: that is no time.
-_COPIED = 100_000
+#: A phase begins with rough integrals, until the mean square residual is below the first number,
+#: and in no more than so many sweeps. A run of less than twice these has accurate ones only: so it
+#: always ends with one that was accepted, which not even small steps put off beyond NUM_FACTORS.
+_ROUGH_RESIDUAL, _ROUGH_SWEEPS = 1e-5, 30
+#: Tensors of no more numbers are copied where one of two is taken.
+_COPIED = 2_000
 
 
 class Phase(NamedTuple):
@@ -144,19 +149,22 @@ def _chosen(condition: tf.Tensor, state: State, other: State) -> State:
     """
     Choose one of two states, of which both were computed.
 
-    That takes an operation for each tensor that differs, where a branch has several for each that
-    it reads or returns. Only tensors of many numbers are not copied.
+    To copy a tensor of few numbers takes one operation, where a branch has several for each tensor
+    that it reads or returns. The others are passed on by one branch for all.
     """
+    pairs = [*zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)]
+    chosen = [a if a is b or _is_long(a) else tf.where(condition, a, b) for a, b in pairs]
+    passed_on = [k for k, (a, b) in enumerate(pairs) if a is not b and _is_long(a)]
+    if passed_on:
+        first, second = zip(*(pairs[k] for k in passed_on))
+        for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
+            chosen[k] = tensor
+    result: State = tf.nest.pack_sequence_as(state, chosen)
+    return result
 
-    def one_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        if tensor is other:
-            return tensor
-        if (tensor.shape.num_elements() or 0) > _COPIED:
-            return tf.cond(condition, lambda: tensor, lambda: other)
-        return tf.where(condition, tensor, other)
 
-    chosen: State = tf.nest.map_structure(one_of, state, other)
-    return chosen
+def _is_long(tensor: tf.Tensor) -> bool:
+    return (tensor.shape.num_elements() or 0) > _COPIED
 
 
 def _met(state: State, goal: Goal) -> tf.Tensor:
@@ -170,6 +178,8 @@ def _settled(state: State, phase: Phase, goal: Goal) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
     met = _met(state, goal)
     met |= (phase.fallback == LIMITED) & (state.largest < goal.tolerance)
+    if not isinstance(state.rough, tuple):
+        met &= ~state.rough
     return ~state.nothing_accepted & tf.where(
         phase.is_warm_up, state.mean_square < phase.mean_square, met
     )
@@ -202,11 +212,12 @@ def _next_phase(state: State, phase: Phase, following: tf.Tensor) -> State:
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         differences=state.differences.forgotten(),
+        rough=state.rough if isinstance(state.rough, tuple) else state.rough | restart,
     )
 
 
 def run_to_fixed_point(
-    evaluate: Callable[[Sites, tf.Tensor, Any], SweepEvaluation],
+    evaluate: Callable[..., SweepEvaluation],
     initial: Sites,
     *,
     max_sweeps: int,
@@ -218,6 +229,7 @@ def run_to_fixed_point(
     has_smaller_powers: tf.Tensor | None = None,
     has_merit: tf.Tensor | None = None,
     by_newton: bool = False,
+    has_rough: bool = False,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -230,7 +242,8 @@ def run_to_fixed_point(
     :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
         is as much easier than the one that is meant as its second argument says: from 0 to 1, with
         powers as large as that, or down to -1, with powers that are smaller by that part. The third
-        one is ``extra`` of the last evaluation that was accepted.
+        one is ``extra`` of the last evaluation that was accepted. There may be a fourth one, see
+        ``has_rough``.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
         that on the continuation from power 0.
@@ -243,10 +256,13 @@ def run_to_fixed_point(
         better, see :mod:`gpflow_pep.sites.climbing`; None: they do not.
     :param by_newton: Whether the fallback through smaller powers takes steps of Newton's method,
         see :mod:`gpflow_pep.sites.newton`.
+    :param has_rough: Whether ``evaluate`` takes one argument more, whether its integrals may have
+        errors that are small beside the residual.
     :param extra: What an evaluation has of that name, before the first.
     """
     phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton)
     by_newton = any(phase.is_newton for phase in phases)
+    has_rough &= max_sweeps >= 2 * _ROUGH_SWEEPS and sizes_may_vary()
     fallbacks = [phase.fallback for phase in phases]
     damped = fallbacks.index(DAMPED) if fall_back else 0
     climbs = fall_back and warm_up is not None and has_merit is not None
@@ -281,6 +297,7 @@ def run_to_fixed_point(
         cap=tf.ones([own_steps, 1, 1], x.dtype),
         differences=Differences.empty(x, reduction),
         probing=no if by_newton else (),
+        rough=~no if has_rough else (),
         best=Best(zeros, -infinity) if climbs else (),
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
@@ -290,11 +307,19 @@ def run_to_fixed_point(
         is_newton = phase.is_newton > 0
         newton_step = (is_newton, newton.newton_step) if by_newton else None
         proposal, state = propose(state, rules, newton_step)
-        evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra)
+        rough = []
+        if has_rough:
+            far = state.rough & (state.mean_square > _ROUGH_RESIDUAL)
+            rough.append(far & (state.phase_sweep < _ROUGH_SWEEPS) & ~is_newton)
+        evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra, *rough)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
+        if has_rough:
+            no_worse |= state.rough & ~rough[0]  # merits of two rules tell nothing
         accepts = evaluation.proper & (state.nothing_accepted | no_worse)
         after = accept(state, phase.fallback, proposal, evaluation, rules)
+        if has_rough:
+            after = after._replace(rough=rough[0])
         refused = refuse(state, evaluation)
         if by_newton:
             accepts &= ~is_newton | newton.is_forward(state, proposal, evaluation, rules)

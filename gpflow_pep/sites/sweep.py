@@ -106,6 +106,7 @@ def match_moments(
     prior: RowPrior,
     sites: Sites,
     variables: Sequence[tf.Variable] = (),
+    rough: tf.Tensor | None = None,
 ) -> _Matched:
     r"""
     Compute the sites that match the tilted moments,
@@ -116,6 +117,8 @@ def match_moments(
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
     :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
+    :param rough: Whether the tilted integrals may have errors, see
+        :attr:`~gpflow_pep.tilted.Traits.has_rough_rule`; None: they may not.
     """
     X, Y, alpha = problem.rows
     power = tf.expand_dims(alpha, 1)
@@ -129,7 +132,7 @@ def match_moments(
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
     moments, by_parameters = tilted.derivatives_in_moments_and_parameters(
-        problem.parts.likelihood, X, m + prior.mean, s + residual, Y, alpha, variables
+        problem.parts.likelihood, X, m + prior.mean, s + residual, Y, alpha, variables, rough
     )
     if v is not None:
         moments = moments._replace(ell=moments.ell + scale_terms(v))
@@ -164,6 +167,7 @@ def sweep(
     *,
     coupled: bool = False,
     factor: CurvatureFactor | tuple[()] = (),
+    rough: tf.Tensor | None = None,
 ) -> SweepEvaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
@@ -174,6 +178,7 @@ def sweep(
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
+    :param rough: See :func:`match_moments`.
     """
     natural = natural_sums(problem, sites)
     if coupled:  # A nu = (I + G) A lambda
@@ -192,7 +197,7 @@ def sweep(
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        matched = match_moments(some, projection, moments, prior, sites, variables)
+        matched = match_moments(some, projection, moments, prior, sites, variables, rough)
         return sites, moments, matched
 
     rows = prior, problem.rows.Y, problem.rows.alpha, sites
@@ -289,9 +294,13 @@ def infer(
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint) -> SweepEvaluation:
+    def evaluate(
+        sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint, rough: tf.Tensor | None = None
+    ) -> SweepEvaluation:
         easier = with_power_shift(problem, power_shift)
-        return sweep(easier, prior, sites, others, coupled=coupled, factor=before.factor)
+        return sweep(
+            easier, prior, sites, others, coupled=coupled, factor=before.factor, rough=rough
+        )
 
     fixed_point = run_to_fixed_point(
         evaluate,
@@ -305,6 +314,7 @@ def infer(
         has_smaller_powers=has_smaller_powers(problem),
         has_merit=_largest_power(problem) == 0.0 if coupled else None,
         by_newton=special.follows_by_newton,
+        has_rough=special.has_rough_rule,
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),

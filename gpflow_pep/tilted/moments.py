@@ -55,6 +55,7 @@ def log_power_expectation(
     Fvar: TensorType,
     Y: TensorType,
     alpha: TensorType,
+    rough: Tensor | None = None,
 ) -> Tensor:
     r"""
     Compute the tilted integral of each row,
@@ -75,6 +76,7 @@ def log_power_expectation(
         integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
+    :param rough: See :attr:`~gpflow_pep.tilted.Traits.has_rough_rule`, without which it is None.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
     Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
@@ -83,7 +85,7 @@ def log_power_expectation(
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     alpha = alpha[None] if alpha.shape.rank == 0 else alpha
     X = tf.convert_to_tensor(X)
-    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha)
+    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha, *([] if rough is None else [rough]))
 
 
 @convert_user_code
@@ -127,6 +129,7 @@ def derivatives_in_moments_and_parameters(
     Y: TensorType,
     alpha: TensorType,
     parameters: Sequence[tf.Variable],
+    rough: Tensor | None = None,
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     r"""
     Compute what :func:`tilted_derivatives` does, and from the same values of the density the
@@ -136,7 +139,7 @@ def derivatives_in_moments_and_parameters(
     sources = Fmu, Fvar, *parameters
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
-        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha, rough)
     zero = tf.UnconnectedGradients.ZERO
     gradient = tape.gradient(ell, sources, unconnected_gradients=zero)
     delta1, by_variance, *by_parameters = map(tf.convert_to_tensor, gradient)

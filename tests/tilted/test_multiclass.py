@@ -18,7 +18,7 @@ N = 60
 #: One more row of it makes all rows take panels.
 STEEP = 30.0
 #: The sums of cubes up to which each number of even nodes is used.
-LIMITS = [multiclass._most_cubes(number) for number in multiclass._NUM_EVEN]
+LIMITS = [multiclass._most_cubes(number) for number in multiclass._ACCURATE.num_even]
 
 
 def _integrals(margin: Array, rate: Array) -> "tuple[Array, Array, Array]":
