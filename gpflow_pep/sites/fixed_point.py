@@ -3,6 +3,7 @@ r"""The inner loop: sites brought to the fixed point of Power EP.
 Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all are updated at
 once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and guarded:
 
+* integrals may be rough while the residual is far above their errors;
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
   grows again where it does not, below a cap that follows the residual of all of them;
 * Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
@@ -26,8 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..ops.chunks import LOCAL, Reduction
-from ..ops.graphs import sizes_may_vary
+from ..ops.chunks import LOCAL, Reduction, sizes_may_vary
 from . import newton
 from .climbing import Best, from_sites, turns_of
 from .posterior import Marginals, Sites
@@ -178,8 +178,8 @@ def _settled(state: State, phase: Phase, goal: Goal) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
     met = _met(state, goal)
     met |= (phase.fallback == LIMITED) & (state.largest < goal.tolerance)
-    if not isinstance(state.rough, tuple):
-        met &= ~state.rough
+    for rough in tf.nest.flatten(state.rough):
+        met &= ~rough
     return ~state.nothing_accepted & tf.where(
         phase.is_warm_up, state.mean_square < phase.mean_square, met
     )
@@ -212,7 +212,7 @@ def _next_phase(state: State, phase: Phase, following: tf.Tensor) -> State:
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         differences=state.differences.forgotten(),
-        rough=state.rough if isinstance(state.rough, tuple) else state.rough | restart,
+        rough=tf.nest.map_structure(lambda rough: rough | restart, state.rough),
     )
 
 
@@ -242,8 +242,8 @@ def run_to_fixed_point(
     :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
         is as much easier than the one that is meant as its second argument says: from 0 to 1, with
         powers as large as that, or down to -1, with powers that are smaller by that part. The third
-        one is ``extra`` of the last evaluation that was accepted. There may be a fourth one, see
-        ``has_rough``.
+        one is ``extra`` of the last evaluation that was accepted, and a fourth one, where
+        ``has_rough``, says whether integrals may have errors of 1e-4.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
         that on the continuation from power 0.
@@ -256,8 +256,8 @@ def run_to_fixed_point(
         better, see :mod:`gpflow_pep.sites.climbing`; None: they do not.
     :param by_newton: Whether the fallback through smaller powers takes steps of Newton's method,
         see :mod:`gpflow_pep.sites.newton`.
-    :param has_rough: Whether ``evaluate`` takes one argument more, whether its integrals may have
-        errors that are small beside the residual.
+    :param has_rough: Whether integrals that are rough take less time. Those of the sites that come
+        back never are.
     :param extra: What an evaluation has of that name, before the first.
     """
     phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton)
@@ -307,19 +307,17 @@ def run_to_fixed_point(
         is_newton = phase.is_newton > 0
         newton_step = (is_newton, newton.newton_step) if by_newton else None
         proposal, state = propose(state, rules, newton_step)
-        rough = []
-        if has_rough:
-            far = state.rough & (state.mean_square > _ROUGH_RESIDUAL)
-            rough.append(far & (state.phase_sweep < _ROUGH_SWEEPS) & ~is_newton)
-        evaluation = evaluate(Sites(*tf.unstack(proposal)), phase.power_shift, state.extra, *rough)
+        early = (state.mean_square > _ROUGH_RESIDUAL) & (state.phase_sweep < _ROUGH_SWEEPS)
+        rough: Any = state.rough & early & ~is_newton if has_rough else ()
+        evaluation = evaluate(
+            Sites(*tf.unstack(proposal)), phase.power_shift, state.extra, *tf.nest.flatten(rough)
+        )
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         if has_rough:
-            no_worse |= state.rough & ~rough[0]  # merits of two rules tell nothing
+            no_worse |= state.rough & ~rough  # merits of two rules are not compared
         accepts = evaluation.proper & (state.nothing_accepted | no_worse)
-        after = accept(state, phase.fallback, proposal, evaluation, rules)
-        if has_rough:
-            after = after._replace(rough=rough[0])
+        after = accept(state, phase.fallback, proposal, evaluation, rules)._replace(rough=rough)
         refused = refuse(state, evaluation)
         if by_newton:
             accepts &= ~is_newton | newton.is_forward(state, proposal, evaluation, rules)

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..ops.chunks import Reduction, num_rows
-from ..ops.graphs import sizes_may_vary
+from ..ops.chunks import Reduction, num_rows, sizes_may_vary
 from .posterior import in_deviations
 from .record import DAMPED, LIMITED, SweepEvaluation
 
@@ -157,8 +156,7 @@ class State(NamedTuple):
     """Whether the last proposal of Newton's method was a probe; nothing where there is no such
     method."""
     rough: Any = ()
-    """Whether integrals were rough there, true until something was accepted; nothing where they
-    never are."""
+    """Whether integrals were rough there; true before the first, nothing where they never are."""
     best: Any = ()
     """See :mod:`gpflow_pep.sites.climbing`; nothing where sites do not climb."""
 
@@ -192,7 +190,7 @@ def propose(
         damped = factor * tf.minimum(state.step, state.cap)
         return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F, no
 
-    def step_back() -> tuple[tf.Tensor, tf.Tensor]:
+    def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
         """With what the last ones have changed."""
         # Most runs end before there are many differences, and Newton's method needs all.
         few = past.count <= _SMALL_DEPTH
@@ -206,7 +204,7 @@ def propose(
         return tf.where(newton[0], step, accelerated), newton[0] & probing
 
     looks_back = state.accelerates | newton[0] if newton else state.accelerates
-    step, probing = tf.cond(looks_back, step_back, plain_step)
+    step, probing = tf.cond(looks_back, with_differences, plain_step)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
     return tf.stack([first, tau]), state._replace(probing=probing) if newton else state

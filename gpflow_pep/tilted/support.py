@@ -132,7 +132,7 @@ class Traits(NamedTuple):
 
     has_rough_rule: bool = False
     r"""Whether the implementation of the tilted integral has a last argument ``rough``, None or
-    bool []: whether errors of 1e-4 do, as where sites are far from their fixed point."""
+    bool []: whether errors of 1e-3 do, as where sites are far from their fixed point."""
 
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence

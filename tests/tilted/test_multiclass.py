@@ -112,6 +112,22 @@ def test_one_steep_row_gives_all_of_them_panels(
     _assert_accurate(actual, margin, rate)
 
 
+@pytest.mark.parametrize("num_others", [1, 5, 19])
+@pytest.mark.parametrize("cubes", [*LIMITS, 1e3])
+def test_rough_integrals(num_others: int, cubes: float) -> None:
+    """With a third of the nodes, errors are as small as promised, and there are some."""
+    rows = _rows(num_others, cubes)
+    a, b = (tf.constant(part) for part in rows)
+    size = prob_above_all(a, b).numpy() + 1e-3 / num_others
+    rough, accurate = (
+        multiclass._by_rule(a, b, tf.constant(flag)).numpy() / size for flag in (True, False)
+    )
+    assert_close(accurate, multiclass._by_rule(a, b, None).numpy() / size, rtol=1e-13, scale=1.0)
+    assert_close(rough[0], accurate[0], rtol=5e-4, scale=1.0)
+    assert_close(rough[1:], accurate[1:], rtol=1e-3, scale=1.0)
+    assert np.abs(rough - accurate).max() > 1e-8
+
+
 @pytest.mark.near_copies("0.0-*", "100.0-19")
 @pytest.mark.parametrize("num_others", [1, 2, 3, 5, 12, 19])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 100.0])
