@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1078,
     "tilted": 2953,
     "likelihoods": 1434,
-    "sites": 3547,
+    "sites": 3548,
     "energies": 1954,
     "predictions": 1099,
     "paths": 966,

@@ -57,10 +57,10 @@ POWER_SHIFTS = tuple(-k / 20 for k in range(20, 0, -1))
 _CONTINUATION_RESIDUAL, _CONTINUATION_PART = 1e-4, 0.1
 #: The same where Newton's method takes the steps.
 _NEWTON_RESIDUAL, _NEWTON_PART = 1e-6, 0.3
-#: A phase begins with rough integrals, until the mean square residual is below the first number,
-#: and in no more than so many sweeps. A run of less than twice these has accurate ones only: so it
-#: always ends with one that was accepted, which not even small steps put off beyond NUM_FACTORS.
-_ROUGH_RESIDUAL, _ROUGH_SWEEPS = 1e-5, 30
+#: A phase begins with rough integrals, until the mean square residual is below the first number, a
+#: proposal is refused, or there were so many sweeps. Runs of less than twice these have only
+#: accurate ones; in all others one is accepted before the end, at the latest after NUM_FACTORS.
+_ROUGH_RESIDUAL, _ROUGH_SWEEPS = 1e-5, 10
 #: Tensors of no more numbers are copied where one of two is taken.
 _COPIED = 2_000
 
@@ -308,6 +308,7 @@ def run_to_fixed_point(
         newton_step = (is_newton, newton.newton_step) if by_newton else None
         proposal, state = propose(state, rules, newton_step)
         early = (state.mean_square > _ROUGH_RESIDUAL) & (state.phase_sweep < _ROUGH_SWEEPS)
+        early &= state.retry == 0
         rough: Any = state.rough & early & ~is_newton if has_rough else ()
         evaluation = evaluate(
             Sites(*tf.unstack(proposal)), phase.power_shift, state.extra, *tf.nest.flatten(rough)
