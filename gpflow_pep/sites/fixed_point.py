@@ -310,6 +310,10 @@ def run_to_fixed_point(
         early = (state.mean_square > _ROUGH_RESIDUAL) & (state.phase_sweep < _ROUGH_SWEEPS)
         early &= state.retry == 0
         rough: Any = state.rough & early & ~is_newton if has_rough else ()
+        if has_rough:  # sites that are close from the start stay, until more is known of them
+            again = state.rough & ~rough & (state.phase_sweep == 1)
+            proposal = tf.where(again, state.x, proposal)
+            state = state._replace(nothing_accepted=state.nothing_accepted | again)
         evaluation = evaluate(
             Sites(*tf.unstack(proposal)), phase.power_shift, state.extra, *tf.nest.flatten(rough)
         )

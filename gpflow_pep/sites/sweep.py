@@ -117,8 +117,8 @@ def match_moments(
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
     :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
-    :param rough: Whether the tilted integrals may have errors, see
-        :attr:`~gpflow_pep.tilted.Traits.has_rough_rule`; None: they may not.
+    :param rough: Whether the tilted integrals may have errors; None: they may not. See
+        :func:`~gpflow_pep.tilted.moments.has_rough_rule`.
     """
     X, Y, alpha = problem.rows
     power = tf.expand_dims(alpha, 1)
@@ -314,7 +314,7 @@ def infer(
         has_smaller_powers=has_smaller_powers(problem),
         has_merit=_largest_power(problem) == 0.0 if coupled else None,
         by_newton=special.follows_by_newton,
-        has_rough=special.has_rough_rule,
+        has_rough=tilted.has_rough_rule(problem.parts.likelihood),
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),

@@ -1,5 +1,6 @@
 r"""Tilted integrals and their derivatives, for every likelihood."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from .numeric import integrate_density
 Implementation = Callable[..., Any]
 
 #: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
-#: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`.
+#: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`, also for a last
+#: argument ``rough`` that it may have.
 implementations = Dispatcher("gpflow_pep.tilted.log_power_expectation")
 
 #: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
@@ -76,7 +78,7 @@ def log_power_expectation(
         integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
-    :param rough: See :attr:`~gpflow_pep.tilted.Traits.has_rough_rule`, without which it is None.
+    :param rough: Whether errors of 1e-3 do, bool []; None: they do not. See :func:`has_rough_rule`.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
     Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
@@ -163,6 +165,11 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density
     return implementations.dispatch_or_raise(kind)
+
+
+def has_rough_rule(likelihood: Likelihood) -> bool:
+    """Say whether the implementation for a likelihood has a last argument, ``rough``."""
+    return "rough" in inspect.signature(implementation_for(likelihood)).parameters
 
 
 def require_resolved(

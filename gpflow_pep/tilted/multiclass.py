@@ -315,7 +315,6 @@ def _multi_class(
 register_classes(
     MultiClass,
     follows_by_newton=True,
-    has_rough_rule=True,
     advice=" Where labels contradict their neighbours more often than the invlink's epsilon says,"
     " make epsilon larger.",
 )

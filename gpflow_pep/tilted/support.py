@@ -130,10 +130,6 @@ class Traits(NamedTuple):
     point, as where f may be far from what y says: the fallback through smaller powers then takes
     steps of Newton's method, see :mod:`gpflow_pep.sites.newton`."""
 
-    has_rough_rule: bool = False
-    r"""Whether the implementation of the tilted integral has a last argument ``rough``, None or
-    bool []: whether errors of 1e-3 do, as where sites are far from their fixed point."""
-
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
     after a space."""

@@ -540,3 +540,11 @@ def test_the_last_integrals_are_accurate_without_a_fixed_point(max_sweeps: int) 
     assert not run.info.converged
     assert not function.rough[-1]
     assert any(function.rough) == (max_sweeps == 200)
+
+
+def test_sites_at_their_fixed_point_stay_there() -> None:
+    function = RoughMap(_linear(0.5), error=1e-4)
+    run = _run(function, Sites(NU, TAU), has_rough=True)
+    assert function.rough == [True, False]
+    assert run.info.num_sweeps == 2
+    assert_all_close(run.sites, (NU, TAU), rtol=1e-15)
