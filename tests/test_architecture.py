@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1078,
     "tilted": 2957,
     "likelihoods": 1434,
-    "sites": 3552,
+    "sites": 3555,
     "energies": 1954,
     "predictions": 1099,
     "paths": 966,

@@ -40,6 +40,8 @@ from .record import FixedPoint, Goal, SweepEvaluation
 LARGEST_CAVITY = 10.0
 #: Powers below which several classes were seen to have several fixed points.
 _SEVERAL_BELOW = 0.5
+#: So many sites, or more, are worth rough integrals, which may take a sweep more.
+_MANY = 1000
 #: A power, below which smaller ones are the same problem.
 _NEARLY_ZERO = 0.1
 
@@ -293,6 +295,7 @@ def infer(
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
+    many = (initial.nu.shape.num_elements() or 0) >= _MANY
 
     def evaluate(
         sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint, rough: tf.Tensor | None = None
@@ -314,7 +317,7 @@ def infer(
         has_smaller_powers=has_smaller_powers(problem),
         has_merit=_largest_power(problem) == 0.0 if coupled else None,
         by_newton=special.follows_by_newton,
-        has_rough=tilted.has_rough_rule(problem.parts.likelihood),
+        has_rough=many and tilted.has_rough_rule(problem.parts.likelihood),
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),
