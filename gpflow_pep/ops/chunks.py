@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from .streams import Stream
 
@@ -350,3 +351,8 @@ def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
         return tf.data.Dataset.from_tensor_slices(order).batch(batch_size, drop_remainder=True)
 
     return epoch
+
+
+def sizes_may_vary() -> bool:
+    """Whether tensors may have a size that other tensors say, as they may not for XLA."""
+    return not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

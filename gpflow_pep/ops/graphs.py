@@ -18,7 +18,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from .chunks import sizes_may_vary
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,9 +70,7 @@ def constant(function: Function) -> Function:
 def positions(condition: tf.Tensor) -> tf.Tensor:
     """List where a condition [N] holds; for XLA, which knows no sizes of data, everywhere."""
     everywhere = tf.range(tf.shape(condition)[0])
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        return everywhere
-    return tf.boolean_mask(everywhere, condition)
+    return tf.boolean_mask(everywhere, condition) if sizes_may_vary() else everywhere
 
 
 class OneUseGraphs:

@@ -3,6 +3,7 @@ r"""The inner loop: sites brought to the fixed point of Power EP.
 Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all are updated at
 once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and guarded:
 
+* integrals may be rough while the residual is far above their errors;
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
   grows again where it does not, below a cap that follows the residual of all of them;
 * Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ..ops.chunks import LOCAL, Reduction
+from ..ops.chunks import LOCAL, Reduction, sizes_may_vary
 from . import newton
 from .climbing import Best, from_sites, turns_of
 from .posterior import Marginals, Sites
@@ -57,8 +58,12 @@ POWER_SHIFTS = tuple(-k / 20 for k in range(20, 0, -1))
 _CONTINUATION_RESIDUAL, _CONTINUATION_PART = 1e-4, 0.1
 #: The same where Newton's method takes the steps.
 _NEWTON_RESIDUAL, _NEWTON_PART = 1e-6, 0.3
-#: Tensors of no more numbers are copied where one of two is taken: that is no time.
-_COPIED = 100_000
+#: A phase begins with rough integrals, until the mean square residual is below the first number, a
+#: proposal is refused, or there were so many sweeps. Runs of less than twice these have only
+#: accurate ones; in all others one is accepted before the end, at the latest after NUM_FACTORS.
+_ROUGH_RESIDUAL, _ROUGH_SWEEPS = 1e-5, 10
+#: Tensors of no more numbers are copied where one of two is taken.
+_COPIED = 2_000
 
 
 class Phase(NamedTuple):
@@ -156,19 +161,22 @@ def _chosen(condition: tf.Tensor, state: State, other: State) -> State:
     """
     Choose one of two states, of which both were computed.
 
-    That takes an operation for each tensor that differs, where a branch has several for each that
-    it reads or returns. Only tensors of many numbers are not copied.
+    To copy a tensor of few numbers takes one operation, where a branch has several for each tensor
+    that it reads or returns. The others are passed on by one branch for all.
     """
+    pairs = [*zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)]
+    chosen = [a if a is b or _is_long(a) else tf.where(condition, a, b) for a, b in pairs]
+    passed_on = [k for k, (a, b) in enumerate(pairs) if a is not b and _is_long(a)]
+    if passed_on:
+        first, second = zip(*(pairs[k] for k in passed_on))
+        for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
+            chosen[k] = tensor
+    result: State = tf.nest.pack_sequence_as(state, chosen)
+    return result
 
-    def one_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        if tensor is other:
-            return tensor
-        if (tensor.shape.num_elements() or 0) > _COPIED:
-            return tf.cond(condition, lambda: tensor, lambda: other)
-        return tf.where(condition, tensor, other)
 
-    chosen: State = tf.nest.map_structure(one_of, state, other)
-    return chosen
+def _is_long(tensor: tf.Tensor) -> bool:
+    return (tensor.shape.num_elements() or 0) > _COPIED
 
 
 def _met(state: State, goal: Goal) -> tf.Tensor:
@@ -182,6 +190,8 @@ def _settled(state: State, phase: Phase, goal: Goal) -> tf.Tensor:
     """Whether the phase has reached what it can reach."""
     met = _met(state, goal)
     met |= (phase.fallback == LIMITED) & (state.largest < goal.tolerance)
+    for rough in tf.nest.flatten(state.rough):
+        met &= ~rough
     return ~state.nothing_accepted & tf.where(
         phase.is_warm_up, state.mean_square < phase.mean_square, met
     )
@@ -214,6 +224,7 @@ def _next_phase(state: State, phase: Phase, following: tf.Tensor) -> State:
         step=tf.ones_like(state.step),
         cap=tf.ones_like(state.cap),
         differences=state.differences.forgotten(),
+        rough=tf.nest.map_structure(lambda rough: rough | restart, state.rough),
     )
 
 
@@ -231,6 +242,7 @@ def run_to_fixed_point(
     has_merit: tf.Tensor | None = None,
     by_newton: bool = False,
     largest_variance: tf.Tensor | None = None,
+    has_rough: bool = False,
     reduction: Reduction = LOCAL,
     extra: Any = (),
 ) -> FixedPoint:
@@ -243,7 +255,8 @@ def run_to_fixed_point(
     :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
         is as much easier than the one that is meant as its second argument says: from 0 to 1, with
         powers as large as that, or down to -1, with powers that are smaller by that part. The third
-        one is ``extra`` of the last evaluation that was accepted.
+        one is ``extra`` of the last evaluation that was accepted, and a fourth one, where
+        ``has_rough``, says whether integrals may have errors of 1e-4.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
         that on the continuation from power 0.
@@ -259,11 +272,14 @@ def run_to_fixed_point(
     :param largest_variance: Of the prior at the rows. Where it is not None there is a fallback from
         smaller ones, see :mod:`gpflow_pep.sites.smaller_priors`, and ``evaluate`` takes one more
         argument: the part of the prior's variance that its problem has.
+    :param has_rough: Whether integrals that are rough take less time. Those of the sites that come
+        back never are.
     :param extra: What an evaluation has of that name, before the first.
     """
     smaller_priors = largest_variance is not None
     phases = phases_of(warm_up is not None, fall_back, max_sweeps, by_newton, smaller_priors)
     by_newton = any(phase.is_newton for phase in phases)
+    has_rough &= max_sweeps >= 2 * _ROUGH_SWEEPS and sizes_may_vary()
     fallbacks = [phase.fallback for phase in phases]
     damped = fallbacks.index(DAMPED) if fall_back else 0
     unpassed = tf.constant(damped)
@@ -304,6 +320,7 @@ def run_to_fixed_point(
         cap=tf.ones([own_steps, 1, 1], x.dtype),
         differences=Differences.empty(x, reduction),
         probing=no if by_newton else (),
+        rough=~no if has_rough else (),
         best=Best(zeros, -infinity) if climbs else (),
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
@@ -313,13 +330,25 @@ def run_to_fixed_point(
         is_newton = phase.is_newton > 0
         newton_step = (is_newton, newton.newton_step) if by_newton else None
         proposal, state = propose(state, rules, newton_step)
-        parts = (phase.prior_part,) if smaller_priors else ()
+        early = (state.mean_square > _ROUGH_RESIDUAL) & (state.phase_sweep < _ROUGH_SWEEPS)
+        early &= state.retry == 0
+        rough: Any = state.rough & early & ~is_newton if has_rough else ()
+        options = {}
+        if smaller_priors:
+            options["prior_part"] = phase.prior_part
+        if has_rough:  # sites that are close from the start stay, until more is known of them
+            options["rough"] = rough
+            again = state.rough & ~rough & (state.phase_sweep == 1)
+            proposal = tf.where(again, state.x, proposal)
+            state = state._replace(nothing_accepted=state.nothing_accepted | again)
         sites = Sites(*tf.unstack(proposal))
-        evaluation = evaluate(sites, phase.power_shift, state.extra, *parts)
+        evaluation = evaluate(sites, phase.power_shift, state.extra, **options)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
+        if has_rough:
+            no_worse |= state.rough & ~rough  # merits of two rules are not compared
         accepts = evaluation.proper & (state.nothing_accepted | no_worse)
-        after = accept(state, phase.fallback, proposal, evaluation, rules)
+        after = accept(state, phase.fallback, proposal, evaluation, rules)._replace(rough=rough)
         refused = refuse(state, evaluation)
         if by_newton:
             accepts &= ~is_newton | newton.is_forward(state, proposal, evaluation, rules)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from .posterior import in_deviations
 from .record import SweepEvaluation
-from .steps import NUM_FACTORS, State, StepRules, what_is_left
+from .steps import NUM_FACTORS, State, StepRules
 
 #: The equations are solved to this part of F: fewer products, and one or two more steps.
 _LEFT = 0.1
@@ -24,10 +24,16 @@ _LEFT = 0.1
 _SUFFICIENT = 0.1
 
 
-def newton_step(state: State, rules: StepRules) -> tuple[tf.Tensor, tf.Tensor]:
-    """Make a probe, a step, or none from sites of which nothing is known; and say if it probes."""
+def newton_step(
+    state: State, rules: StepRules, full: tf.Tensor, left: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """
+    Make a probe, a step, or none from sites of which nothing is known; and say if it probes.
+
+    :param full: The step that makes F zero as far as the differences know.
+    :param left: What that leaves of F.
+    """
     past, dtype = state.differences, state.x.dtype
-    full, left = what_is_left(state, rules, past.dF, past.moved, past.dF)
     size = _norm(left, state, rules)
     known = past.count >= past.dF.shape[0]
     probing = ~(state.nothing_accepted | known | (size <= _LEFT * state.norm))

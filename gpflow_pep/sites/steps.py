@@ -6,13 +6,12 @@ last ones. See :mod:`gpflow_pep.sites.fixed_point`.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ..ops.chunks import Reduction, num_rows
+from ..ops.chunks import Reduction, num_rows, sizes_may_vary
 from .posterior import in_deviations
 from .record import DAMPED, LIMITED, SweepEvaluation
 
@@ -55,8 +54,9 @@ _OF_RETRY = tuple(zip(_NEGATIVE, _FACTORS, _MERIT_STEPS))
 _RESTART_CAP = 0.1
 
 
-#: ``(state, rules) -> step [2, N, L], whether it is a probe``: see :mod:`gpflow_pep.sites.newton`.
-NewtonStep = Callable[["State", "StepRules"], tuple[tf.Tensor, tf.Tensor]]
+#: ``(state, rules, step, left) -> step [2, N, L], whether it is a probe``, of the step that looks
+#: back on the last ones and of what that leaves of F: see :mod:`gpflow_pep.sites.newton`.
+NewtonStep = Callable[["State", "StepRules", tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class StepRules(NamedTuple):
@@ -155,6 +155,8 @@ class State(NamedTuple):
     probing: Any = ()
     """Whether the last proposal of Newton's method was a probe; nothing where there is no such
     method."""
+    rough: Any = ()
+    """Whether integrals were rough there; true before the first, nothing where they never are."""
     best: Any = ()
     """See :mod:`gpflow_pep.sites.climbing`; nothing where sites do not climb."""
 
@@ -188,17 +190,21 @@ def propose(
         damped = factor * tf.minimum(state.step, state.cap)
         return tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F, no
 
-    def accelerated_step(depth: int) -> tuple[tf.Tensor, tf.Tensor]:
-        return what_is_left(state, rules, past.dF[:depth], past.moved[:depth])[0], no
+    def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
+        """With what the last ones have changed."""
+        # Most runs end before there are many differences, and Newton's method needs all.
+        few = past.count <= _SMALL_DEPTH
+        few &= ~newton[0] if newton else ~no
+        last = tf.where(few, _SMALL_DEPTH, depth) if sizes_may_vary() else depth
+        moved, dF = past.moved[:last], past.dF[:last]
+        if not newton:
+            return what_is_left(state, rules, dF, moved)[0], no
+        accelerated, left = what_is_left(state, rules, dF, moved, dF)
+        step, probing = newton[1](state, rules, accelerated, left)
+        return tf.where(newton[0], step, accelerated), newton[0] & probing
 
-    # Most runs end before there are many differences.
-    place = tf.where(state.accelerates, tf.where(past.count <= _SMALL_DEPTH, 1, 2), 0)
-    ways = [plain_step, partial(accelerated_step, _SMALL_DEPTH), partial(accelerated_step, depth)]
-    if newton:
-        is_newton, newton_step = newton
-        place = tf.where(is_newton, len(ways), place)
-        ways.append(partial(newton_step, state, rules))
-    step, probing = tf.switch_case(place, ways)
+    looks_back = state.accelerates | newton[0] if newton else state.accelerates
+    step, probing = tf.cond(looks_back, with_differences, plain_step)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
     return tf.stack([first, tau]), state._replace(probing=probing) if newton else state
@@ -213,8 +219,10 @@ def what_is_left(
     :param parts: Each p, [depth, 2, N, L]: the differences dx + dF for a step, dF for what it
         leaves of F.
     """
-    gamma = tf.reshape(combination(state, rules, dF), [-1, 1, 1, 1])
-    return [state.F - tf.reduce_sum(gamma * part, axis=0) for part in parts]
+    gamma = combination(state, rules, dF)
+    depth = tf.shape(gamma)[0]
+    sums = (tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True) for part in parts)
+    return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
 
 
 def combination(state: State, rules: StepRules, dF: tf.Tensor) -> tf.Tensor:
@@ -222,7 +230,7 @@ def combination(state: State, rules: StepRules, dF: tf.Tensor) -> tf.Tensor:
     Compute the :math:`\gamma`, [depth, 1], for which :math:`|F - \sum_k \gamma_k dF_k|` is
     smallest, in standard deviations of q.
     """
-    depth = dF.shape[0]
+    depth = tf.shape(dF)[0]
     rows = tf.reshape(in_deviations(dF, state.marginals, rules.coupled), [depth, -1])
     products, moments = rules.total(
         tf.matmul(rows, rows, transpose_b=True),

@@ -41,6 +41,8 @@ from .smaller_priors import marginals_under, natural_under
 LARGEST_CAVITY = 10.0
 #: Powers below which several classes were seen to have several fixed points.
 _SEVERAL_BELOW = 0.5
+#: So many sites, or more, are worth rough integrals, which may take a sweep more.
+_MANY = 1000
 #: A power, below which smaller ones are the same problem.
 _NEARLY_ZERO = 0.1
 
@@ -107,6 +109,7 @@ def match_moments(
     prior: RowPrior,
     sites: Sites,
     variables: Sequence[tf.Variable] = (),
+    rough: tf.Tensor | None = None,
 ) -> _Matched:
     r"""
     Compute the sites that match the tilted moments,
@@ -117,6 +120,8 @@ def match_moments(
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
     :param variables: Of the likelihood, in which the tilted integrals are differentiated as well.
+    :param rough: Whether the tilted integrals may have errors; None: they may not. See
+        :func:`~gpflow_pep.tilted.moments.has_rough_rule`.
     """
     X, Y, alpha = problem.rows
     power = tf.expand_dims(alpha, 1)
@@ -130,7 +135,7 @@ def match_moments(
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
     moments, by_parameters = tilted.derivatives_in_moments_and_parameters(
-        problem.parts.likelihood, X, m + prior.mean, s + residual, Y, alpha, variables
+        problem.parts.likelihood, X, m + prior.mean, s + residual, Y, alpha, variables, rough
     )
     if v is not None:
         moments = moments._replace(ell=moments.ell + scale_terms(v))
@@ -166,6 +171,7 @@ def sweep(
     coupled: bool = False,
     factor: CurvatureFactor | tuple[()] = (),
     prior_part: tf.Tensor | None = None,
+    rough: tf.Tensor | None = None,
 ) -> SweepEvaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
@@ -177,6 +183,7 @@ def sweep(
     :param others: What other rows add to q, whose sites stay as they are.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
     :param prior_part: By which the prior's variance is multiplied; None: 1. Not if coupled.
+    :param rough: See :func:`match_moments`.
     """
     natural = natural_sums(problem, sites)
     if prior_part is not None:
@@ -201,7 +208,7 @@ def sweep(
         if coupled:
             sites = Sites(sites.nu + sites.tau * moments.m, sites.tau)
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        matched = match_moments(some, projection, moments, prior, sites, variables)
+        matched = match_moments(some, projection, moments, prior, sites, variables, rough)
         return sites, moments, matched
 
     rows = prior, problem.rows.Y, problem.rows.alpha, sites
@@ -306,23 +313,14 @@ def infer(
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
+    many = (initial.nu.shape.num_elements() or 0) >= _MANY
 
     def evaluate(
-        sites: Sites,
-        power_shift: tf.Tensor,
-        before: AtFixedPoint,
-        prior_part: tf.Tensor | None = None,
+        sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint, **options: tf.Tensor
     ) -> SweepEvaluation:
         easier = with_power_shift(problem, power_shift)
-        return sweep(
-            easier,
-            prior,
-            sites,
-            others,
-            coupled=coupled,
-            factor=before.factor,
-            prior_part=prior_part,
-        )
+        options |= {"factor": before.factor}
+        return sweep(easier, prior, sites, others, coupled=coupled, **options)
 
     largest_variance = None
     if fall_back and alone and special.follows_wider_priors:
@@ -341,6 +339,7 @@ def infer(
         has_merit=_largest_power(problem) == 0.0 if coupled else None,
         by_newton=special.follows_by_newton,
         largest_variance=largest_variance,
+        has_rough=many and tilted.has_rough_rule(problem.parts.likelihood),
         reduction=problem.reduction,
         extra=AtFixedPoint(
             _no_factor(problem, initial),

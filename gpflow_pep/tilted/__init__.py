@@ -13,6 +13,7 @@ from .generic import ScalarFactor
 from .moments import (
     TiltedDerivatives,
     derivatives_in_moments_and_parameters,
+    has_rough_rule,
     implementation_for,
     implementations,
     log_power_expectation,
@@ -49,6 +50,7 @@ __all__ = [
     "check_support",
     "class_probabilities",
     "derivatives_in_moments_and_parameters",
+    "has_rough_rule",
     "implementation_for",
     "implementations",
     "layout",

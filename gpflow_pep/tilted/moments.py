@@ -1,5 +1,6 @@
 r"""Tilted integrals and their derivatives, for every likelihood."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from .numeric import integrate_density
 Implementation = Callable[..., Any]
 
 #: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1] where all
-#: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`.
+#: rows have one power: see :func:`~gpflow_pep.tilted.log_power_expectation`, also for a last
+#: argument ``rough`` that it may have.
 implementations = Dispatcher("gpflow_pep.tilted.log_power_expectation")
 
 #: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
@@ -55,6 +57,7 @@ def log_power_expectation(
     Fvar: TensorType,
     Y: TensorType,
     alpha: TensorType,
+    rough: Tensor | None = None,
 ) -> Tensor:
     r"""
     Compute the tilted integral of each row,
@@ -75,6 +78,7 @@ def log_power_expectation(
         integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
+    :param rough: Whether errors of 1e-3 do, bool []; None: they do not. See :func:`has_rough_rule`.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
     Fmu, Fvar, Y = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar), tf.convert_to_tensor(Y)
@@ -83,7 +87,7 @@ def log_power_expectation(
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     alpha = alpha[None] if alpha.shape.rank == 0 else alpha
     X = tf.convert_to_tensor(X)
-    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha)
+    return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha, *([] if rough is None else [rough]))
 
 
 @convert_user_code
@@ -127,6 +131,7 @@ def derivatives_in_moments_and_parameters(
     Y: TensorType,
     alpha: TensorType,
     parameters: Sequence[tf.Variable],
+    rough: Tensor | None = None,
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     r"""
     Compute what :func:`tilted_derivatives` does, and from the same values of the density the
@@ -136,7 +141,7 @@ def derivatives_in_moments_and_parameters(
     sources = Fmu, Fvar, *parameters
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
-        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
+        ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha, rough)
     zero = tf.UnconnectedGradients.ZERO
     gradient = tape.gradient(ell, sources, unconnected_gradients=zero)
     delta1, by_variance, *by_parameters = map(tf.convert_to_tensor, gradient)
@@ -160,6 +165,11 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
             return integrate_density
     return implementations.dispatch_or_raise(kind)
+
+
+def has_rough_rule(likelihood: Likelihood) -> bool:
+    """Say whether the implementation for a likelihood has a last argument, ``rough``."""
+    return "rough" in inspect.signature(implementation_for(likelihood)).parameters
 
 
 def require_resolved(

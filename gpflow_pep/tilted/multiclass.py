@@ -2,37 +2,60 @@ r"""Several classes of which the largest latent function decides: RobustMax, of 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow.base import AnyNDArray
 from gpflow.likelihoods import MultiClass
 from tensorflow import Tensor
 
+from ..ops.chunks import sizes_may_vary
 from ..ops.graphs import positions
 from ..ops.quadrature import REACH
 from .bernoulli import two_valued
 from .classes import register_classes
 from .moments import implementations
 
-#: The ends of all nodes. As the product grows with t, the part of P left of them is at most
-#: Phi(-7.5), 3e-14; the right end is further off, because a tiny P may come from there.
-_START, _END = -7.5, REACH
-#: How many there are: the least that suffice for all rows, one of which may have a label that is
-#: less certain than the others. The error of the trapezoid rule of step h is bounded by
-#: :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability plus
-#: 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes where
-#: h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
-_NUM_EVEN = 48, 64
+
+class _Accuracy(NamedTuple):
+    """How many nodes there are, and where."""
+
+    start: float
+    """The ends of all nodes. As the product grows with t, the part of P left of them is at most
+    Phi(start); the right end is further off, because a tiny P may come from there."""
+
+    end: float
+
+    rise_start: float
+    """Left of it, in its standard deviations from its middle, a normal distribution function is
+    0."""
+
+    rise_end: float
+    """Right of it, it is 1."""
+
+    num_even: tuple[int, int]
+    """The numbers of even nodes for all rows: the first one where it suffices."""
+
+    num_in_panel: int
+
+
+#: Where even nodes do for all rows, their number is the least that suffices for these, one of which
+#: may have a label that is less certain than the others. The error of the trapezoid rule of step h
+#: is bounded by :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
+#: plus 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to 20 classes
+#: where h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
+_ACCURATE = _Accuracy(-7.5, REACH, -7.5, 6.5, (48, 64), 32)
+#: About a third of the nodes, for the same rates: errors were at most 5e-4, those of derivatives
+#: 1e-3, and a thirtieth of it on average.
+_ROUGH = _Accuracy(-4.5, 5.5, -5.2, 4.0, (18, 24), 16)
 _LARGEST_STEP = 0.65**0.5
 #: Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`, r being the
-#: length of (1, b), half of a panel is so many 1/r. The error of this many Gauss-Legendre nodes is
+#: length of (1, b), half of a panel is so many 1/r. The error of 32 Gauss-Legendre nodes is
 #: then about 1e-11 by the bound on an ellipse, and was below 1e-10, that of derivatives below 1e-9.
-_HALF_PANEL, _NUM_IN_PANEL = 8.1, 32
-#: Left of the first of these, in its standard deviations from its middle, a normal distribution
-#: function is 0, and right of the second one it is 1.
-_RISE_START, _RISE_END = -7.5, 6.5
+_HALF_PANEL = 8.1
 #: More panels than any row needs: in the worst case all rates are equal, and a rise then takes as
 #: many panels as the square root of their number, nearly.
 _PANELS_PER_RISE = 5
@@ -54,7 +77,9 @@ _SMALLEST_CDF = 1e-30
     "return[0]: [N]",
     "return[1]: [N]",
 )
-def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Tensor, Tensor]":
+def prob_is_largest(
+    label: Tensor, mean: Tensor, variance: Tensor, rough: Tensor | None = None
+) -> "tuple[Tensor, Tensor]":
     r"""
     Compute the probability that the label's latent function is the largest, and that it is not:
 
@@ -65,6 +90,7 @@ def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Ten
     (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
 
     :param label: The label y of each row, in 0 ... L - 1.
+    :param rough: See :func:`prob_above_all`.
     """
     # Classes first: sums over them then run along memory.
     m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, _SMALLEST_VARIANCE))
@@ -81,7 +107,7 @@ def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Ten
     smallest = _SMALLEST_RATIO * tf.stop_gradient(own_variance)
     precision = tf.math.rsqrt(of_others(v) + smallest)
     margin = (of_label(m) - of_others(m)) * precision
-    largest = prob_above_all(margin, tf.sqrt(own_variance) * precision)
+    largest = prob_above_all(margin, tf.sqrt(own_variance) * precision, rough)
     return largest, 1.0 - largest
 
 
@@ -90,46 +116,54 @@ def prob_is_largest(label: Tensor, mean: Tensor, variance: Tensor) -> "tuple[Ten
     "rate: [K, N]",
     "return: [N]",
 )
-def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
+def prob_above_all(margin: Tensor, rate: Tensor, rough: Tensor | None = None) -> Tensor:
     r"""
     Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
     Where all rates of all rows are moderate nodes are even, the same for all rows, and some more of
     them where rates are larger; otherwise each row has panels of its own, see :func:`_over_panels`.
     Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
+
+    :param rough: Whether fewer nodes do, [], whose errors are below 5e-4; None: they do not.
     """
 
     @tf.custom_gradient
     def probability(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        value, *derivatives = tf.split(_by_rule(margin, rate), [1, *[margin.shape[0]] * 2])
+        value, *derivatives = tf.split(_by_rule(margin, rate, rough), [1, *[margin.shape[0]] * 2])
         return value[0], lambda upstream: tuple(upstream * by for by in derivatives)
 
     return probability(margin, rate)
 
 
-@tf.custom_gradient
-def _by_rule(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-    """Compute what :func:`_integrals` does by the rule that is accurate."""
-    a, b = _unwatched(margin), _unwatched(rate)
-    most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
-    enough = [most <= _most_cubes(number) for number in _NUM_EVEN]
-    even = [partial(_integrals, _even_nodes(number, a.dtype), a, b) for number in _NUM_EVEN]
-    values = tf.switch_case(
-        len(_NUM_EVEN) - tf.reduce_sum(tf.cast(enough, tf.int32)),
-        [*even, partial(_over_panels, _integrals, 1 + 2 * a.shape[0], a, b)],
-    )
+def _by_rule(margin: Tensor, rate: Tensor, rough: Tensor | None) -> Tensor:
+    """Compute what :func:`_integrals` does by the rule that is accurate, or rough."""
 
-    def gradient(upstream: Tensor) -> Sequence[Tensor]:
-        def of_nodes(nodes: _Nodes, *inputs: Tensor) -> Tensor:
-            *both, upstream = map(tf.identity, inputs)
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(both)
-                values = _integrals(nodes, *both)
-            return tf.concat(tape.gradient(values, both, upstream), axis=0)
+    @tf.custom_gradient
+    def integrals(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        a, b = _unwatched(margin), _unwatched(rate)
+        most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
+        few, many = (most <= _most_cubes(number) for number in _ACCURATE.num_even)
+        rule = _rule(few, rough, a.dtype)
+        values = tf.cond(
+            many,
+            partial(_integrals, rule.even, a, b),
+            partial(_over_panels, _integrals, rule, 1 + 2 * a.shape[0], a, b),
+        )
 
-        return tf.split(_over_panels(of_nodes, 2 * a.shape[0], a, b, upstream), 2)
+        def gradient(upstream: Tensor) -> Sequence[Tensor]:
+            def of_nodes(nodes: _Nodes, *inputs: Tensor) -> Tensor:
+                *both, upstream = map(tf.identity, inputs)
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(both)
+                    values = _integrals(nodes, *both)
+                return tf.concat(tape.gradient(values, both, upstream), axis=0)
 
-    return values, gradient
+            return tf.split(_over_panels(of_nodes, rule, 2 * a.shape[0], a, b, upstream), 2)
+
+        return values, gradient
+
+    values: Tensor = integrals(margin, rate)
+    return values
 
 
 def _unwatched(x: Tensor) -> Tensor:
@@ -149,20 +183,59 @@ class _Nodes(NamedTuple):
     weights: Tensor
 
 
+class _Rule(NamedTuple):
+    """Tensors of an accuracy."""
+
+    ends: Sequence[Tensor]
+    """Start and end of all nodes, and of a rise."""
+
+    even: _Nodes
+
+    panel: _Nodes
+    """From 0 to 2, with weights for a density that is that of the standard normal at 0."""
+
+
+def _rule(few: Tensor, rough: Tensor | None, dtype: tf.DType) -> _Rule:
+    """Make a rule: rough or not, and where nodes are even with few of them or more."""
+    accuracies = [_ACCURATE] if rough is None else [_ACCURATE, _ROUGH]
+    place = tf.zeros([], tf.int32) if rough is None else tf.cast(rough, tf.int32)
+
+    def nodes(rules: Sequence[AnyNDArray], place: Tensor) -> _Nodes:
+        """Take those of one of the rules, [Q, 2]."""
+        chosen = tf.constant(rules[-1], dtype)
+        if len(rules) > 1 and sizes_may_vary():
+            ends = np.cumsum([0, *map(len, rules)])
+            begin, end = tf.unstack(tf.gather([*pairwise(ends)], place))
+            chosen = tf.constant(np.concatenate(rules), dtype)[begin:end]
+        return _Nodes(*tf.split(chosen, 2, axis=1))
+
+    even = [_even(accuracy, number) for accuracy in accuracies for number in accuracy.num_even]
+    return _Rule(
+        tf.unstack(tf.gather(tf.constant([accuracy[:4] for accuracy in accuracies], dtype), place)),
+        nodes(even, 2 * place + tf.where(few, 0, 1)),
+        nodes([_in_panel(accuracy.num_in_panel) for accuracy in accuracies], place),
+    )
+
+
 def _most_cubes(number: int) -> float:
     """Find the largest sum of the rates' cubes for which so many even nodes are accurate."""
-    step = (_END - _START) / (number - 1)
+    step = (_ACCURATE.end - _ACCURATE.start) / (number - 1)
     return float((_LARGEST_STEP / step) ** 3 - 1.0)
 
 
-def _even_nodes(number: int, dtype: tf.DType) -> _Nodes:
-    t = np.linspace(_START, _END, number)
+def _even(accuracy: _Accuracy, number: int) -> AnyNDArray:
+    t = np.linspace(accuracy.start, accuracy.end, number)
     weights = np.exp(-0.5 * t * t)
     weights /= weights.sum()
     # Exact for the first two moments, so that derivatives give a tilted variance that is positive.
     t -= weights @ t
     t /= np.sqrt(weights @ (t * t))
-    return _Nodes(tf.constant(t[:, None], dtype), tf.constant(weights[:, None], dtype))
+    return np.stack([t, weights], axis=1)
+
+
+def _in_panel(number: int) -> AnyNDArray:
+    places, sizes = np.polynomial.legendre.leggauss(number)
+    return np.stack([1.0 + places, sizes / np.sqrt(2.0 * np.pi)], axis=1)
 
 
 def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
@@ -177,7 +250,12 @@ def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
 
 
 def _over_panels(
-    of_nodes: Callable[..., Tensor], size: int, margin: Tensor, rate: Tensor, *others: Tensor
+    of_nodes: Callable[..., Tensor],
+    rule: _Rule,
+    size: int,
+    margin: Tensor,
+    rate: Tensor,
+    *others: Tensor,
 ) -> Tensor:
     """
     Sum what a function makes of the nodes of one panel after another, until all rows are covered.
@@ -191,29 +269,27 @@ def _over_panels(
     """
     dtype = margin.dtype
     inputs, rate = (margin, rate, *others), tf.maximum(rate, _SMALLEST_RATE)
-    first, over = ((end - margin) / rate for end in (_RISE_START, _RISE_END))
-    start = tf.clip_by_value(tf.reduce_max(first, axis=0), _START, _END)
+    first_start, last_end, *ends_of_rise = rule.ends
+    first, over = ((end - margin) / rate for end in ends_of_rise)
+    start = tf.clip_by_value(tf.reduce_max(first, axis=0), first_start, last_end)
     # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
-    zero = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
+    zeros = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
     squares = rate * rate
-    places, sizes = np.polynomial.legendre.leggauss(_NUM_IN_PANEL)
-    places = tf.constant(1.0 + places[:, None], dtype)
-    sizes = tf.constant(sizes[:, None] / np.sqrt(2.0 * np.pi), dtype)
 
     def add_panel(start: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         steep = tf.reduce_sum(squares * tf.cast(over > start, dtype), axis=0)
-        end = tf.minimum(start + 2.0 * _HALF_PANEL * tf.math.rsqrt(1.0 + steep), _END)
-        rows = positions(start < _END)
+        end = tf.minimum(start + 2.0 * _HALF_PANEL * tf.math.rsqrt(1.0 + steep), last_end)
+        rows = positions(start < last_end)
         begin, stop, *some = (tf.gather(part, rows, axis=-1) for part in (start, end, *inputs))
         half = 0.5 * (stop - begin)
-        t = begin + half * places
-        more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)), *some)
+        t = begin + half * rule.panel.t
+        more = of_nodes(_Nodes(t, half * rule.panel.weights * tf.exp(-0.5 * t * t)), *some)
         return end, tf.tensor_scatter_nd_add(sums, rows[:, None], tf.transpose(more))
 
     _, sums = tf.while_loop(
-        lambda start, _: tf.reduce_any(start < _END),
+        lambda start, _: tf.reduce_any(start < last_end),
         add_panel,
-        (start, tf.tile(zero[:, None], [1, size])),
+        (start, tf.tile(zeros[:, None], [1, size])),
         parallel_iterations=1,
         maximum_iterations=_PANELS_PER_RISE * (1 + margin.shape[0]),
     )
@@ -222,11 +298,17 @@ def _over_panels(
 
 @implementations.register(MultiClass)
 def _multi_class(
-    likelihood: MultiClass, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
+    likelihood: MultiClass,
+    X: Tensor,
+    Fmu: Tensor,
+    Fvar: Tensor,
+    Y: Tensor,
+    alpha: Tensor,
+    rough: Tensor | None = None,
 ) -> Tensor:
     high = 1.0 - tf.cast(likelihood.invlink.epsilon, Fmu.dtype)
     low = tf.cast(likelihood.invlink.eps_k1, Fmu.dtype)
-    largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar)
+    largest, not_largest = prob_is_largest(tf.cast(Y[:, 0], tf.int32), Fmu, Fvar, rough)
     return two_valued(largest, not_largest, high, low, alpha)
 
 
