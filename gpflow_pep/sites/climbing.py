@@ -12,6 +12,7 @@ guessing. So, where a run did not begin with larger powers by itself,
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from .record import DAMPED
@@ -29,6 +30,11 @@ class Best(NamedTuple):
 
     merit: tf.Tensor
     """[]; infinitely small before a phase has ended."""
+
+
+def no_best(x: tf.Tensor) -> Best:
+    """Before any sites were evaluated, [2, N, L]."""
+    return Best(tf.zeros_like(x), tf.constant(-np.inf, x.dtype))
 
 
 class Turns(NamedTuple):

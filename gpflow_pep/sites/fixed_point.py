@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from ..ops.chunks import LOCAL, Reduction, sizes_may_vary
 from . import newton
-from .climbing import Best, from_sites, turns_of
+from .climbing import from_sites, no_best, turns_of
 from .posterior import Marginals, Sites
 from .record import (
     CONTINUATION,
@@ -41,7 +41,7 @@ from .record import (
     SweepEvaluation,
 )
 from .smaller_priors import PRIOR_PARTS, first_place, predicted_change
-from .steps import FAR, NUM_FACTORS, Differences, State, StepRules, accept, propose, refuse
+from .steps import FAR, NUM_FACTORS, State, StepRules, accept, propose, refuse, start_at
 
 #: See :class:`~gpflow_pep.sites.record.Goal`.
 _OF_FIRST, _LARGEST_FACTOR = 1e-2, 10.0
@@ -255,8 +255,8 @@ def run_to_fixed_point(
     :param evaluate: Computes what belongs to some sites, one sweep over the rows, of a problem that
         is as much easier than the one that is meant as its second argument says: from 0 to 1, with
         powers as large as that, or down to -1, with powers that are smaller by that part. The third
-        one is ``extra`` of the last evaluation that was accepted, and a fourth one, where
-        ``has_rough``, says whether integrals may have errors of 1e-4.
+        one is ``extra`` of the last evaluation that was accepted. Where ``has_rough``, ``rough``
+        says whether integrals may have errors of 1e-4.
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param max_sweeps: The most evaluations, at least 1; as many again for each fallback, and twice
         that on the continuation from power 0.
@@ -270,8 +270,8 @@ def run_to_fixed_point(
     :param by_newton: Whether the fallback through smaller powers takes steps of Newton's method,
         see :mod:`gpflow_pep.sites.newton`.
     :param largest_variance: Of the prior at the rows. Where it is not None there is a fallback from
-        smaller ones, see :mod:`gpflow_pep.sites.smaller_priors`, and ``evaluate`` takes one more
-        argument: the part of the prior's variance that its problem has.
+        smaller ones, see :mod:`gpflow_pep.sites.smaller_priors`, and ``evaluate`` takes
+        ``prior_part``: the part of the prior's variance that its problem has.
     :param has_rough: Whether integrals that are rough take less time. Those of the sites that come
         back never are.
     :param extra: What an evaluation has of that name, before the first.
@@ -291,37 +291,13 @@ def run_to_fixed_point(
     climbs = fall_back and warm_up is not None and has_merit is not None
     main = 0 if warm_up is None else len(WARM_UP_POWERS)
     rules = StepRules(damping, coupled, reduction)
-    x = tf.stack(initial)
-    zero, no, infinity = tf.constant(0), tf.constant(False), tf.constant(np.inf, x.dtype)
-    zeros, nil = tf.zeros_like(x), tf.zeros([], x.dtype)
+    x, no = tf.stack(initial), tf.constant(False)
     has_smaller_powers = ~no if has_smaller_powers is None else has_smaller_powers
-    own_steps = 1 + coupled
-    start = State(
-        sweep=zero,
-        phase=zero if warm_up is None else tf.where(warm_up, 0, main),
-        phase_sweep=zero,
-        nothing_accepted=~no,
-        num_rejected=zero,
-        retry=zero,
-        improper=no,
-        # From no sites, with the initial ones as the first step to propose.
-        x=zeros,
-        marginals=zeros,
-        extra=extra,
-        F=x,
-        scaled=zeros,
-        norm=nil,
-        largest=nil,
-        residual=infinity,
-        mean_square=infinity,
-        first_mean_square=nil,
-        merit=nil,
-        step=tf.ones_like(x[:own_steps]),
-        cap=tf.ones([own_steps, 1, 1], x.dtype),
-        differences=Differences.empty(x, reduction),
+    start = start_at(x, coupled, extra, reduction)._replace(
+        phase=tf.constant(0) if warm_up is None else tf.where(warm_up, 0, main),
         probing=no if by_newton else (),
         rough=~no if has_rough else (),
-        best=Best(zeros, -infinity) if climbs else (),
+        best=no_best(x) if climbs else (),
     )
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
 

@@ -171,6 +171,35 @@ class State(NamedTuple):
         return (self.retry == 0) & (self.differences.count > 0)
 
 
+def start_at(x: tf.Tensor, coupled: bool, extra: Any, reduction: Reduction) -> State:
+    """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to propose."""
+    zero, zeros, nil = tf.constant(0), tf.zeros_like(x), tf.zeros([], x.dtype)
+    infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + coupled
+    return State(
+        sweep=zero,
+        phase=zero,
+        phase_sweep=zero,
+        nothing_accepted=tf.constant(True),
+        num_rejected=zero,
+        retry=zero,
+        improper=tf.constant(False),
+        x=zeros,
+        marginals=zeros,
+        extra=extra,
+        F=x,
+        scaled=zeros,
+        norm=nil,
+        largest=nil,
+        residual=infinity,
+        mean_square=infinity,
+        first_mean_square=nil,
+        merit=nil,
+        step=tf.ones_like(x[:own_steps]),
+        cap=tf.ones([own_steps, 1, 1], x.dtype),
+        differences=Differences.empty(x, reduction),
+    )
+
+
 def propose(
     state: State, rules: StepRules, newton: tuple[tf.Tensor, NewtonStep] | None = None
 ) -> tuple[tf.Tensor, State]:

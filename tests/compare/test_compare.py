@@ -398,7 +398,7 @@ def test_settings_reach_the_estimators() -> None:
     }  # fmt: skip
     assert {name: options[name] for name in expected} == expected
     options = found["exact GP"][1].get_params()
-    assert options["kernel"] == "matern32" and options["neighbours"] == "auto"
+    assert options["kernel"] == "matern32" and options["neighbours"] == 0
     many = made_candidates(clean(small_table(), "load"), Settings(num_inducing="auto"))
     numbers = {name: many[name][1].get_params().get("num_inducing") for name in many}
     assert numbers["alpha 0.5"] == numbers["mix"] == "auto" and numbers["exact GP"] == 100

@@ -494,11 +494,10 @@ class RoughMap(Map):
         super().__init__(target, **options)
         self.error, self.rough = error, list[bool]()
 
-    def __call__(self, *arguments: Any) -> SweepEvaluation:
-        others, rough = arguments[:3], any(arguments[3:])
+    def __call__(self, *others: Any, rough: Any = False) -> SweepEvaluation:
         evaluation = super().__call__(*others)
-        self.rough.append(rough)
-        error = self.error * rough
+        self.rough.append(bool(rough))
+        error = self.error * bool(rough)
         target = Sites(evaluation.target.nu + error, evaluation.target.tau)
         sites: Sites = others[0]
         return evaluation._replace(

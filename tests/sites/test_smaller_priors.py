@@ -161,7 +161,10 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
     end = np.linspace(-2.0, 2.0, 5)[:, None]
     parts = []
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any, part: tf.Tensor) -> SweepEvaluation:
+    def evaluate(
+        sites: Sites, power_shift: tf.Tensor, _: Any, prior_part: tf.Tensor
+    ) -> SweepEvaluation:
+        part = prior_part
         parts.append(float(part))
         target = Sites(part * end + 0.1 * (sites.nu - part * end), tf.ones_like(sites.tau))
         near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5)

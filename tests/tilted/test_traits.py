@@ -38,14 +38,17 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
 @pytest.mark.parametrize(
     "create, expected",
     [
-        (likelihoods.Bernoulli, {"num_classes": 2}),
-        (pep.likelihoods.NoisyLabelBernoulli, {"num_classes": 2}),
+        (likelihoods.Bernoulli, {"num_classes": 2, "follows_wider_priors": True}),
+        (
+            pep.likelihoods.NoisyLabelBernoulli,
+            {"num_classes": 2, "follows_wider_priors": True},
+        ),
         (
             lambda: likelihoods.MultiClass(3),
             {"num_classes": 3, "ignores_level": True, "follows_by_newton": True},
         ),
         (lambda: likelihoods.Softmax(4), {"num_classes": 4, "ignores_level": True}),
-        (likelihoods.Gamma, {"starts_at_high_powers": True}),
+        (likelihoods.Gamma, {"starts_at_high_powers": True, "follows_wider_priors": True}),
         (likelihoods.Beta, {}),
         (pep.likelihoods.NegativeBinomial, {"starts_at_high_powers": True}),
         (pep.likelihoods.ZeroInflatedPoisson, {"starts_at_high_powers": True}),
