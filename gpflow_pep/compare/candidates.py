@@ -248,7 +248,7 @@ def make_candidates(
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
-        # Near rows are for regression here; the classifier's own kernel of them would be one more.
+        # For near rows a classifier trains a second model, at each power: that is left out here.
         "neighbours": settings.neighbours if numbers else 0,
         "likelihood": likelihood,
     }
