@@ -203,9 +203,13 @@ def time_to(rows: pd.DataFrame) -> str:
 def draw_time(rows: pd.DataFrame) -> Any:
     """Negative log density along the training (Figure 3), the mean over splits at each step."""
     problems = list(rows.groupby(["data", "M"]))
-    drawn = figure(4.6 * len(problems), 3.6)
-    panels = drawn.subplots(1, len(problems), squeeze=False)[0]
-    for axes, ((data, M), runs) in zip(panels, problems):
+    num_columns = min(len(problems), 3)
+    num_rows = -(-len(problems) // num_columns)
+    drawn = figure(4.6 * num_columns, 3.6 * num_rows)
+    panels = drawn.subplots(num_rows, num_columns, squeeze=False)
+    for axes in panels.flat[len(problems) :]:
+        axes.set_axis_off()
+    for axes, ((data, M), runs) in zip(panels.flat, problems):
         for name, part in labelled(runs).groupby("label", sort=False):
             curve = part.groupby("step")[["seconds", "nlpd"]].mean()
             method, alpha = part[["method", "alpha"]].iloc[0]
@@ -216,7 +220,8 @@ def draw_time(rows: pd.DataFrame) -> Any:
         axes.set(title=f"{data}, M = {M}", xlabel="seconds", xscale="log")
         axes.legend(frameon=False, fontsize="small")
         tidy(axes)
-    panels[0].set(ylabel="NLPD of held-out rows")
+    for axes in panels[:, 0]:
+        axes.set(ylabel="NLPD of held-out rows")
     return drawn
 
 
