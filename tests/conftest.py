@@ -18,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # most of the time of the references.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -58,7 +59,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
-    """Collect no garbage while modules are loaded: nearly all objects that this makes stay."""
+    """
+    Collect no garbage while modules are loaded: nearly all objects that this makes stay.
+
+    Before its first test hypothesis collects all garbage of the process, once. Late in a run, among
+    the graphs of many models, that takes 20 seconds.
+    """
+    hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
     gc.disable()
 
 
