@@ -32,6 +32,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from .. import checks
+from ..models import PEPRegression
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
 from .ascent import FAILURES
 from .left_out import check_one_power
@@ -191,7 +192,7 @@ def mix_alphas(
 
 
 def mix_near_rows(
-    mixed: MixedModel, neighbours: int = NEIGHBOURS, *, seed: int = 0
+    mixed: MixedModel, neighbours: int | None = None, *, seed: int = 0
 ) -> MixedModel | None:
     r"""
     Add each component of a mixture a second time, with predictions that know near training rows::
@@ -204,7 +205,8 @@ def mix_near_rows(
 
     :param mixed: Of ``PEPRegression`` without blocks, neighbours, memory or missing targets, with a
         Gaussian likelihood of constant noise variance.
-    :param neighbours: How many near rows predictions know.
+    :param neighbours: How many near rows predictions know; None: 10, or for each component 40 where
+        its log densities of the rows that are left out rise by at least two standard errors.
     :param seed: Which rows are left out.
     :return: The mixture of both kinds; None where the mean log density of the rows that are left
         out is not higher than without near rows by at least two standard errors.
@@ -217,16 +219,40 @@ def mix_near_rows(
         expected = "PEPRegression without blocks, neighbours or memory, and constant noise"
         raise checks.refusal("mixed", got, expected, "Keep it as it is.")
     num_rows = len(mixed.models[0].data[0])
-    checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
+    if neighbours is not None:
+        checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
+    numbers = NEIGHBOURS if neighbours is None else (neighbours,)
     rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
     Y = np.asarray(mixed.models[0].data[1])[rows]
     alone, near = [], []
     for model in mixed.models:
         mean, variance = left_out_moments(model, None, rows)
         alone.append(norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1))
-        near.append(choose_noise(model, neighbours, rows, float(np.mean((Y - mean) ** 2))))
+        near.append(_choose_near_rows(model, numbers, rows, float(np.mean((Y - mean) ** 2))))
     choices, densities = zip(*near, strict=True)
     return add_components(mixed.models, np.stack(alone), mixed.models, densities, choices)
+
+
+def _choose_near_rows(
+    model: PEPRegression, numbers: Sequence[int], rows: AnyNDArray, error: float
+) -> tuple[GivenRows, AnyNDArray]:
+    """Give a component the first number of near rows, or more as long as rows left out gain."""
+    most = len(model.data[0]) - 1
+    first, *more = (min(number, most) for number in numbers)
+    chosen = choose_noise(model, first, rows, error)
+    for number in more:
+        other = choose_noise(model, number, rows, error)
+        if not gains(other[1], chosen[1]):
+            break
+        chosen = other
+    return chosen
+
+
+def gains(log_densities: AnyNDArray, others: AnyNDArray) -> bool:
+    """Whether log densities [S] are higher than others by two standard errors at least."""
+    difference = log_densities - others
+    least = STANDARD_ERRORS * np.std(difference, ddof=1) / np.sqrt(len(difference))
+    return bool(np.mean(difference) > least)
 
 
 def add_components(
@@ -255,9 +281,9 @@ def add_components(
     both = np.stack([*log_densities, *other_densities])
     weights = mixture_weights(both, prior_weight=prior_weight)
     before = mixture_weights(log_densities, prior_weight=prior_weight)
-    gains = _mixed_densities(both, weights) - _mixed_densities(log_densities, before)
-    least = STANDARD_ERRORS * np.std(gains, ddof=1) / np.sqrt(len(gains))
-    if not (always or np.mean(gains) > least):
+    if not always and not gains(
+        _mixed_densities(both, weights), _mixed_densities(log_densities, before)
+    ):
         return None
     components = [*models, *others]
     powers = tuple(map(_power, components))

@@ -6,11 +6,13 @@ training rows (:doc:`/context_rows`). Weights are those of :mod:`gpflow_pep.trai
 the densities of some training rows, each without its own site and given its near rows as a new row
 would be (:func:`~gpflow_pep.predictions.context_rows.predict_left_out`).
 
-A model that was trained without near rows can have nearly no noise: at power 1 the residual
-variances of rows take its place. Given near rows the residual covariances count in full, and so
-small a noise makes densities far too narrow. Near rows, and the target, therefore have a noise
-variance of their own, at least that of the model: the one with the highest mean density of the rows
-that were left out.
+The noise variance of a model that was trained without near rows is not the one that its predictions
+need with them. At power 1 it can be nearly nothing, as the residual variances of rows take its
+place: given near rows the residual covariances count in full, and so small a noise makes densities
+far too narrow. At smaller powers it holds what too few inducing points leave of the function, which
+near rows know. Near rows, and the target, therefore have a noise variance of their own: the one
+with the highest mean density of the rows that were left out. Where more near rows raise that
+density, more are given.
 
 Without near rows such densities are optimistic where inducing inputs were trained, and given near
 rows hardly: on tables of some hundreds of rows this keeps mixtures as they are, even where near
@@ -34,10 +36,12 @@ from ..models import PEPRegression
 
 #: Fewer rows do not tell whether near rows would help predictions, and a prediction takes longer.
 LEAST_ROWS = 1000
-#: How many near rows predictions know, unless another number is asked for.
-NEIGHBOURS = 10
-#: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error.
-NOISE_LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
+#: How many near rows predictions know, unless a number is asked for: the first of these, or the
+#: next where rows that are left out gain by it.
+NEIGHBOURS = (10, 40)
+#: Noise variances of near rows that are tried, relative to the mean squared leave-one-out error;
+#: and the model's.
+NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
 
 
 class GivenRows(NamedTuple):
@@ -119,8 +123,8 @@ def choose_noise(
     :param error: Their mean squared error without near rows.
     :return: What was chosen, and the log densities of the rows, [S].
     """
-    Y, least = np.asarray(model.data[1])[rows], float(model.likelihood.variance.numpy())
-    levels = [least, *(level * error for level in NOISE_LEVELS if level * error > least)]
+    Y, own = np.asarray(model.data[1])[rows], float(model.likelihood.variance.numpy())
+    levels = [own, *(level * error for level in NOISE_LEVELS)]
     mean, variance = _near_moments(model, neighbours, rows, levels)
     with np.errstate(invalid="ignore"):  # rounding can leave a row that others say nothing of
         densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)

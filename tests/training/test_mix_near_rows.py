@@ -112,7 +112,35 @@ def test_the_noise_is_that_of_the_highest_density() -> None:
     np.testing.assert_allclose(np.mean(densities), mean_density(near.noise_variance), rtol=1e-9)
     assert mean_density(near.noise_variance) > max(map(mean_density, (1e-4, 0.5)))
     same = choose_noise(model, m, rows, 1e-9)[0]
-    np.testing.assert_allclose(same.noise_variance, 1e-4)  # never below the model's
+    np.testing.assert_allclose(same.noise_variance, 1e-4)  # the model's is among those tried
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float) -> None:
+    """Too few inducing points: the model takes what they leave of the function for noise."""
+    model = wavy(alpha)
+    model.likelihood.variance.assign(0.4)
+    near, _ = choose_noise(model, m, np.arange(150), 0.5)
+    assert near.noise_variance < 0.1
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [("smooth", 40), ("Markov", 10)])
+def test_more_near_rows_where_rows_that_are_left_out_gain(kernel: str, expected: int) -> None:
+    """Of a function that is smooth in the plane far rows say more; of one that is Markov, none."""
+    rng = np.random.default_rng(0)
+    smooth = kernel == "smooth"
+    X = rng.uniform(0.0, 1.0, (900, 2 if smooth else 1))
+    covariance = (
+        gpflow.kernels.SquaredExponential(lengthscales=0.1)
+        if smooth
+        else gpflow.kernels.Matern12(lengthscales=0.1)
+    )
+    f = np.linalg.cholesky(covariance(X).numpy() + 1e-6 * np.eye(900)) @ rng.standard_normal(900)
+    data = X, f[:, None] + 0.01 * rng.standard_normal((900, 1))
+    model = pep.models.PEPRegression(data, covariance, X[:10], noise_variance=1e-4)
+    mixed = mix_near_rows(MixedModel([model]))
+    assert mixed is not None and mixed.near[1] is not None
+    assert mixed.near[1].neighbours == expected
 
 
 def test_near_rows_are_mixed_where_they_help() -> None:
