@@ -51,6 +51,8 @@ MOST_AT_ONCE = 100_000
 OURS = ("PEP", "near", "mix", "PEPRegressor", "PEPClassifier", "ARPEP")
 #: ``loss`` is the error rate where targets are classes.
 SCORES = {"nlpd": "test NLPD", "loss": "test SMSE"}
+#: Of predictions of a model that was trained without near rows.
+NEAR_ROWS = {"near": " + near rows", "chosen": " + chosen near rows"}
 #: Of the figures: of ours, blue to green; and of others.
 COLOURS = {
     True: ("#08306b", "#2171b5", "#41b6c4", "#7a0177", "#006d2c", "#74c476", "#8073ac", "#35978f"),
@@ -163,9 +165,9 @@ def grid(
 def label(method: str, kind: str, alpha: float | None) -> str:
     """What a curve is called: the method, the power, and near rows where prediction has them."""
     power = "" if alpha is None or np.isnan(alpha) else f" {alpha:g}"
-    return f"{method}{power}" + (
-        " + near rows" if kind == "near" and not method.endswith(("near", "near rows")) else ""
-    )
+    if method.endswith(("near", "near rows")):
+        return f"{method}{power}"
+    return f"{method}{power}{NEAR_ROWS.get(kind, '')}"
 
 
 def curves(found: pd.DataFrame) -> pd.DataFrame:

@@ -28,7 +28,14 @@ from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.base import MOST_ROWS
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.selection import kmeans
-from gpflow_pep.training import fit, maximise, maximise_on_subset, shuffled_batches
+from gpflow_pep.training import (
+    MixedModel,
+    fit,
+    maximise,
+    maximise_on_subset,
+    mix_near_rows,
+    shuffled_batches,
+)
 
 NOISE_VARIANCE = 0.1
 NEIGHBOURS = 10
@@ -254,7 +261,8 @@ def pep(setting: Setting) -> None:
     """
     Our regression at one power; predicted from u alone, and with near rows as well.
 
-    If named so, it is trained on some rows first, and then predicts from all of them.
+    If named so, it is trained on some rows first, and then predicts from all of them, and with near
+    rows whose number and noise rows that are left out choose: once, as a part of training.
     """
     cell, curve = setting.cell, setting.curve
     model = PEPRegression(
@@ -265,21 +273,32 @@ def pep(setting: Setting) -> None:
         alpha=cell.alpha,
         neighbours=NEIGHBOURS if cell.method == "near" else 0,
     )
-    near = {"near": partial(moments_near, model, setting.Xnew)}
-    only = {"u": partial(moments, model, setting.Xnew)}
-    kinds = near if cell.method == "near" else {**only, **near}
+    kinds = {"near": partial(moments_near, model, setting.Xnew)}
+    if cell.method != "near":
+        kinds["u"] = partial(moments, model, setting.Xnew)
     with contextlib.suppress(Over):
         if cell.method == "PEP subset":
             maximise_on_subset(model, callback=lambda step: curve.look(), progress=False)
             model.posterior()  # what a user waits for before predictions
             for kind, predict in kinds.items():
                 curve.add(predict, kind)
+            mixed = mix_near_rows(MixedModel([model]))
+            if mixed is not None:
+                kinds["chosen"] = partial(mixed_moments, mixed, setting.Xnew)
+                curve.add(kinds["chosen"], "chosen")
         maximise(model, callback=lambda step: curve.look(**kinds), progress=False)
 
 
 def moments_near(model: Any, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
     """Mean and variance of y, where near training rows are known too."""
     return moments(model, Xnew, neighbours=NEIGHBOURS)
+
+
+def mixed_moments(mixed: MixedModel, Xnew: AnyNDArray) -> tuple[AnyNDArray, ...]:
+    """Mean and variance of y; of a mixture, which is not quite Gaussian."""
+    posterior = mixed.posterior()
+    parts = [posterior.predict_y(part) for part in np.array_split(Xnew, max(1, len(Xnew) // 1000))]
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
 def estimator(setting: Setting) -> None:
