@@ -44,6 +44,7 @@ from .near_rows import (
     choose_noise,
     knows_near_rows,
     left_out_moments,
+    noise_levels,
 )
 from .objectives import Objective
 
@@ -221,37 +222,46 @@ def mix_near_rows(
     num_rows = len(mixed.models[0].data[0])
     if neighbours is not None:
         checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
-    numbers = NEIGHBOURS if neighbours is None else (neighbours,)
+    first, *more = NEIGHBOURS if neighbours is None else (neighbours,)
     rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
     Y = np.asarray(mixed.models[0].data[1])[rows]
     alone, near = [], []
     for model in mixed.models:
         mean, variance = left_out_moments(model, None, rows)
         alone.append(norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1))
-        near.append(_choose_near_rows(model, numbers, rows, float(np.mean((Y - mean) ** 2))))
-    choices, densities = zip(*near, strict=True)
-    return add_components(mixed.models, np.stack(alone), mixed.models, densities, choices)
+        levels = noise_levels(model, float(np.mean((Y - mean) ** 2)))
+        near.append(choose_noise(model, min(first, num_rows - 1), rows, levels))
 
+    def both_kinds() -> MixedModel | None:
+        choices, densities = zip(*near, strict=True)
+        return add_components(mixed.models, np.stack(alone), mixed.models, densities, choices)
 
-def _choose_near_rows(
-    model: PEPRegression, numbers: Sequence[int], rows: AnyNDArray, error: float
-) -> tuple[GivenRows, AnyNDArray]:
-    """Give a component the first number of near rows, or more as long as rows left out gain."""
-    most = len(model.data[0]) - 1
-    first, *more = (min(number, most) for number in numbers)
-    chosen = choose_noise(model, first, rows, error)
+    result = both_kinds()
+    if result is None or not more:
+        return result
     for number in more:
-        other = choose_noise(model, number, rows, error)
-        if not gains(other[1], chosen[1]):
-            break
-        chosen = other
-    return chosen
+        near = [
+            _with_more_rows(model, min(number, num_rows - 1), rows, *chosen)
+            for model, chosen in zip(mixed.models, near, strict=True)
+        ]
+    return both_kinds()
+
+
+def _with_more_rows(
+    model: PEPRegression, number: int, rows: AnyNDArray, near: GivenRows, log_densities: AnyNDArray
+) -> tuple[GivenRows, AnyNDArray]:
+    """Give a component more near rows, and about the same noise, if rows left out gain by it."""
+    assert near.noise_variance is not None
+    levels = [near.noise_variance * factor for factor in (0.6, 1.0, 1.6)]
+    more = choose_noise(model, number, rows, levels)
+    return more if gains(more[1], log_densities) else (near, log_densities)
 
 
 def gains(log_densities: AnyNDArray, others: AnyNDArray) -> bool:
     """Whether log densities [S] are higher than others by two standard errors at least."""
-    difference = log_densities - others
-    least = STANDARD_ERRORS * np.std(difference, ddof=1) / np.sqrt(len(difference))
+    with np.errstate(invalid="ignore"):  # a density that is 0
+        difference = log_densities - others
+        least = STANDARD_ERRORS * np.std(difference, ddof=1) / np.sqrt(len(difference))
     return bool(np.mean(difference) > least)
 
 

@@ -113,18 +113,26 @@ def _near_moments(
     return mean, (variance + np.asarray(levels))[..., None]
 
 
+def noise_levels(model: PEPRegression, error: float) -> list[float]:
+    """
+    List the noise variances that near rows of a model may have.
+
+    :param error: The mean squared error of rows that are left out, without near rows.
+    """
+    return [float(model.likelihood.variance.numpy()), *(level * error for level in NOISE_LEVELS)]
+
+
 def choose_noise(
-    model: PEPRegression, neighbours: int, rows: AnyNDArray, error: float
+    model: PEPRegression, neighbours: int, rows: AnyNDArray, levels: Sequence[float]
 ) -> tuple[GivenRows, AnyNDArray]:
     """
     Choose the noise variance that near rows have: with the highest mean density of rows left out.
 
     :param rows: Which training rows are left out, [S].
-    :param error: Their mean squared error without near rows.
+    :param levels: The noise variances to choose from.
     :return: What was chosen, and the log densities of the rows, [S].
     """
-    Y, own = np.asarray(model.data[1])[rows], float(model.likelihood.variance.numpy())
-    levels = [own, *(level * error for level in NOISE_LEVELS)]
+    Y = np.asarray(model.data[1])[rows]
     mean, variance = _near_moments(model, neighbours, rows, levels)
     with np.errstate(invalid="ignore"):  # rounding can leave a row that others say nothing of
         densities = norm.logpdf(Y[:, None], mean, np.sqrt(variance)).sum(axis=-1)

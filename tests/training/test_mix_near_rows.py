@@ -16,7 +16,12 @@ import gpflow_pep as pep
 from gpflow_pep.energies.collapsed import CONDITIONALS
 from gpflow_pep.training import GivenRows, MixedModel, mix_near_rows, mixture_weights
 from gpflow_pep.training.mixtures import NEAR_PRIOR_WEIGHT
-from gpflow_pep.training.near_rows import choose_noise, knows_near_rows, left_out_moments
+from gpflow_pep.training.near_rows import (
+    choose_noise,
+    knows_near_rows,
+    left_out_moments,
+    noise_levels,
+)
 
 CASES = {
     **{f"alpha {alpha:g}": Case(alpha=alpha) for alpha in (0.0, 1e-6, 0.3, 0.5, 1.0)},
@@ -101,7 +106,7 @@ def wavy(alpha: float, seed: int = 0, num_rows: int = 150) -> "pep.models.PEPReg
 
 def test_the_noise_is_that_of_the_highest_density() -> None:
     model, rows = wavy(1.0), np.arange(0, 150, 2)
-    near, densities = choose_noise(model, m, rows, 0.5)
+    near, densities = choose_noise(model, m, rows, noise_levels(model, 0.5))
     assert near.neighbours == m and 1e-4 < near.noise_variance < 0.5
 
     def mean_density(variance: float) -> float:
@@ -111,7 +116,7 @@ def test_the_noise_is_that_of_the_highest_density() -> None:
 
     np.testing.assert_allclose(np.mean(densities), mean_density(near.noise_variance), rtol=1e-9)
     assert mean_density(near.noise_variance) > max(map(mean_density, (1e-4, 0.5)))
-    same = choose_noise(model, m, rows, 1e-9)[0]
+    same = choose_noise(model, m, rows, noise_levels(model, 1e-9))[0]
     np.testing.assert_allclose(same.noise_variance, 1e-4)  # the model's is among those tried
 
 
@@ -120,7 +125,7 @@ def test_noise_that_inducing_points_leave_is_not_that_of_near_rows(alpha: float)
     """Too few inducing points: the model takes what they leave of the function for noise."""
     model = wavy(alpha)
     model.likelihood.variance.assign(0.4)
-    near, _ = choose_noise(model, m, np.arange(150), 0.5)
+    near, _ = choose_noise(model, m, np.arange(150), noise_levels(model, 0.5))
     assert near.noise_variance < 0.1
 
 
