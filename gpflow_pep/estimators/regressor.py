@@ -72,7 +72,7 @@ class PEPRegressor(TargetPredictions):
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.selection.mixing.coregionalization`); None: as many as columns, but 4 at
         most; 0: of none, columns are independent, and share kernel and noise.
-    :param neighbours: How many near training rows are known to predictions. "auto": 10 beside
+    :param neighbours: How many near training rows are known to predictions. "auto": 10 or 40 beside
         predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
         mixtures of powers on 1000 rows or more, where rows left out are predicted better so; the
         training does not change. 0 or None: none. A number: to the conditional of each row in
