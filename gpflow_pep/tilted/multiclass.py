@@ -61,9 +61,8 @@ _HALF_PANEL = 8.1
 _PANELS_PER_RISE = 5
 #: Of a rate, where the ends of a rise are found by division.
 _SMALLEST_RATE = 1e-6
-#: Of the label's variance, which is added to the others', and of the least of these, which is added
-#: to the label's. That changes the integral as little, nodes need not be spread over more orders of
-#: magnitude than they resolve, and derivatives in a variance next to 0 keep their digits.
+#: Of the label's variance, added to the others', and of their least, added to it. The integral is
+#: the same to its digits, and derivatives in a variance next to 0 keep theirs, which sites need.
 _SMALLEST_RATIO = 1e-12
 #: Is added to all of them.
 _SMALLEST_VARIANCE = 1e-30
@@ -94,9 +93,7 @@ def prob_is_largest(
     :param rough: See :func:`prob_above_all`.
     """
     # Classes first: sums over them then run along memory.
-    # Not their maximum: at no variance the derivative in it is half of the second one in the mean.
-    v = tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
-    m = tf.transpose(mean)
+    m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
     is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: Tensor) -> Tensor:
@@ -107,9 +104,8 @@ def prob_is_largest(
         return tf.where(is_label[1:], x[:1], x[1:])
 
     own, others = of_label(v), of_others(v)
-    least = _SMALLEST_RATIO * tf.stop_gradient(own)
+    precision = tf.math.rsqrt(others + _SMALLEST_RATIO * tf.stop_gradient(own))
     own += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
-    precision = tf.math.rsqrt(others + least)
     margin = (of_label(m) - of_others(m)) * precision
     largest = prob_above_all(margin, tf.sqrt(own) * precision, rough)
     return largest, 1.0 - largest
