@@ -103,11 +103,11 @@ def prob_is_largest(
         # In any order: the first class takes the place of the label.
         return tf.where(is_label[1:], x[:1], x[1:])
 
-    own, others = of_label(v), of_others(v)
-    precision = tf.math.rsqrt(others + _SMALLEST_RATIO * tf.stop_gradient(own))
-    own += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
+    label_variance, others = of_label(v), of_others(v)
+    precision = tf.math.rsqrt(others + _SMALLEST_RATIO * tf.stop_gradient(label_variance))
+    label_variance += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
     margin = (of_label(m) - of_others(m)) * precision
-    largest = prob_above_all(margin, tf.sqrt(own) * precision, rough)
+    largest = prob_above_all(margin, tf.sqrt(label_variance) * precision, rough)
     return largest, 1.0 - largest
 
 
