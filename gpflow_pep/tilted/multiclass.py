@@ -61,10 +61,10 @@ _HALF_PANEL = 8.1
 _PANELS_PER_RISE = 5
 #: Of a rate, where the ends of a rise are found by division.
 _SMALLEST_RATE = 1e-6
-#: Of the label's variance, which is added to the others'. That changes the integral as little, and
-#: nodes need not be spread over more orders of magnitude than they resolve.
+#: Of the label's variance, added to the others', and of their least, added to it. The integral is
+#: the same to its digits, and derivatives in a variance next to 0 keep theirs, which sites need.
 _SMALLEST_RATIO = 1e-12
-#: Stands for a variance of 0.
+#: Is added to all of them.
 _SMALLEST_VARIANCE = 1e-30
 #: Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of labels.
 _SMALLEST_CDF = 1e-30
@@ -93,7 +93,7 @@ def prob_is_largest(
     :param rough: See :func:`prob_above_all`.
     """
     # Classes first: sums over them then run along memory.
-    m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, _SMALLEST_VARIANCE))
+    m, v = tf.transpose(mean), tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
     is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: Tensor) -> Tensor:
@@ -103,11 +103,11 @@ def prob_is_largest(
         # In any order: the first class takes the place of the label.
         return tf.where(is_label[1:], x[:1], x[1:])
 
-    own_variance = of_label(v)
-    smallest = _SMALLEST_RATIO * tf.stop_gradient(own_variance)
-    precision = tf.math.rsqrt(of_others(v) + smallest)
+    label_variance, others = of_label(v), of_others(v)
+    precision = tf.math.rsqrt(others + _SMALLEST_RATIO * tf.stop_gradient(label_variance))
+    label_variance += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
     margin = (of_label(m) - of_others(m)) * precision
-    largest = prob_above_all(margin, tf.sqrt(own_variance) * precision, rough)
+    largest = prob_above_all(margin, tf.sqrt(label_variance) * precision, rough)
     return largest, 1.0 - largest
 
 

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 from helpers import assert_all_close, assert_close
 from scipy.special import ndtr
+from scipy.stats import norm
 
 from gpflow_pep.tilted import multiclass
-from gpflow_pep.tilted.multiclass import prob_above_all
+from gpflow_pep.tilted.multiclass import prob_above_all, prob_is_largest
 
 Array = npt.NDArray[np.float64]
 N = 60
@@ -166,6 +167,43 @@ def test_rows_without_numbers_hold_nothing_up(compiled: bool) -> None:
     actual = function(tf.constant(margin), tf.constant(rate)).numpy()
     assert np.isnan(actual[[0, 3]]).all()
     assert_close(actual[4:], expected[4:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-36, 1e-20, 1e-13])
+@pytest.mark.parametrize("of_label", [False, True])
+def test_one_class_without_variance(of_label: bool, variance: float) -> None:
+    """
+    Its latent function is known, as where training has made its kernel's variance 0. By the heat
+    equation the derivative in the variance is half of the second one in the mean, all closed forms.
+    """
+    known, mean, v = 0.4, np.array([0.9, -0.2]), np.array([1.3, 0.6])
+    x = (known - mean) / np.sqrt(v)
+    density, cdf = norm.pdf(x) / np.sqrt(v), norm.cdf(x)
+    slope = -x / np.sqrt(v) * density
+    value = np.prod(cdf)
+    first = density @ cdf[::-1]
+    second = slope @ cdf[::-1] + 2.0 * np.prod(density)
+    if not of_label:  # the first of the two others is the label
+        value = norm.cdf((mean[0] - mean[1]) / np.sqrt(v.sum())) - _below(known, mean, v)
+        first = -density[0] * cdf[1]
+        second = -slope[0] * cdf[1] - np.prod(density)
+    m, s = (tf.constant([row], tf.float64) for row in ([known, *mean], [variance, *v]))
+    with tf.GradientTape() as tape:
+        tape.watch((m, s))
+        actual, _ = prob_is_largest(tf.constant([0 if of_label else 1]), m, s)
+    by_mean, by_variance = (part.numpy()[0, 0] for part in tape.gradient(actual, (m, s)))
+    assert_close(actual.numpy()[0], value, rtol=1e-9)
+    assert_close(by_mean, first, rtol=1e-8)
+    assert_close(2.0 * by_variance, second, rtol=1e-3)
+
+
+def _below(known: float, mean: Array, v: Array) -> float:
+    """The probability that the first of two is above the other but below what is known."""
+    places, sizes = np.polynomial.legendre.leggauss(200)
+    half = 0.5 * (known + 12.0)
+    f = known + half * (places - 1.0)
+    integrand = norm.pdf(f, mean[0], np.sqrt(v[0])) * ndtr((f - mean[1]) / np.sqrt(v[1]))
+    return float(half * sizes @ integrand)
 
 
 def test_nowhere_above() -> None:
