@@ -42,7 +42,7 @@ BUDGET = {
     "paths": 926,
     "models": 4025,
     "selection": 1036,
-    "training": 4325,
+    "training": 4373,
     "estimators": 3323,
     "metrics": 303,
     "plotting": 1515,
