@@ -67,6 +67,7 @@ def test_the_warning_says_what_to_do_where_no_fixed_point_was_found() -> None:
     assert _run(model).converged
 
 
+@pytest.mark.slow
 def test_gradients_at_sites_reached_from_narrower_priors() -> None:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((40, 2))
@@ -87,4 +88,4 @@ def test_gradients_at_sites_reached_from_narrower_priors() -> None:
     assert model.last_inference.num_sweeps == 1
     for variable, gradient in zip(variables.values(), actual, strict=True):
         expected = finite_difference_gradient(lambda: loss_and_gradients()[0], variable)
-        assert_close(gradient, expected, rtol=1e-7)
+        assert_close(gradient, expected, rtol=1e-6)
