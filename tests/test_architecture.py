@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1006,
     "tilted": 2968,
     "likelihoods": 1434,
-    "sites": 3698,
+    "sites": 3863,
     "energies": 1872,
     "predictions": 1088,
     "paths": 926,
@@ -54,7 +54,7 @@ BUDGET = {
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
 LEVELS = 3
 #: The most files of the package that the loss of a model passes, eager.
-FILES = {"PEPRegression": 10, "PEP": 17, "ARPEP": 13}
+FILES = {"PEPRegression": 10, "PEP": 18, "ARPEP": 13}
 #: A mechanism has one home: where a pattern may occur. Each other occurrence needs a reason here.
 HOMES = {
     r"gradient_registry": {"ops/graphs.py"},

@@ -26,7 +26,7 @@ from ..ops import chunks
 from ..ops.chunks import shuffled_rows
 from ..ops.graphs import compiled
 from ..sites.posterior import Natural, SiteProblem, Sites, natural_sums
-from ..sites.record import FixedPoint, Goal
+from ..sites.record import FixedPoint, Goal, RunLimits
 from ..sites.sweep import infer
 from ..tilted import require_resolved
 
@@ -177,13 +177,7 @@ class MinibatchLoss(BatchLoss):
         identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
         is_proper = tf.reduce_all(tf.math.is_finite(tf.linalg.cholesky(others.G + identity)))
         others, before = tf.cond(is_proper, lambda: (others, before), without_negative)
-        end = infer(
-            batch,
-            before,
-            max_sweeps=_SWEEPS,
-            goal=Goal(model.tolerance),
-            fall_back=False,
-            others=others,
-        )
+        limits = RunLimits(Goal(model.tolerance), _SWEEPS, fall_back=False)
+        end = infer(batch, before, limits, others)
         sums = natural_sums(batch, end.sites)
         return end, tf.nest.map_structure(tf.add, others, sums)

@@ -30,7 +30,7 @@ from ..sites.posterior import (
     natural_sums,
     no_sites,
 )
-from ..sites.record import FixedPoint, Goal, SiteUpdateInfo
+from ..sites.record import FixedPoint, Goal, RunLimits, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved, traits
@@ -212,16 +212,14 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             self.tolerance if tolerance is None else tolerance,
             self.data[0].dtype,
         )
-        limits: Any = {"goal": Goal(tolerance), "damping": damping or 1.0, "max_sweeps": sweeps}
+        falls_back = max_sweeps is None
+        sweeps += not (falls_back or sequential)  # the look
+        limits = RunLimits(Goal(tolerance), sweeps, damping or 1.0, falls_back)
 
         @tf.autograph.experimental.do_not_convert
         def run() -> None:
-            problem = self.site_problem()
-            if sequential:
-                self._run(problem, fresh, infer_sequentially, **limits)
-            else:
-                limits["max_sweeps"] += max_sweeps is not None  # the look
-                self._run(problem, fresh, self._loop, fall_back=max_sweeps is None, **limits)
+            loop = infer_sequentially if sequential else self._loop
+            self._run(self.site_problem(), fresh, loop, limits)
 
         if sequential:  # row after row is too slow outside a graph
             checks.check_not_sharded(
@@ -355,8 +353,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _infer(self, problem: Any, mean_square: TensorType = 0.0) -> FixedPoint:
-        options = {"max_sweeps": self.max_sweeps, "goal": Goal(self.tolerance, mean_square)}
-        fixed_point = self._run(problem, self.fresh_sites, self._loop, **options)
+        limits = RunLimits(Goal(self.tolerance, mean_square), self.max_sweeps)
+        fixed_point = self._run(problem, self.fresh_sites, self._loop, limits)
         stops = self._resolved(fixed_point)
         if not stops:
             return fixed_point
@@ -364,7 +362,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             sites, moments, extra = tf.nest.map_structure(tf.identity, fixed_point[:3])
         return FixedPoint(sites, moments, extra, fixed_point.info)
 
-    def _run(self, problem: Any, restart: bool, loop: Any, **options: Any) -> FixedPoint:
+    def _run(self, problem: Any, restart: bool, loop: Any, limits: RunLimits) -> FixedPoint:
         """Run the inner loop, and remember where it ended."""
 
         def run() -> FixedPoint:
@@ -373,7 +371,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
                 initial = self.read_sites()
             if restart:
                 initial = Sites(*map(tf.zeros_like, initial))
-            return loop(problem, initial, **options)
+            return loop(problem, initial, limits)
 
         fixed_point: FixedPoint = chunks.without_gradient(run)
         self.write_sites(fixed_point.sites)

@@ -21,7 +21,7 @@ from ..sites.mixture import (
 )
 from ..sites.mixture_sweep import match_entries
 from ..sites.posterior import PosteriorFactor, SiteRows, Sites, no_sites, scaled_error
-from ..sites.record import FixedPoint, Goal, SweepEvaluation
+from ..sites.record import FixedPoint, Goal, RunLimits, SweepEvaluation
 from ..sites.sweep import RowPrior
 from .posterior import ComputedPosterior, new_inputs
 
@@ -137,7 +137,7 @@ def condition_on_outputs(
 
     initial = no_sites(tf.shape(Y)[0], int(mixing.shape[0]), mean.dtype)
     goal = Goal(_TOLERANCE if mean.dtype == tf.float64 else 1e-4)
-    end = run_to_fixed_point(evaluate, initial, max_sweeps=_MOST_SWEEPS, goal=goal)
+    end = run_to_fixed_point(evaluate, initial, RunLimits(goal, _MOST_SWEEPS))
     return given_sites(end.sites), end
 
 

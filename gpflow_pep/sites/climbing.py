@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from .record import DAMPED
-from .steps import FAR, State
+from .phases import NONE_FOLLOWS, Attempt, Phase, Turn
+from .record import CONTINUATION, DAMPED, LIMITED, Features, RunLimits
+from .steps import FAR, State, chosen
 
 #: Merits that differ by a smaller part are those of the same optimum.
 _SAME = 1e-6
@@ -37,57 +38,42 @@ def no_best(x: tf.Tensor) -> Best:
     return Best(tf.zeros_like(x), tf.constant(-np.inf, x.dtype))
 
 
-class Turns(NamedTuple):
-    """Whether a run leaves its phase, []."""
+def best_sites(features: Features, limits: RunLimits) -> Attempt:
+    """Go on from the best sites; nothing but merits leads to that."""
+    power = features.largest_power
+    has_merit = tf.constant(False) if power is None else power == 0.0
 
-    begins_again: tf.Tensor
-    """For the first of the easier problems."""
+    def turn(turn: Turn, start: int) -> Turn:
+        state, best, over, fallback = turn.state, turn.state.best, turn.over, turn.phase.fallback
+        compares = has_merit & ~turn.is_warm_up & ~state.nothing_accepted
+        is_far = (state.sweep == 1) & (state.first_mean_square > FAR)
+        begins_again = is_far | (over & ~state.is_close)
+        begins_again &= compares & ~turn.settled & (state.sweep == state.phase_sweep)
+        worse = state.merit < best.merit - _SAME * tf.abs(best.merit)
+        returns = (turn.settled & worse) | (over & (fallback == DAMPED))
+        returns &= compares & (fallback != LIMITED)
+        # Sites that are far may have any merit, and none that lasts.
+        is_best = compares & ~is_far & (state.merit > best.merit)
+        pairs = zip((state.x, state.merit), best, strict=True)
+        best = Best(*(tf.where(is_best, part, other) for part, other in pairs))
+        infinity = tf.constant(np.inf, best.x.dtype)
+        following = turn.following._replace(
+            phase=tf.where(begins_again, 0, turn.following.phase),
+            first_mean_square=tf.where(begins_again, infinity, state.first_mean_square),
+            best=best,
+        )
+        following = chosen(returns, _from_sites(following, best.x, start), following)
+        return turn._replace(over=over | begins_again | returns, following=following)
 
-    returns: tf.Tensor
-    """For the best sites."""
-
-
-def turns_of(
-    state: State,
-    has_merit: tf.Tensor,
-    *,
-    is_main: tf.Tensor,
-    fallback: tf.Tensor,
-    settled: tf.Tensor,
-    over: tf.Tensor,
-    last: tf.Tensor,
-) -> tuple[State, Turns]:
-    """
-    Decide whether a run leaves its phase because of merits, and remember the best sites.
-
-    :param has_merit: Whether the phase's problem has a merit.
-    :param is_main: Whether it is the first one of the problem that is meant.
-    :param fallback: Its place in :data:`~gpflow_pep.sites.record.FALLBACKS`.
-    :param settled: Whether it has reached what it can.
-    :param over: Whether it ends.
-    :param last: Whether nothing may follow.
-    """
-    has_merit &= ~state.nothing_accepted
-    began_here = is_main & (state.sweep == state.phase_sweep)
-    is_far = (state.sweep == 1) & (state.first_mean_square > FAR)
-    begins_again = has_merit & began_here & ~settled & (is_far | (over & ~state.is_close))
-    worse = state.merit < state.best.merit - _SAME * tf.abs(state.best.merit)
-    returns = has_merit & ~last & ((settled & worse) | (over & (fallback == DAMPED)))
-    # Sites that are far may have any merit, and none that lasts.
-    is_best = has_merit & (over | returns) & ~is_far & (state.merit > state.best.merit)
-    x, merit = (
-        tf.where(is_best, part, best)
-        for part, best in zip((state.x, state.merit), state.best, strict=True)
-    )
-    first = tf.where(begins_again, tf.constant(float("inf"), x.dtype), state.first_mean_square)
-    state = state._replace(best=Best(x, merit), first_mean_square=first)
-    return state, Turns(begins_again, returns)
+    phase = Phase(sweeps=limits.max_sweeps, following=NONE_FOLLOWS)
+    return Attempt([phase], CONTINUATION, turn=turn)
 
 
-def from_sites(state: State, x: tf.Tensor) -> State:
+def _from_sites(state: State, x: tf.Tensor, place: int) -> State:
     """Begin a phase with some sites, [2, N, L]: they are its first proposal."""
-    infinity = tf.constant(float("inf"), x.dtype)
+    infinity = tf.constant(np.inf, x.dtype)
     return state._replace(
+        phase=tf.constant(place),
         nothing_accepted=tf.ones_like(state.nothing_accepted),
         x=tf.zeros_like(x),
         F=x,

@@ -52,11 +52,11 @@ from .posterior import (
     scaled_error,
     terms_of_mean,
 )
-from .record import FixedPoint, Goal, SweepEvaluation
+from .record import Easier, Features, FixedPoint, RunLimits, SweepEvaluation
 from .sweep import (
     LARGEST_CAVITY,
     RowPrior,
-    has_smaller_powers,
+    largest_power,
     matching_sites,
     starts_from_no_sites,
     with_power_shift,
@@ -212,37 +212,24 @@ def _merit(problem: MixtureProblem, q: PosteriorFactor, terms: tf.Tensor) -> tf.
     return tf.where(alpha == 0.0, energy_of(q, terms), tf.zeros_like(terms))
 
 
-def infer_mixture(
-    problem: MixtureProblem,
-    initial: Sites,
-    *,
-    max_sweeps: int,
-    goal: Goal,
-    damping: float = 1.0,
-    fall_back: bool = True,
-) -> FixedPoint:
+def infer_mixture(problem: MixtureProblem, initial: Sites, limits: RunLimits) -> FixedPoint:
     """Bring the sites of all entries to their fixed point; see :mod:`gpflow_pep.sites.sweep`."""
     problem = problem.keep_projections()
     latent, prior = problem.latent, output_prior(problem)
     warm_up = None
-    if fall_back and traits(latent.parts.likelihood).starts_at_high_powers:
+    if limits.fall_back and traits(latent.parts.likelihood).starts_at_high_powers:
         warm_up = starts_from_no_sites(latent, initial)
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, _: AtMixedFixedPoint) -> SweepEvaluation:
-        easier = problem._replace(latent=with_power_shift(latent, power_shift))
-        return mixture_sweep(easier, prior, sites)
+    def evaluate(sites: Sites, easier: Easier, _: AtMixedFixedPoint) -> SweepEvaluation:
+        easier_problem = problem._replace(latent=with_power_shift(latent, easier))
+        return mixture_sweep(easier_problem, prior, sites)
 
     return run_to_fixed_point(
         evaluate,
         initial,
-        max_sweeps=max_sweeps,
-        goal=goal,
-        damping=damping,
-        fall_back=fall_back,
-        warm_up=warm_up,
-        has_smaller_powers=has_smaller_powers(latent),
-        reduction=latent.reduction,
-        extra=_before_the_first(problem, initial),
+        limits,
+        Features(largest_power=largest_power(latent), warm_up=warm_up, reduction=latent.reduction),
+        _before_the_first(problem, initial),
     )
 
 

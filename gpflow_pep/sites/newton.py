@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from .posterior import in_deviations
 from .record import SweepEvaluation
-from .steps import NUM_FACTORS, State, StepRules
+from .steps import NUM_FACTORS, State, StepRules, chosen
 
 #: The equations are solved to this part of F: fewer products, and one or two more steps.
 _LEFT = 0.1
@@ -55,7 +55,30 @@ def _norm(F: tf.Tensor, state: State, rules: StepRules) -> tf.Tensor:
     return tf.sqrt(square)
 
 
-def is_forward(
+def choose(
+    is_newton: tf.Tensor,
+    others: tuple[tf.Tensor, State, State],
+    state: State,
+    x: tf.Tensor,
+    evaluation: SweepEvaluation,
+    rules: StepRules,
+) -> tuple[tf.Tensor, State, State]:
+    """
+    Decide whether a proposal x is accepted, and what follows if it is, and if not.
+
+    :param is_newton: Whether it is one of Newton's method.
+    :param others: The same of other steps.
+    """
+    accepts, after, refused = others
+    forgotten = after._replace(differences=after.differences.forgotten())
+    return (
+        accepts & (~is_newton | _is_forward(state, x, evaluation, rules)),
+        chosen(is_newton, forgotten, after),
+        chosen(is_newton, _refuse(state, x, evaluation), refused),
+    )
+
+
+def _is_forward(
     state: State, x: tf.Tensor, evaluation: SweepEvaluation, rules: StepRules
 ) -> tf.Tensor:
     """Decide whether a proposal is a step that may be taken."""
@@ -64,7 +87,7 @@ def is_forward(
     return state.nothing_accepted | (~state.probing & smaller)
 
 
-def refuse(state: State, x: tf.Tensor, evaluation: SweepEvaluation) -> State:
+def _refuse(state: State, x: tf.Tensor, evaluation: SweepEvaluation) -> State:
     """Make the state after a proposal that was not accepted: a probe, or too long a step."""
     dF = tf.stack(evaluation.target) - x - state.F
     known = state.probing & evaluation.proper

@@ -1,9 +1,11 @@
 """What the inner loop asks for, and what it tells."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ..ops.chunks import LOCAL, Reduction
 from .posterior import Marginals, Sites
 
 #: What is tried until something has converged. "continuation": the problem of power 0 and those of
@@ -23,6 +25,21 @@ CONTINUATION, DAMPED, LIMITED = 1, 2, 3
 
 class ConvergenceWarning(UserWarning):
     """The sites did not reach their fixed point."""
+
+
+class Easier(NamedTuple):
+    """How a problem whose sites are evaluated differs from the one that is meant."""
+
+    power_shift: tf.Tensor | None = None
+    """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that part."""
+    prior_part: tf.Tensor | None = None
+    """By which the prior's variance is multiplied, see :mod:`gpflow_pep.sites.smaller_priors`."""
+    rough: tf.Tensor | None = None
+    """Whether integrals may have errors of 1e-4."""
+
+
+#: The problem that is meant.
+MEANT = Easier()
 
 
 class SweepEvaluation(NamedTuple):
@@ -67,6 +84,44 @@ class Goal(NamedTuple):
     over rows, in nats. The energy's error was seen to be up to some thirty times as much, so that
     this is enough to optimise it. After a long step of an optimiser, across which the energy
     changes by far more, ten times this is, where it is a hundredth of what the run began with."""
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """How far a run goes."""
+
+    goal: Goal
+    max_sweeps: int
+    """The most evaluations, at least 1; as many again for each fallback, and twice that on the
+    continuation from power 0."""
+    damping: float = 1.0
+    """The largest step."""
+    fall_back: bool = True
+    """Whether fallbacks follow where the run has not converged."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known of a problem, by which a run chooses its steps and what it tries."""
+
+    coupled: bool = False
+    """What the numbers of a site are, see :class:`SweepEvaluation`."""
+    largest_power: tf.Tensor | None = None
+    """Of a row; None: not small."""
+    warm_up: tf.Tensor | None = None
+    """Whether to begin with larger powers, see :mod:`gpflow_pep.sites.larger_powers`; None:
+    never."""
+    climbs: bool = False
+    """Whether sites climb to one of several optima at power 0, where merits tell which one is
+    better, see :mod:`gpflow_pep.sites.climbing`; only with ``warm_up``."""
+    by_newton: bool = False
+    """Whether the fallback through smaller powers takes steps of Newton's method."""
+    largest_variance: tf.Tensor | None = None
+    """Of the prior at the rows; None: there is no fallback from smaller ones."""
+    has_rough: bool = False
+    """Whether integrals that are rough take less time."""
+    reduction: Reduction = LOCAL
+    """Over processes, each of which holds a shard of the rows."""
 
 
 class SiteUpdateInfo(NamedTuple):

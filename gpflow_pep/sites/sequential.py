@@ -27,7 +27,7 @@ from .posterior import (
     posterior_factor,
     sites_of_rows,
 )
-from .record import FixedPoint, Goal, SiteUpdateInfo, SweepEvaluation
+from .record import FixedPoint, RunLimits, SiteUpdateInfo, SweepEvaluation
 from .sweep import match_moments, row_prior, sweep
 
 
@@ -92,43 +92,36 @@ def sequential_pass(
     return sites, refused
 
 
-def infer_sequentially(
-    problem: SiteProblem,
-    initial: Sites,
-    *,
-    max_sweeps: int,
-    goal: Goal,
-    damping: float = 1.0,
-) -> FixedPoint:
+def infer_sequentially(problem: SiteProblem, initial: Sites, limits: RunLimits) -> FixedPoint:
     """
     Repeat a pass over the rows until the sites match the moments of the tilted distributions.
 
     The residual of the record is infinite where a cavity is improper in the end.
 
     :param initial: Where to start; from no sites, where that is not proper.
-    :param max_sweeps: The most passes, at least 1.
+    :param limits: Each sweep is one pass. There are no fallbacks.
     """
     projection = problem.project(problem.rows.X)
     problem = problem._replace(projection=projection)
     prior = row_prior(problem, initial)
     before = sweep(problem, prior, initial)
     start = Sites(*(tf.where(before.proper, part, tf.zeros_like(part)) for part in initial))
-    infinity = tf.constant(np.inf, start.nu.dtype)
+    infinity, tolerance = tf.constant(np.inf, start.nu.dtype), limits.goal.tolerance
 
     def body(
         passes: tf.Tensor, refused: tf.Tensor, error: tf.Tensor, sites: Sites, _: SweepEvaluation
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Sites, SweepEvaluation]:
-        sites, more = sequential_pass(problem, projection, sites, damping)
+        sites, more = sequential_pass(problem, projection, sites, limits.damping)
         evaluation = sweep(problem, prior, sites)
         # Beside an improper cavity there is no target to be near to.
         error = tf.where(evaluation.proper, tf.reduce_max(tf.abs(evaluation.error)), infinity)
         return passes + 1, refused + more, error, sites, evaluation
 
     passes, refused, error, sites, end = tf.while_loop(
-        lambda passes, refused, error, *_: (passes < max_sweeps) & (error >= goal.tolerance),
+        lambda passes, refused, error, *_: (passes < limits.max_sweeps) & (error >= tolerance),
         body,
         (tf.constant(0), tf.constant(0), infinity, start, before),
         parallel_iterations=1,
     )
-    info = SiteUpdateInfo(passes, error, error < goal.tolerance, refused, tf.constant(0))
+    info = SiteUpdateInfo(passes, error, error < tolerance, refused, tf.constant(0))
     return FixedPoint(sites, end.marginals, end.extra, info)

@@ -16,7 +16,10 @@ the :math:`v / 2` that they make up for.
 import numpy as np
 import tensorflow as tf
 
+from .larger_powers import RESIDUAL
+from .phases import Attempt, Phase, Turn
 from .posterior import Marginals, Natural
+from .record import CONTINUATION, Features, RunLimits
 
 #: The variance that the first problem has at most, and the factor between one and the next: with
 #: longer steps one cell of 1440 fewer converges (examples/benchmarks/stress.py, near-duplicates at
@@ -25,6 +28,22 @@ _FIRST_VARIANCE, _FACTOR = 10.0, 2.0**0.125
 _NUM_PARTS = 160
 #: The parts t of the prior's variance, below 1.
 PRIOR_PARTS = tuple(_FACTOR**-k for k in range(_NUM_PARTS, 0, -1))
+
+
+def smaller_priors(features: Features, limits: RunLimits) -> Attempt:
+    """Follow the fixed point from narrower priors, unless the run is close."""
+    most, first = limits.max_sweeps, first_place(features.largest_variance)
+    phases = [
+        Phase(0.0, part, RESIDUAL, most, following=_NUM_PARTS + 1 - place)
+        for place, part in enumerate(PRIOR_PARTS)
+    ]
+    return Attempt(
+        [*phases, Phase(sweeps=most)],
+        CONTINUATION,
+        is_tried=lambda state, _: ~state.is_close,
+        first=lambda _: first,
+        turn=_with_prediction,
+    )
 
 
 def first_place(largest_variance: tf.Tensor) -> tf.Tensor:
@@ -53,3 +72,12 @@ def predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
     """
     first = (ratio - 1.0) * x[1] * m
     return tf.stack([first, tf.zeros_like(first)])
+
+
+def _with_prediction(turn: Turn, _: int) -> Turn:
+    """Begin the next phase with the sites that are predicted for its prior."""
+    state, part = turn.state, turn.phase.prior_part
+    ratio = tf.where(turn.settled, tf.constant(_FACTOR, part.dtype), 1.0 / part)
+    change = predicted_change(state.x, state.marginals[0], ratio)
+    F = tf.where(part < 1.0, change, turn.following.F)
+    return turn._replace(following=turn.following._replace(F=F))

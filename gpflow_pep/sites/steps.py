@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..ops.chunks import Reduction, num_rows, sizes_may_vary
 from .posterior import in_deviations
-from .record import DAMPED, LIMITED, SweepEvaluation
+from .record import DAMPED, LIMITED, Goal, SweepEvaluation
 
 #: Differences that the acceleration looks back on: many, as long as they are few numbers beside
 #: others.
@@ -26,6 +26,8 @@ _LARGEST_JUMP = 2.0
 _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
+#: See :class:`~gpflow_pep.sites.record.Goal`.
+_OF_FIRST, _LARGEST_FACTOR = 1e-2, 10.0
 #: A run that begins with a mean square above this had no sites, or those of other data.
 FAR = 0.1
 #: Steps of single sites stay above this. Without steps of their own 5 cells of 1440 fewer converge
@@ -52,6 +54,8 @@ NUM_FACTORS = len(_FACTORS)
 _MERIT_STEPS = (1.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 _OF_RETRY = tuple(zip(_NEGATIVE, _FACTORS, _MERIT_STEPS))
 _RESTART_CAP = 0.1
+#: Tensors of no more numbers are copied where one of two is taken.
+_COPIED = 2_000
 
 
 #: ``(state, rules, step, left) -> step [2, N, L], whether it is a probe``, of the step that looks
@@ -65,6 +69,7 @@ class StepRules(NamedTuple):
     damping: float
     coupled: bool
     reduction: Reduction
+    newton_step: NewtonStep | None = None
 
     def total(self, *parts: tf.Tensor) -> list[tf.Tensor]:
         """Sum over processes."""
@@ -160,6 +165,13 @@ class State(NamedTuple):
     best: Any = ()
     """See :mod:`gpflow_pep.sites.climbing`; nothing where sites do not climb."""
 
+    def meets(self, goal: Goal) -> tf.Tensor:
+        """Whether a goal is met."""
+        first, least = self.first_mean_square, goal.mean_square_residual
+        relative = tf.where(first < FAR, _OF_FIRST * first, 0.0)
+        mean_square = tf.clip_by_value(relative, least, _LARGEST_FACTOR * least)
+        return (self.residual < goal.tolerance) | (self.mean_square < mean_square)
+
     @property
     def is_close(self) -> tf.Tensor:
         """Whether the fixed point is near."""
@@ -169,6 +181,28 @@ class State(NamedTuple):
     def accelerates(self) -> tf.Tensor:
         """Whether the next step looks back on the last ones."""
         return (self.retry == 0) & (self.differences.count > 0)
+
+
+def chosen(condition: tf.Tensor, state: State, other: State) -> State:
+    """
+    Choose one of two states, of which both were computed.
+
+    To copy a tensor of few numbers takes one operation, where a branch has several for each tensor
+    that it reads or returns. The others are passed on by one branch for all.
+    """
+    pairs = [*zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)]
+    parts = [a if a is b or _is_long(a) else tf.where(condition, a, b) for a, b in pairs]
+    passed_on = [k for k, (a, b) in enumerate(pairs) if a is not b and _is_long(a)]
+    if passed_on:
+        first, second = zip(*(pairs[k] for k in passed_on))
+        for k, tensor in zip(passed_on, tf.cond(condition, lambda: first, lambda: second)):
+            parts[k] = tensor
+    result: State = tf.nest.pack_sequence_as(state, parts)
+    return result
+
+
+def _is_long(tensor: tf.Tensor) -> bool:
+    return (tensor.shape.num_elements() or 0) > _COPIED
 
 
 def start_at(x: tf.Tensor, coupled: bool, extra: Any, reduction: Reduction) -> State:
@@ -200,19 +234,17 @@ def start_at(x: tf.Tensor, coupled: bool, extra: Any, reduction: Reduction) -> S
     )
 
 
-def propose(
-    state: State, rules: StepRules, newton: tuple[tf.Tensor, NewtonStep] | None = None
-) -> tuple[tf.Tensor, State]:
+def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Tensor, State]:
     """
     Make the next sites to evaluate, [2, N, L], and enter the newest difference.
 
-    :param newton: Whether Newton's method takes the step, and how; None: it never does.
+    :param is_newton: Whether Newton's method takes the step.
     """
     past = state.differences.entered()
     state, depth = state._replace(differences=past), past.dF.shape[0]
     columns = tf.constant(_OF_RETRY, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
-    no = tf.constant(False)
+    no, newton_step = tf.constant(False), rules.newton_step
 
     def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
         """Towards where each site wants to be."""
@@ -223,20 +255,20 @@ def propose(
         """With what the last ones have changed."""
         # Most runs end before there are many differences, and Newton's method needs all.
         few = past.count <= _SMALL_DEPTH
-        few &= ~newton[0] if newton else ~no
+        few &= ~is_newton if newton_step else ~no
         last = tf.where(few, _SMALL_DEPTH, depth) if sizes_may_vary() else depth
         moved, dF = past.moved[:last], past.dF[:last]
-        if not newton:
+        if newton_step is None:
             return what_is_left(state, rules, dF, moved)[0], no
         accelerated, left = what_is_left(state, rules, dF, moved, dF)
-        step, probing = newton[1](state, rules, accelerated, left)
-        return tf.where(newton[0], step, accelerated), newton[0] & probing
+        step, probing = newton_step(state, rules, accelerated, left)
+        return tf.where(is_newton, step, accelerated), is_newton & probing
 
-    looks_back = state.accelerates | newton[0] if newton else state.accelerates
+    looks_back = state.accelerates | is_newton if newton_step else state.accelerates
     step, probing = tf.cond(looks_back, with_differences, plain_step)
     first, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), state._replace(probing=probing) if newton else state
+    return tf.stack([first, tau]), state._replace(probing=probing) if newton_step else state
 
 
 def what_is_left(

@@ -34,7 +34,7 @@ from .posterior import (
     scaled_error,
     terms_of_mean,
 )
-from .record import FixedPoint, Goal, SweepEvaluation
+from .record import MEANT, Easier, Features, FixedPoint, RunLimits, SweepEvaluation
 from .smaller_priors import marginals_under, natural_under
 
 #: A cavity whose variance is so many times the prior's is refused: it is about to be improper.
@@ -43,8 +43,6 @@ LARGEST_CAVITY = 10.0
 _SEVERAL_BELOW = 0.5
 #: So many sites, or more, are worth rough integrals, which may take a sweep more.
 _MANY = 1000
-#: A power, below which smaller ones are the same problem.
-_NEARLY_ZERO = 0.1
 
 
 class AtFixedPoint(NamedTuple):
@@ -170,8 +168,7 @@ def sweep(
     *,
     coupled: bool = False,
     factor: CurvatureFactor | tuple[()] = (),
-    prior_part: tf.Tensor | None = None,
-    rough: tf.Tensor | None = None,
+    easier: Easier = MEANT,
 ) -> SweepEvaluation:
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
@@ -182,9 +179,9 @@ def sweep(
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.
     :param factor: One of the sweep before, if its steps are solved for by a factor.
-    :param prior_part: By which the prior's variance is multiplied; None: 1. Not if coupled.
-    :param rough: See :func:`match_moments`.
+    :param easier: How the problem differs from this one; with no other prior if coupled.
     """
+    problem, (_, prior_part, rough) = with_power_shift(problem, easier), easier
     natural = natural_sums(problem, sites)
     if prior_part is not None:
         natural = natural_under(natural, prior_part)
@@ -283,20 +280,11 @@ def _first_numbers(problem: SiteProblem, sites: Sites) -> tf.Tensor:
 
 
 def infer(
-    problem: SiteProblem,
-    initial: Sites,
-    *,
-    max_sweeps: int,
-    goal: Goal,
-    damping: float = 1.0,
-    fall_back: bool = True,
-    others: Natural | None = None,
+    problem: SiteProblem, initial: Sites, limits: RunLimits, others: Natural | None = None
 ) -> FixedPoint:
     """
     Bring the sites of all rows to their fixed point; see :mod:`gpflow_pep.sites.fixed_point`.
 
-    :param max_sweeps: The most sweeps, and as many again for each fallback, and twice that on the
-        continuation from power 0.
     :param others: What other rows add to q, whose sites stay as they are.
     """
     problem = problem.keep_projections()
@@ -308,40 +296,35 @@ def infer(
     coupled &= problem.projection is not None or size <= coupling.MOST_FACTORISED
     warm_up = None
     # Under a vague prior and a small power, a rate's first sites are too precise to be added to 1.
-    if fall_back and (coupled or special.starts_at_high_powers):
+    if limits.fall_back and (coupled or special.starts_at_high_powers):
         warm_up = starts_from_no_sites(problem, initial)
     if coupled:
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
     many = (initial.nu.shape.num_elements() or 0) >= _MANY
-
-    def evaluate(
-        sites: Sites, power_shift: tf.Tensor, before: AtFixedPoint, **options: tf.Tensor
-    ) -> SweepEvaluation:
-        easier = with_power_shift(problem, power_shift)
-        options |= {"factor": before.factor}
-        return sweep(easier, prior, sites, others, coupled=coupled, **options)
-
     largest_variance = None
-    if fall_back and alone and special.follows_wider_priors:
+    if limits.fall_back and alone and special.follows_wider_priors:
         (largest_variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
+
+    def evaluate(sites: Sites, easier: Easier, before: AtFixedPoint) -> SweepEvaluation:
+        rules: Any = {"coupled": coupled, "factor": before.factor, "easier": easier}
+        return sweep(problem, prior, sites, others, **rules)
 
     fixed_point = run_to_fixed_point(
         evaluate,
         initial,
-        max_sweeps=max_sweeps,
-        goal=goal,
-        damping=damping,
-        fall_back=fall_back,
-        coupled=coupled,
-        warm_up=warm_up,
-        has_smaller_powers=has_smaller_powers(problem),
-        has_merit=_largest_power(problem) == 0.0 if coupled else None,
-        by_newton=special.follows_by_newton,
-        largest_variance=largest_variance,
-        has_rough=many and tilted.has_rough_rule(problem.parts.likelihood),
-        reduction=problem.reduction,
-        extra=AtFixedPoint(
+        limits,
+        Features(
+            coupled=coupled,
+            largest_power=largest_power(problem),
+            warm_up=warm_up,
+            climbs=coupled,
+            by_newton=special.follows_by_newton,
+            largest_variance=largest_variance,
+            has_rough=many and tilted.has_rough_rule(problem.parts.likelihood),
+            reduction=problem.reduction,
+        ),
+        AtFixedPoint(
             _no_factor(problem, initial),
             TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros),
             CurvatureFactor.empty(problem, zeros) if direct else (),
@@ -354,10 +337,12 @@ def infer(
     return fixed_point._replace(sites=Sites(first + tau * m, tau))
 
 
-def with_power_shift(problem: SiteProblem, power_shift: tf.Tensor) -> SiteProblem:
-    """Make the easier problem that a phase of the run asks for."""
-    rows = problem.rows
-    alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + power_shift, 1.0), power_shift)
+def with_power_shift(problem: SiteProblem, easier: Easier) -> SiteProblem:
+    """Change the powers to those of a problem that may be easier."""
+    rows, shift = problem.rows, easier.power_shift
+    if shift is None:
+        return problem
+    alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + shift, 1.0), shift)
     return problem._replace(rows=rows._replace(alpha=alpha))
 
 
@@ -376,10 +361,6 @@ def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
 
 
-def _largest_power(problem: SiteProblem) -> tf.Tensor:
+def largest_power(problem: SiteProblem) -> tf.Tensor:
     (power,) = problem.reduction.largest([tf.reduce_max(problem.rows.alpha)])
     return power
-
-
-def has_smaller_powers(problem: SiteProblem) -> tf.Tensor:
-    return _largest_power(problem) > _NEARLY_ZERO

@@ -12,7 +12,15 @@ from helpers import assert_close
 import gpflow_pep as pep
 from gpflow_pep.sites.fixed_point import run_to_fixed_point
 from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.sites.record import FALLBACKS, FixedPoint, Goal, SweepEvaluation
+from gpflow_pep.sites.record import (
+    FALLBACKS,
+    Easier,
+    Features,
+    FixedPoint,
+    Goal,
+    RunLimits,
+    SweepEvaluation,
+)
 
 #: The optima of nu on either side of 0; each time the right one is reached by steps of 0.1.
 LEFT, RIGHT = -2.0, 2.0
@@ -27,10 +35,10 @@ def _run(
     has_merit: bool = True,
     max_sweeps: int = 6,
 ) -> FixedPoint:
-    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any) -> SweepEvaluation:
+    def evaluate(sites: Sites, problem: Easier, _: Any) -> SweepEvaluation:
         nu, tau = sites
         change = tf.where(nu < 0.0, step_left(nu), tf.clip_by_value(RIGHT - nu, -0.1, 0.1))
-        change = tf.where(power_shift > 0.0, easier - nu, change)
+        change = tf.where(problem.power_shift > 0.0, easier - nu, change)
         marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
         target = Sites(nu + change, 1.0 + 0.0 * tau)
         merit = tf.reduce_sum(-tf.abs(nu - best))
@@ -39,15 +47,9 @@ def _run(
         return SweepEvaluation(marginals, target, target, error, proper, merit)
 
     initial = Sites(tf.constant([[start]], tf.float64), tf.constant([[1.0]], tf.float64))
-    return run_to_fixed_point(
-        evaluate,
-        initial,
-        max_sweeps=max_sweeps,
-        goal=Goal(1e-9),
-        warm_up=tf.constant(False),
-        has_smaller_powers=tf.constant(False),
-        has_merit=tf.constant(has_merit),
-    )
+    power = tf.constant(0.0 if has_merit else 0.01, tf.float64)
+    features = Features(largest_power=power, warm_up=tf.constant(False), climbs=True)
+    return run_to_fixed_point(evaluate, initial, RunLimits(Goal(1e-9), max_sweeps), features)
 
 
 def test_sites_that_are_far_are_left_for_the_easier_problems() -> None:

@@ -11,9 +11,19 @@ import pytest
 import tensorflow as tf
 from helpers import Array, assert_all_close, assert_close
 
-from gpflow_pep.sites.fixed_point import POWER_SHIFTS, WARM_UP_POWERS, run_to_fixed_point
+from gpflow_pep.sites.fixed_point import run_to_fixed_point
+from gpflow_pep.sites.larger_powers import WARM_UP_POWERS
 from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.sites.record import FALLBACKS, Goal, SiteUpdateInfo, SweepEvaluation
+from gpflow_pep.sites.record import (
+    FALLBACKS,
+    Easier,
+    Features,
+    Goal,
+    RunLimits,
+    SiteUpdateInfo,
+    SweepEvaluation,
+)
+from gpflow_pep.sites.smaller_powers import POWER_SHIFTS
 
 N, L = 5, 2
 SHAPE = (N, L)
@@ -23,6 +33,7 @@ MEAN = np.linspace(-2.0, 1.0, N * L).reshape(SHAPE)
 VARIANCE = np.linspace(0.5, 3.0, N * L).reshape(SHAPE)
 ZEROS = Sites(np.zeros(SHAPE), np.zeros(SHAPE))
 TOLERANCE = 1e-9
+NO_POWER = tf.constant(0.0, tf.float64)
 
 Target = Callable[[tf.Tensor, tf.Tensor], tuple[Any, Any]]
 Condition = Callable[[tf.Tensor, tf.Tensor], Any]
@@ -50,10 +61,10 @@ class Map:
         self.asked: list[Array] = []
         self.shifts: list[float] = []
 
-    def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> SweepEvaluation:
+    def __call__(self, sites: Sites, easier: Easier, _: Any = ()) -> SweepEvaluation:
         if tf.executing_eagerly():
             self.asked.append(np.stack([sites.nu.numpy(), sites.tau.numpy()]))
-            self.shifts.append(float(power_shift))
+            self.shifts.append(float(easier.power_shift))
         nu, tau = self.target(*sites)
         target = Sites(nu + tf.zeros(SHAPE, tf.float64), tau + tf.zeros(SHAPE, tf.float64))
         marginals = Marginals(tf.constant(MEAN), tf.constant(VARIANCE))
@@ -84,18 +95,15 @@ def _run(
     gap: float = 0.0,
     damping: float = 1.0,
     fall_back: bool = False,
-    **options: Any,
+    **features: Any,
 ) -> Run:
     function.asked.clear()
     function.shifts.clear()
     sites, marginals, _, info = run_to_fixed_point(
         function,
         Sites(tf.constant(initial.nu), tf.constant(initial.tau)),
-        max_sweeps=max_sweeps,
-        goal=Goal(tolerance, gap),
-        damping=damping,
-        fall_back=fall_back,
-        **options,
+        RunLimits(Goal(tolerance, gap), max_sweeps, damping, fall_back),
+        Features(**features),
     )
     sites = Sites(*(part.numpy() for part in sites))
     marginals = Marginals(*(part.numpy() for part in marginals))
@@ -163,7 +171,7 @@ def test_reaches_the_fixed_point(function: Map) -> None:
 def test_a_compiled_run_is_an_eager_one(name: str) -> None:
     sites, _, _, info = tf.function(
         lambda nu, tau: run_to_fixed_point(
-            REACHED[name], Sites(nu, tau), max_sweeps=200, goal=Goal(TOLERANCE)
+            REACHED[name], Sites(nu, tau), RunLimits(Goal(TOLERANCE), 200)
         )
     )(*ZEROS)
     eager = _run(REACHED[name])
@@ -298,7 +306,7 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
     function = Map(
         lambda nu, tau: (NU + 0.0 * nu, -1.0 + 0.0 * tau), lambda nu, tau: tf.reduce_all(tau > -0.5)
     )
-    run = _run(function, max_sweeps=80, fall_back=True, has_smaller_powers=tf.constant(False))
+    run = _run(function, max_sweeps=80, fall_back=True, largest_power=NO_POWER)
     assert FALLBACKS[run.info.fallback] == "limited"
     assert not run.info.converged
     assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
@@ -308,7 +316,7 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
 
 
 def test_the_damped_fallback_takes_small_steps_from_no_sites() -> None:
-    options = {"max_sweeps": 10, "fall_back": True, "has_smaller_powers": tf.constant(False)}
+    options = {"max_sweeps": 10, "fall_back": True, "largest_power": NO_POWER}
     run = _run(UNREACHABLE["drift"], Sites(NU, TAU), **options)
     np.testing.assert_array_equal(run.asked[10], 0.0)
     steps = np.diff(run.asked[10:20], axis=0)
@@ -326,7 +334,7 @@ def test_no_fallback_is_tried_where_none_is_needed() -> None:
 
 def test_each_fallback_has_as_many_sweeps() -> None:
     options = {"max_sweeps": 10, "fall_back": True}
-    run = _run(UNREACHABLE["drift"], **options, has_smaller_powers=tf.constant(False))
+    run = _run(UNREACHABLE["drift"], **options, largest_power=NO_POWER)
     assert run.info.num_sweeps == len(run.asked) == 3 * 10
     run = _run(UNREACHABLE["drift"], **options)
     assert run.info.num_sweeps == len(run.asked) == 4 * 10 + len(POWER_SHIFTS)
@@ -340,9 +348,10 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
         return tf.where(tf.abs(x - goal) < 0.3, goal, x + 1.0)
 
     class Narrow(Map):
-        def __call__(self, sites: Sites, power_shift: tf.Tensor, _: Any = ()) -> SweepEvaluation:
-            self.target = lambda nu, tau: (part(nu, NU, power_shift), part(tau, TAU, power_shift))
-            return super().__call__(sites, power_shift)
+        def __call__(self, sites: Sites, easier: Easier, _: Any = ()) -> SweepEvaluation:
+            shift = easier.power_shift
+            self.target = lambda nu, tau: (part(nu, NU, shift), part(tau, TAU, shift))
+            return super().__call__(sites, easier)
 
     function = Narrow(_contraction)
     start, options = Sites(NU + 5.0, TAU + 5.0), {"max_sweeps": 40, "fall_back": True}
@@ -353,7 +362,7 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
     assert_close(run.sites.tau, TAU, rtol=1e-6)
     shifts = list(dict.fromkeys(function.shifts))
     assert shifts == [0.0, *POWER_SHIFTS]
-    run = _run(function, start, **options, has_smaller_powers=tf.constant(False))
+    run = _run(function, start, **options, largest_power=NO_POWER)
     assert set(function.shifts) == {0.0}
     assert not run.info.converged
     assert not run.info.converged
@@ -458,12 +467,13 @@ def test_easier_problems_come_first_if_wanted() -> None:
 def test_a_warm_up_that_has_no_fixed_point_is_left() -> None:
     function = Map(_contraction)
 
-    def evaluate(sites: Sites, power_shift: tf.Tensor, _: Any) -> SweepEvaluation:
-        return (function if float(power_shift) == 0.0 else UNREACHABLE["drift"])(sites, power_shift)
+    def evaluate(sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
+        some = function if float(easier.power_shift) == 0.0 else UNREACHABLE["drift"]
+        return some(sites, easier)
 
     zeros = Sites(*map(tf.constant, ZEROS))
     run = run_to_fixed_point(
-        evaluate, zeros, max_sweeps=200, goal=Goal(TOLERANCE), warm_up=tf.constant(True)
+        evaluate, zeros, RunLimits(Goal(TOLERANCE), 200), Features(warm_up=tf.constant(True))
     )
     assert bool(run.info.converged)
     assert 60 < int(run.info.num_sweeps) < 100
@@ -473,14 +483,14 @@ def test_a_warm_up_that_has_no_fixed_point_is_left() -> None:
 def test_single_precision() -> None:
     nu, tau = (tf.constant(part, tf.float32) for part in (NU, TAU))
 
-    def evaluate(sites: Sites, power_shift: Any, _: Any) -> SweepEvaluation:
+    def evaluate(sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
         target = Sites(nu - 0.9 * (sites.nu - nu), tau - 0.9 * (sites.tau - tau))
         marginals = Marginals(tf.zeros_like(nu), tf.ones_like(nu))
         error = scaled_error(sites, target, marginals)
         return SweepEvaluation(marginals, target, target, error, tf.constant(True), 0.0 * nu[0, 0])
 
     sites, _, _, info = run_to_fixed_point(
-        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), max_sweeps=100, goal=Goal(1e-4)
+        evaluate, Sites(tf.zeros_like(nu), tf.zeros_like(tau)), RunLimits(Goal(1e-4), 100)
     )
     assert sites.nu.dtype == tf.float32
     assert bool(info.converged)
@@ -494,12 +504,11 @@ class RoughMap(Map):
         super().__init__(target, **options)
         self.error, self.rough = error, list[bool]()
 
-    def __call__(self, *others: Any, rough: Any = False) -> SweepEvaluation:
-        evaluation = super().__call__(*others)
-        self.rough.append(bool(rough))
-        error = self.error * bool(rough)
+    def __call__(self, sites: Sites, easier: Easier, _: Any = ()) -> SweepEvaluation:
+        evaluation = super().__call__(sites, easier)
+        self.rough.append(easier.rough is not None and bool(easier.rough))
+        error = self.error * self.rough[-1]
         target = Sites(evaluation.target.nu + error, evaluation.target.tau)
-        sites: Sites = others[0]
         return evaluation._replace(
             target=target,
             error=scaled_error(sites, target, evaluation.marginals),

@@ -11,7 +11,15 @@ from helpers import assert_close
 import gpflow_pep as pep
 from gpflow_pep.sites.fixed_point import run_to_fixed_point
 from gpflow_pep.sites.posterior import Marginals, Sites, scaled_error
-from gpflow_pep.sites.record import FALLBACKS, FixedPoint, Goal, SweepEvaluation
+from gpflow_pep.sites.record import (
+    FALLBACKS,
+    Easier,
+    Features,
+    FixedPoint,
+    Goal,
+    RunLimits,
+    SweepEvaluation,
+)
 from gpflow_pep.sites.sweep import row_prior, sweep
 
 SHAPE = (5, 2)
@@ -21,9 +29,9 @@ RATES = _random.uniform(1.2, 2.2, SHAPE), _random.uniform(0.5, 1.5, SHAPE)
 NU, TAU = np.linspace(-1.0, 2.0, 10).reshape(SHAPE), np.linspace(0.3, 1.7, 10).reshape(SHAPE)
 
 
-def _repelling(sites: Sites, power_shift: tf.Tensor, _: Any) -> SweepEvaluation:
+def _repelling(sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
     """At the power that is meant each site is turned and driven away from its fixed point."""
-    part = 1.0 + power_shift
+    part = 1.0 + easier.power_shift
     nu, tau = tf.tanh(sites.nu - part * NU), tf.tanh(sites.tau - part * TAU)
     real, imaginary = (part * rates for rates in RATES)
     target = Sites(
@@ -40,8 +48,8 @@ def _run(by_newton: bool) -> FixedPoint:
     @tf.function(autograph=False)
     def run() -> FixedPoint:
         start = Sites(tf.constant(NU + 2.0), tf.constant(TAU - 1.0))
-        goal = Goal(1e-9)
-        return run_to_fixed_point(_repelling, start, max_sweeps=200, goal=goal, by_newton=by_newton)
+        limits = RunLimits(Goal(1e-9), 200)
+        return run_to_fixed_point(_repelling, start, limits, Features(by_newton=by_newton))
 
     return run()
 

@@ -19,7 +19,7 @@ from gpflow_pep.sites.posterior import (
     scaled_error,
     whitened_posterior,
 )
-from gpflow_pep.sites.record import FALLBACKS, Goal, SweepEvaluation
+from gpflow_pep.sites.record import FALLBACKS, Easier, Features, Goal, RunLimits, SweepEvaluation
 from gpflow_pep.sites.smaller_priors import PRIOR_PARTS, first_place, predicted_change
 from gpflow_pep.sites.sweep import row_prior, sweep
 
@@ -124,7 +124,7 @@ def test_a_sweep_under_a_part_of_the_prior_is_that_of_a_smaller_variance() -> No
     part, sites = tf.constant(0.3, tf.float64), some_sites()
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-13)):
         problem, smaller = (counts(variance=v).site_problem() for v in (20.0, 6.0))
-        got = sweep(problem, row_prior(problem, sites), sites, prior_part=part)
+        got = sweep(problem, row_prior(problem, sites), sites, easier=Easier(prior_part=part))
         expected = sweep(smaller, row_prior(smaller, sites), sites)
     assert bool(got.proper)
     for name in ("marginals", "target", "limited", "error", "merit"):
@@ -139,7 +139,7 @@ def test_predicted_means_grow_with_the_prior() -> None:
     prior = row_prior(problem, sites)
 
     def means(sites: Sites, part: float) -> tf.Tensor:
-        end = sweep(problem, prior, sites, prior_part=tf.constant(part, tf.float64))
+        end = sweep(problem, prior, sites, easier=Easier(None, tf.constant(part, tf.float64)))
         return end.marginals.m
 
     m = means(sites, 0.5)
@@ -161,10 +161,8 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
     end = np.linspace(-2.0, 2.0, 5)[:, None]
     parts = []
 
-    def evaluate(
-        sites: Sites, power_shift: tf.Tensor, _: Any, prior_part: tf.Tensor
-    ) -> SweepEvaluation:
-        part = prior_part
+    def evaluate(sites: Sites, easier: Easier, _: Any) -> SweepEvaluation:
+        part = easier.prior_part
         parts.append(float(part))
         target = Sites(part * end + 0.1 * (sites.nu - part * end), tf.ones_like(sites.tau))
         near = tf.reduce_all(tf.abs(sites.nu - part * end) < 0.5)
@@ -180,9 +178,8 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
     point = run_to_fixed_point(
         evaluate,
         Sites(zeros, zeros),
-        max_sweeps=50,
-        goal=Goal(1e-9),
-        largest_variance=tf.constant(100.0, tf.float64),
+        RunLimits(Goal(1e-9), 50),
+        Features(largest_variance=tf.constant(100.0, tf.float64)),
     )
     assert bool(point.info.converged) == converges
     assert min(parts) == pytest.approx(0.1, rel=0.1)
