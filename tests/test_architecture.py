@@ -40,7 +40,7 @@ BUDGET = {
     "energies": 1872,
     "predictions": 1088,
     "paths": 926,
-    "models": 4025,
+    "models": 4017,
     "selection": 1036,
     "training": 4373,
     "estimators": 3323,
