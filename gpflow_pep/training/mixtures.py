@@ -257,20 +257,13 @@ def _with_more_rows(
     return more if gains(more[1], log_densities) else (near, log_densities)
 
 
-<<<<<<< HEAD
-def gains(log_densities: AnyNDArray, others: AnyNDArray) -> bool:
-    """Whether log densities [S] are higher than others by two standard errors at least."""
-    with np.errstate(invalid="ignore"):  # a density that is 0
-        difference = log_densities - others
-        least = STANDARD_ERRORS * np.std(difference, ddof=1) / np.sqrt(len(difference))
-=======
 def gains(
     log_densities: AnyNDArray, others: AnyNDArray, standard_errors: float = LEAST_GAIN
 ) -> bool:
     """Whether log densities [S] are higher than others by so many standard errors at least."""
-    difference = log_densities - others
-    least = standard_errors * np.std(difference, ddof=1) / np.sqrt(len(difference))
->>>>>>> 6f8dc1e (Near rows of labels: training with ten, an early look, comparisons' mixtures)
+    with np.errstate(invalid="ignore"):  # a density that is 0
+        difference = log_densities - others
+        least = standard_errors * np.std(difference, ddof=1) / np.sqrt(len(difference))
     return bool(np.mean(difference) > least)
 
 
