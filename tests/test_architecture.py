@@ -42,7 +42,7 @@ BUDGET = {
     "paths": 926,
     "models": 4025,
     "selection": 1036,
-    "training": 4405,
+    "training": 4420,
     "estimators": 3325,
     "metrics": 303,
     "plotting": 1515,
