@@ -248,8 +248,7 @@ def make_candidates(
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
-        # For near rows a classifier trains a second model, at each power: that is left out here.
-        "neighbours": settings.neighbours if numbers else 0,
+        "neighbours": settings.neighbours,
         "likelihood": likelihood,
     }
     baselines = _baselines(numbers, settings.seed)
@@ -275,6 +274,9 @@ def make_candidates(
         for alpha in (*settings.alphas, *[None] * mixes):
             power, mixed = (np.nan, "mix") if alpha is None else (alpha, alpha)
             estimator = kind(kernel, num_inducing=number, alpha=mixed, **options)
+            if not numbers and alpha is not None:
+                # For near rows a classifier trains a second model: one for all powers is enough.
+                estimator.set_params(neighbours=0)
             candidates[name_of(alpha, label)] = power, estimator
             if several:
                 name = name_of(alpha, f"{label}, {SEPARATE}" if label else SEPARATE)

@@ -209,10 +209,10 @@ class Settings:
     )  # fmt: skip
     neighbours: int | str = _setting(
         AUTO, _whole_or_auto(0),
-        "Near training rows, in regression with a Gaussian or log-normal likelihood. auto:"
-        " predictions of the mixture know 10 of them, where rows left out of 1000 or more are"
-        " predicted better so. A number: the conditional of each row has so many in training too,"
-        " and there is no mixture. 0: none.",
+        "Near training rows, in regression with a Gaussian or log-normal likelihood, and of two"
+        " classes. auto: predictions of the mixture know 10 of them, or 20 of two classes, where"
+        " rows left out of 1000 or more are predicted better so. A number, in regression: the"
+        " conditional of each row has so many in training too, and there is no mixture. 0: none.",
     )  # fmt: skip
     select: str = _setting(
         "folds", _choice(SELECT),

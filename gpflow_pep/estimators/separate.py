@@ -11,6 +11,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord, mix_models
+from ..training.mixed_model import heaviest
 from .outputs import as_outputs, column_names, mean_r2
 
 
@@ -115,7 +116,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return int(self.estimators_[0].n_features_in_)
 
 
-def mix_fitted(estimators: Sequence[Any]) -> Any:
+def mix_fitted(estimators: Sequence[Any], neighbours: int | str = "auto") -> Any:
     """
     Mix estimators that were trained on the same rows at several powers, as ``alpha="mix"`` does:
     predictions know near rows where these improve them and ``neighbours`` is "auto".
@@ -124,16 +125,17 @@ def mix_fitted(estimators: Sequence[Any]) -> Any:
 
     :param estimators: They share columns, units and random state; see
         :func:`~gpflow_pep.training.mixtures.mix_models` for what their models share.
+    :param neighbours: Of the mixture. The estimators need not know any.
     :raises ValueError: If their models do not fit together.
     """
     mixed = copy.copy(estimators[len(estimators) // 2])
     if isinstance(mixed, SeparateRegressors):
         columns = zip(*(each.estimators_ for each in estimators), strict=True)
-        mixed.estimators_ = list(map(mix_fitted, columns))
+        mixed.estimators_ = [mix_fitted(column, neighbours) for column in columns]
         return mixed
-    mixed.alpha = "mix"
-    mixture = mix_models([estimator.model_ for estimator in estimators])
-    mixed._set_model(mixed._finished_mixture(mixture))
+    mixed.alpha, mixed.neighbours = "mix", neighbours
+    mixture = mixed._finished_mixture(mix_models([each.model_ for each in estimators]))
     records = {estimator.alpha_: estimator.record_ for estimator in estimators}
-    mixed.record_ = records[mixed.alpha_]
+    mixed.record_ = records[float(heaviest(mixture).alpha.numpy())]
+    mixed._set_model(mixed._with_near_labels(mixture, mixture.models[0].data, mixed._seed()))
     return mixed

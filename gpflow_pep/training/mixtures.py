@@ -59,7 +59,7 @@ NEAR_PRIOR_WEIGHT = 0.1
 #: The most rows that are left out where near rows are added.
 MOST_LEFT_OUT = 1000
 #: Near rows must raise the mean log density by so many standard errors of the difference.
-STANDARD_ERRORS = 2.0
+LEAST_GAIN = 2.0
 
 
 @check_shapes("log_densities: [K, N]", "return: [K]")
@@ -257,11 +257,13 @@ def _with_more_rows(
     return more if gains(more[1], log_densities) else (near, log_densities)
 
 
-def gains(log_densities: AnyNDArray, others: AnyNDArray) -> bool:
-    """Whether log densities [S] are higher than others by two standard errors at least."""
+def gains(
+    log_densities: AnyNDArray, others: AnyNDArray, standard_errors: float = LEAST_GAIN
+) -> bool:
+    """Whether log densities [S] are higher than others by so many standard errors at least."""
     with np.errstate(invalid="ignore"):  # a density that is 0
         difference = log_densities - others
-        least = STANDARD_ERRORS * np.std(difference, ddof=1) / np.sqrt(len(difference))
+        least = standard_errors * np.std(difference, ddof=1) / np.sqrt(len(difference))
     return bool(np.mean(difference) > least)
 
 
@@ -273,6 +275,7 @@ def add_components(
     near: Sequence[GivenRows],
     *,
     prior_weight: float = NEAR_PRIOR_WEIGHT,
+    standard_errors: float = LEAST_GAIN,
     always: bool = False,
 ) -> MixedModel | None:
     """
@@ -284,16 +287,16 @@ def add_components(
     :param other_densities: [S], for each of them.
     :param near: How each of them knows near rows.
     :param prior_weight: See :func:`mixture_weights`.
+    :param standard_errors: The mean log density must be higher than without the others by more than
+        so many standard errors of the difference.
     :param always: Whether to mix them in any case.
-    :return: The mixture; None where the mean log density is not higher than without the others by
-        at least two standard errors.
+    :return: The mixture; None where it is not.
     """
     both = np.stack([*log_densities, *other_densities])
     weights = mixture_weights(both, prior_weight=prior_weight)
     before = mixture_weights(log_densities, prior_weight=prior_weight)
-    if not always and not gains(
-        _mixed_densities(both, weights), _mixed_densities(log_densities, before)
-    ):
+    mixed, alone = _mixed_densities(both, weights), _mixed_densities(log_densities, before)
+    if not always and not gains(mixed, alone, standard_errors):
         return None
     components = [*models, *others]
     powers = tuple(map(_power, components))

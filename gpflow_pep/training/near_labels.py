@@ -18,12 +18,17 @@ Only where the products are clearly positive, a second model is trained, whose p
 nearest rows alone and whose kernel is trained for this
 (:mod:`gpflow_pep.models.near_loss`). The two are mixed as in :mod:`gpflow_pep.training.mixtures`,
 with weights by rows that are left out: for the second model without themselves among the near rows.
+Some hundreds of these are predicted early, after :data:`TRIAL_STEPS`: where the mixture is no
+better for them than the first model, training ends there.
+
 A model whose rows share sites (``ARPEP``) cannot leave rows out. Its densities of training rows,
 which are a little too high, stand for those, so that near rows have to gain a little more.
 """
 
 import contextlib
+import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -44,18 +49,23 @@ from .ascent import FAILURES
 from .left_out import held_out_densities
 from .loop import fit
 from .mixed_model import MixedModel, components, heaviest
-from .mixtures import add_components
+from .mixtures import LEAST_GAIN, add_components
 from .model_state import copy_of
 from .near_rows import GivenRows
 
 #: How many near rows predictions of labels know, unless another number is asked for.
 NEAR_LABELS = 20
+#: How many near rows are known in training for them: fewer take a fraction of the time, and the
+#: kernel that they lead to is as good.
+TRAINING_NEIGHBOURS = 10
 #: Training for near rows: steps of Adam, rows in a batch, and the learning rate, which is halved
 #: again and again after so many steps.
 STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
+#: After so many steps, so many rows that are left out say whether there is anything to gain.
+TRIAL_STEPS, TRIAL_ROWS = 80, 500
 #: Residuals are compared with the mean of so many near ones. Near rows are tried where the mean of
 #: the products is at least this, and so many standard errors above 0.
-NEAR_RESIDUALS, LEAST_PRODUCT, STANDARD_ERRORS = 10, 0.02, 3.0
+NEAR_RESIDUALS, LEAST_PRODUCT, STANDARD_ERRORS = 10, 0.01, 2.5
 #: The most rows that are left out: labels say less than numbers do.
 MOST_LEFT_OUT = 3000
 #: c of the prior on the weights: what rows that are left out say of near rows is not optimistic.
@@ -68,6 +78,10 @@ _LEAST = 0.01
 
 class _Over(Exception):
     """There is no time left."""
+
+
+class _NoGain(Exception):
+    """Near rows gain nothing so far."""
 
 
 def mix_near_labels(
@@ -125,17 +139,33 @@ def mix_near_labels(
             return None
     parts = kernel, copy_of(main.likelihood), copy_of(main.inducing_variable)
     near = PEP((X, Y), *parts, alpha=alpha)
+
+    def mixed_by(rows: AnyNDArray, standard_errors: float) -> MixedModel | None:
+        densities = _left_out_densities(near, neighbours, rows)
+        return add_components(
+            components(model)[0],
+            log_densities[:, rows],
+            [near],
+            [densities],
+            [GivenRows(neighbours, None)],
+            prior_weight=PRIOR_WEIGHT,
+            standard_errors=standard_errors,
+            always=always,
+        )
+
+    def check_gain() -> None:
+        if not always and mixed_by(left_out[:TRIAL_ROWS], 0.0) is None:
+            raise _NoGain
+
     try:
-        _train(near, neighbours, num_steps, seconds, seed, progress)
-        densities = _left_out_densities(near, neighbours, left_out)
+        _train(near, neighbours, num_steps, seconds, seed, progress, check_gain)
+        return mixed_by(left_out, LEAST_GAIN)
+    except _NoGain:
+        return None
     except FAILURES:
         if always:
             raise
         return None
-    alone = log_densities[:, left_out]
-    models, knows = components(model)[0], GivenRows(neighbours, None)
-    options: dict[str, Any] = {"prior_weight": PRIOR_WEIGHT, "always": always}
-    return add_components(models, alone, [near], [densities], [knows], **options)
 
 
 def knows_near_labels(model: Any) -> bool:
@@ -177,19 +207,33 @@ def near_residuals(
 
 
 def _train(
-    model: PEP, neighbours: int, num_steps: int, seconds: float | None, seed: int, progress: bool
+    model: PEP,
+    neighbours: int,
+    num_steps: int,
+    seconds: float | None,
+    seed: int,
+    progress: bool,
+    check_gain: Callable[[], None],
 ) -> None:
-    """Train the kernel of a model for predictions from near rows."""
+    """
+    Train the kernel of a model for predictions from near rows.
+
+    :param check_gain: It is called once, after :data:`TRIAL_STEPS`.
+    """
     ends: list[float] = []
+    looks = itertools.count(1)
 
     def look(_: GPModel) -> dict[str, float]:
         if seconds is not None:
             ends[:] = ends or [time.perf_counter() + seconds]  # what comes first is compiled
             if time.perf_counter() > ends[0]:
                 raise _Over
+        if next(looks) * _LOOK_EVERY == TRIAL_STEPS < num_steps:
+            check_gain()
         return {}
 
-    loss = model.near_row_training_loss_closure(neighbours, batch_size=BATCH_SIZE, seed=seed)
+    known = min(neighbours, TRAINING_NEIGHBOURS)
+    loss = model.near_row_training_loss_closure(known, batch_size=BATCH_SIZE, seed=seed)
     rate = tf_keras.optimizers.schedules.ExponentialDecay(RATE, HALVED_AFTER, 0.5)
     gpflow.set_trainable(model.inducing_variable, False)
     with contextlib.suppress(_Over):
@@ -199,7 +243,7 @@ def _train(
             num_steps=num_steps,
             optimizer=tf_keras.optimizers.Adam(rate),
             evaluate=look,
-            evaluate_every=_LOOK_EVERY if seconds is not None else num_steps,
+            evaluate_every=_LOOK_EVERY,
             progress=progress,
         )
 

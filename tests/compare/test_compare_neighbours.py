@@ -10,8 +10,11 @@ from compare.small_comparison import run, small_table
 from numpy.testing import assert_allclose
 
 from gpflow_pep.compare import compare, predict_table
+from gpflow_pep.compare.candidates import make_candidates
+from gpflow_pep.compare.cleaning import clean
 from gpflow_pep.compare.report import write_report
-from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
+from gpflow_pep.compare.settings import Settings
+from gpflow_pep.estimators import PEPRegressor, classifier, load_estimator, save_estimator
 
 
 @pytest.mark.slow
@@ -67,6 +70,37 @@ def test_the_mixture_knows_near_rows_as_the_estimator_does(tmp_path: Path) -> No
     assert_allclose(
         predict_table(loaded, new)["mean"], comparison.model.predict(new[["time"]]), rtol=1e-8
     )
+
+
+def test_of_two_classes_the_mixture_alone_knows_near_rows() -> None:
+    table = waves(40)
+    table["load"] = np.where(table["load"] > 0.0, "high", "low")
+    candidates = make_candidates(clean(table, "load"), Settings(), [("rbf", 4)])
+    asked = {name: each.get_params().get("neighbours") for name, (_, each) in candidates.items()}
+    assert asked["mix"] == "auto" and asked["SVGP"] == 0
+    assert [asked[f"alpha {alpha}"] for alpha in ("0", "0.5", "1")] == [0, 0, 0]
+
+
+@pytest.mark.slow
+def test_of_two_classes_one_model_for_all_powers_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the mixture, which is made of models that know none."""
+    monkeypatch.setattr(classifier, "LEAST_ROWS", 100)
+    tried: list[list[float]] = []
+
+    def instead(model: Any, *_: Any, **__: Any) -> None:
+        tried.append([float(component.alpha.numpy()) for component in model.models])
+
+    monkeypatch.setattr(classifier, "mix_near_labels", instead)
+    table = waves(150)
+    table["load"] = np.where(table["load"] > 0.0, "high", "low")
+    options: dict[str, Any] = {
+        **{"num_inducing": 4, "max_iterations": 5, "splits": 1, "test_fraction": 0.2},
+        **{"baselines": False, "details": False, "select": "folds"},
+    }
+    compare(table, "load", neighbours=0, **options)
+    assert not tried
+    comparison = compare(table, "load", **options)
+    assert tried[0] == [0.0, 0.5, 1.0] and len(tried) == 1 + (comparison.best == "mix")
 
 
 def test_the_option_is_documented() -> None:

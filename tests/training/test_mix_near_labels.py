@@ -94,6 +94,39 @@ def test_predictions_are_those_of_both(mixed: MixedModel) -> None:
         )
 
 
+def _left_out_with(monkeypatch: pytest.MonkeyPatch, log_density: float) -> list[int]:
+    """Say how many rows were left out each time, with the same density for each of them."""
+    monkeypatch.setattr(near_labels, "TRIAL_STEPS", 5)
+    asked: list[int] = []
+
+    def densities(_: Any, __: int, rows: AnyNDArray) -> AnyNDArray:
+        asked.append(len(rows))
+        return np.full(len(rows), log_density)
+
+    monkeypatch.setattr(near_labels, "_left_out_densities", densities)
+    monkeypatch.setattr(near_labels, "TRIAL_ROWS", 50)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "log_density, asked",
+    [(-9.0, [50]), pytest.param(-0.01, [50, 400], marks=pytest.mark.slow)],
+)
+def test_training_ends_early_where_rows_left_out_gain_nothing(
+    monkeypatch: pytest.MonkeyPatch, log_density: float, asked: list[int]
+) -> None:
+    seen = _left_out_with(monkeypatch, log_density)
+    mixture = mix_near_labels(_model(FINE), (X, FINE), _kernel(), 5, num_steps=6)
+    assert seen == asked and (mixture is None) == (len(asked) == 1)
+
+
+@pytest.mark.slow
+def test_a_number_that_is_asked_for_is_not_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _left_out_with(monkeypatch, -9.0)
+    mixture = mix_near_labels(_model(FINE), (X, FINE), _kernel(), 5, num_steps=6, always=True)
+    assert seen == [400] and mixture is not None
+
+
 @pytest.mark.slow
 def test_rows_that_share_sites() -> None:
     """Densities of the training rows stand for those that are left out."""
