@@ -210,7 +210,7 @@ class Settings:
     neighbours: int | str = _setting(
         AUTO, _whole_or_auto(0),
         "Near training rows, in regression with a Gaussian or log-normal likelihood, and of two"
-        " classes. auto: predictions of the mixture know 10 of them, or 20 of two classes, where"
+        " classes. auto: predictions of the mixture know 10 or 40 of them, of two classes 20, where"
         " rows left out of 1000 or more are predicted better so. A number, in regression: the"
         " conditional of each row has so many in training too, and there is no mixture. 0: none.",
     )  # fmt: skip
