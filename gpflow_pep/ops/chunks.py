@@ -44,7 +44,8 @@ class Reduction:
 
     def total(self, tensors: Tensors) -> Tensors:
         """
-        Sum tensors of one float, with the same shapes in all processes; all in one message.
+        Sum tensors of one float, with the same shapes in all processes; all in one message. In a
+        loop the shapes are the same in all iterations: TensorFlow may refuse others.
 
         The gradient is that of the sum over processes of what each computes from the totals: what
         arrives from above is summed over processes too.

@@ -256,7 +256,9 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
         # Most runs end before there are many differences, and Newton's method needs all.
         few = past.count <= _SMALL_DEPTH
         few &= ~is_newton if newton_step else ~no
-        last = tf.where(few, _SMALL_DEPTH, depth) if sizes_may_vary() else depth
+        # What processes send each other has one size.
+        varies = sizes_may_vary() and rules.reduction.count == 1
+        last = tf.where(few, _SMALL_DEPTH, depth) if varies else depth
         moved, dF = past.moved[:last], past.dF[:last]
         if newton_step is None:
             return what_is_left(state, rules, dF, moved)[0], no
