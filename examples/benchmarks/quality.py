@@ -6,12 +6,12 @@
     python -m examples quality --table FOLDER/results.csv --out FOLDER    # tables and figures alone
 
 Each run is a method with so many inducing points (M): it trains until it has converged or for
-SECONDS, and test rows are scored on the way. ``--most`` leaves out all but the first methods of
-each set, the most telling ones. The same command goes on where it was stopped. Prints,
-for times from the beginning of a fit, compilation included, the best score of other packages and
-of this one, a run being judged by the last parameters that it had by then, and M and method chosen
-in hindsight for both. Seconds are processor time of all threads, one for each process; what it
-takes to score is left out.
+SECONDS, or for each of several numbers in a run of its own, and test rows are scored on the way.
+``--most`` leaves out all but the first methods of each set, the most telling ones. The same command
+goes on where it was stopped. Prints, for times from the beginning of a fit, compilation included,
+the best score of other packages and of this one, a run being judged by the last parameters that it
+had by then, and M and method chosen in hindsight for both. Seconds are processor time of all
+threads, one for each process; what it takes to score is left out.
 
 Sets are NAME/ROWS: kin8nm, kin40k, late (flights: late or not) and friedman (generated). Others are
 GPflow's SGPR and SVGP (natural gradients and Adam), GPJax's, GPBoost's FITC, Vecchia and both
@@ -150,11 +150,12 @@ def evaluate(directory: Path, python: str, cell: Cell) -> list[dict[str, Any]]:
 
 
 def grid(
-    sets: Sequence[str], chosen: Sequence[str], seconds: float, most: int | None = None
+    sets: Sequence[str], chosen: Sequence[str], limits: Sequence[float], most: int | None = None
 ) -> list[Cell]:
     """Cells of the sets: of their first methods, or of those with these names, M up to N / 3."""
     return [
         Cell(f"{seconds:g} s", name, 0, M, method, alpha)
+        for seconds in limits
         for name in sets
         for method, M, alpha in methods(name)[:most]
         if (not chosen or method in chosen or method.split()[0] in chosen)
@@ -280,14 +281,14 @@ def main() -> None:
         out={"type": Path, "required": True},
         sets=list(SETS),
         methods={"nargs": "+", "default": []},
-        seconds=60.0,
+        seconds={"nargs": "+", "type": float, "default": [60.0]},
         most=int,
         gpjax_python=sys.executable,
         jobs=1,
         minutes=float,
         retry=False,
         table=Path,
-        quick={"sets": ["friedman/300"], "seconds": 1.0, "most": 4},
+        quick={"sets": ["friedman/300"], "seconds": [1.0], "most": 4},
     )
     if args.table is None:
         cells, left_out = grid(args.sets, args.methods, args.seconds, args.most), {}

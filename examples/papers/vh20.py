@@ -321,9 +321,9 @@ def grid(size: str) -> list[Cell]:
             cell
             for split in range(100)
             for M in (20, 4, 100)
-            for cell in _time(every[0], [split], (M,), ("PEP", *TIED), FIRST)
+            for names, alphas in ((every[0][:-1], FIRST), (["satimage"], (*FIRST, 0.3)))
+            for cell in _time(names, [split], (M,), ("PEP", *TIED), alphas)
         ),
-        *_time(["satimage"], range(100), (4, 20, 100), ("PEP", *TIED), (0.3,)),
         *(cell for r in range(100) for cell in _active(ENDS_AND_MIDDLE, [r], 100)),
         *_active([alpha for alpha in powers if alpha not in ENDS_AND_MIDDLE], range(100), 100),
     ]

@@ -56,7 +56,7 @@ def test_the_mixture_knows_near_rows_as_the_estimator_does(tmp_path: Path) -> No
     train = table.drop(index=test)
     alone = PEPRegressor(alpha="mix", num_inducing=4, max_iterations=5, random_state=0)
     alone.fit(train[["time"]], train["load"])
-    assert alone.neighbours_ == comparison.model[-1].neighbours_ == 10
+    assert alone.neighbours_ == comparison.model[-1].neighbours_ == 40
     densities = alone.log_densities(table.loc[test, ["time"]], table.loc[test, "load"])
     assert_allclose(predicted["log_density"].loc[test], densities, rtol=1e-6)
     scores = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
@@ -64,7 +64,7 @@ def test_the_mixture_knows_near_rows_as_the_estimator_does(tmp_path: Path) -> No
 
     written = write_report(tmp_path, comparison, figures=False)
     assert tmp_path / "scorer" not in written
-    assert "know 10 near training rows" in (tmp_path / "report.html").read_text()
+    assert "know 40 near training rows" in (tmp_path / "report.html").read_text()
     loaded = load_estimator(tmp_path / "model")
     new = waves(50)
     assert_allclose(

@@ -42,7 +42,7 @@ def fitted() -> PEPRegressor:
 
 
 def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor) -> None:
-    assert fitted.neighbours_ == 10 and len(fitted.model_.models) == 6
+    assert fitted.neighbours_ == 40 and len(fitted.model_.models) == 6
     alone = clone(fitted).set_params(neighbours=0).fit(X, Y)
     assert alone.neighbours_ == 0 and len(alone.model_.models) == 3
     truth = 50.0 + 9.0 * np.sin(3.0 * XNEW[:, 0])
@@ -93,7 +93,7 @@ def test_they_are_saved(fitted: PEPRegressor, tmp_path: Path) -> None:
     save_estimator(tmp_path / "model", fitted)
     for other in (load_estimator(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))):
         np.testing.assert_allclose(other.predict(XNEW, return_std=True), expected, rtol=1e-12)
-        assert other.neighbours_ == 10 and other.model_.near == fitted.model_.near
+        assert other.neighbours_ == fitted.neighbours_ and other.model_.near == fitted.model_.near
         assert len({id(model) for model in other.model_.models}) == 3
         assert isinstance(other.model_.near[-1], GivenRows)
 
@@ -118,7 +118,7 @@ def test_several_outputs_without_mixing(monkeypatch: pytest.MonkeyPatch) -> None
     two = np.column_stack([Y, -Y])
     both = too_few_points().set_params(num_latent=0).fit(X, two)
     mean, sd = both.predict(XNEW, return_std=True)
-    assert both.neighbours_ == 10 and mean.shape == sd.shape == (7, 2)
+    assert both.neighbours_ == 40 and mean.shape == sd.shape == (7, 2)
     np.testing.assert_allclose(mean[:, 0], -mean[:, 1], rtol=1e-8)
     two[3, 1] = np.nan
     assert too_few_points().set_params(num_latent=0).fit(X, two).neighbours_ == 0

@@ -107,15 +107,15 @@ def test_figures(found: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_sets_and_methods() -> None:
     assert quality.parts("kin40k") == ("kin40k", 10_000, False)
     assert quality.parts("late/500") == ("late", 500, True)
-    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["near", "ARPEP natural 0.03"], 5.0)
+    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["near", "ARPEP natural 0.03"], [5.0])
     assert {(cell.data, cell.method) for cell in cells} == {
         ("kin8nm/300", "near"),
         ("friedman/1000000", "ARPEP natural 0.03"),
     }
     assert max(cell.M for cell in cells if cell.method == "near") == 100
     for name in quality.SETS:
-        cells = quality.grid([name], [], 5.0)
-        assert len(set(cells)) == len(cells) > len(quality.grid([name], [], 5.0, most=14)) > 12
+        cells = quality.grid([name], [], [5.0])
+        assert len(set(cells)) == len(cells) > len(quality.grid([name], [], [5.0], most=14)) > 12
 
 
 def evaluate(method: str, M: int, alpha: float | None = None, limit: float = 0.3) -> pd.DataFrame:
