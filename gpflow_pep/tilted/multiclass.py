@@ -64,7 +64,7 @@ _SMALLEST_RATE = 1e-6
 #: Of the label's variance, added to the others', and of their least, added to it. The integral is
 #: the same to its digits, and derivatives in a variance next to 0 keep theirs, which sites need.
 _SMALLEST_RATIO = 1e-12
-#: Is added to all of them.
+#: This is added to all variances.
 _SMALLEST_VARIANCE = 1e-30
 #: Stands for a distribution function of 0 in a quotient: it is 0 beside any error rate of labels.
 _SMALLEST_CDF = 1e-30
