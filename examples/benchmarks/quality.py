@@ -10,9 +10,9 @@ SECONDS, or for each of several numbers in a run of its own, and test rows are s
 ``--most`` leaves out all but the first methods of each set, the most telling ones; ``--methods``
 all but those named: "GPflow" is all of GPflow's, "GPflow SGPR 400" the one with 400 points. The
 same command goes on where it was stopped. Prints, for times from the beginning of a fit, with
-compilation, the best score of other packages and of this one, a run being judged by the last parameters that it
-had by then, and M and method chosen in hindsight for both. Seconds are processor time of all
-threads, one for each process; what it takes to score is left out.
+compilation, the best score of other packages and of this one, a run being judged by the last
+parameters that it had by then, and M and method chosen in hindsight for both. Seconds are processor
+time of all threads, one for each process; what it takes to score is left out.
 
 Sets are NAME/ROWS: kin8nm, kin40k, late (flights: late or not) and friedman (generated). Others are
 GPflow's SGPR and SVGP (natural gradients and Adam), GPJax's, GPBoost's FITC, Vecchia and both
