@@ -46,7 +46,17 @@ from .record import (
 )
 from .smaller_powers import smaller_powers
 from .smaller_priors import smaller_priors
-from .steps import NUM_FACTORS, State, StepRules, accept, chosen, propose, refuse, start_at
+from .steps import (
+    LARGEST_JUMP,
+    NUM_FACTORS,
+    State,
+    StepRules,
+    accept,
+    chosen,
+    propose,
+    refuse,
+    start_at,
+)
 
 #: ``(sites, easier, extra) -> evaluation``: what belongs to some sites, one sweep over the rows, of
 #: a problem that may be easier than the one that is meant. The last argument is ``extra`` of the
@@ -253,10 +263,13 @@ def run_to_fixed_point(
             proposal, state, refined = rough.propose_again(state, proposal, is_rough)
         evaluation = evaluate(Sites(*tf.unstack(proposal)), easier, state.extra)
         state = state._replace(sweep=state.sweep + 1, phase_sweep=state.phase_sweep + 1)
+        accepted = accept(state, phase.fallback, proposal, evaluation, rules)
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
+        # Near the fixed point a step may lower the merit a little on the way there.
+        no_worse |= state.is_close & (accepted.norm < LARGEST_JUMP * state.norm)
         step = (
             evaluation.proper & (state.nothing_accepted | no_worse | refined),
-            accept(state, phase.fallback, proposal, evaluation, rules)._replace(rough=is_rough),
+            accepted._replace(rough=is_rough),
             refuse(state, evaluation),
         )
         if plan.by_newton:

@@ -22,7 +22,7 @@ _DEEP_SITES = 200_000
 #: It starts where the residual is below the first number, and forgets where the norm of it grows by
 #: more than the second.
 _ACCELERATE_BELOW = 0.5
-_LARGEST_JUMP = 2.0
+LARGEST_JUMP = 2.0
 _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
@@ -355,7 +355,7 @@ def accept(
     cap = state.cap * _either((all_along < 0.0) & plain, _SHRINK_CAP, _GROW_CAP, x)
     restarted = (state.retry == NUM_FACTORS - 1) & ~state.nothing_accepted
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
-    jumped = norm > _LARGEST_JUMP * state.norm
+    jumped = norm > LARGEST_JUMP * state.norm
     if coupled:  # where acceleration overshoots, so do the plain steps that follow it
         cap = tf.where(jumped & state.accelerates, _REFUSED_CAP * cap, cap)
     remembers = ~(jumped | state.nothing_accepted | restarted) & (largest < _ACCELERATE_BELOW)
