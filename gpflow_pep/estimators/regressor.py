@@ -17,6 +17,7 @@ from ..models import PEP, PEPRegression
 from ..tilted.entries import has_gaussian_noise
 from ..training import MixedModel, mix_near_rows
 from ..training.ascent import FAILURES
+from ..training.mixtures import near_rows_gain
 from ..training.near_rows import LEAST_ROWS, knows_near_rows
 from .inputs import refuse_weights
 from .outputs import (
@@ -197,6 +198,16 @@ class PEPRegressor(TargetPredictions):
             return mix_near_rows(mixed, seed=self._seed()) or mixed
         except FAILURES:  # nearly the same rows, with hardly any noise
             return mixed
+
+    def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
+        """Where near rows improve predictions of rows that training has not seen."""
+        by_default = self.alpha != "mix" and self.neighbours == "auto"
+        if not by_default or not knows_near_rows(model):
+            return False
+        try:
+            return near_rows_gain(model, unseen)
+        except FAILURES:
+            return False
 
     def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
         if not asked_neighbours(self.neighbours):

@@ -69,7 +69,7 @@ class Trainer:
         limits_work: bool = False,
     ) -> None:
         self._estimator, self._left, self._limits_work = estimator, num_trainings, limits_work
-        self._end = None if seconds is None else time.perf_counter() + seconds
+        self.end = np.inf if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
         self._compiled_for: Any = None
@@ -78,7 +78,7 @@ class Trainer:
         """Say when the share of the seconds that the next training takes will be over."""
         now, share = time.perf_counter(), 1.0 / max(self._left, 1)
         self._left -= 1
-        return np.inf if self._end is None else now + share * (self._end - now)
+        return now + share * (self.end - now)
 
     def __call__(
         self, model: GPModel, deadline: float | None = None, *, anew: bool = True
@@ -135,4 +135,4 @@ class Trainer:
 
     def _seconds(self, deadline: float) -> dict[str, float]:
         """Give the seconds that are left until a deadline, if there is a limit."""
-        return {} if self._end is None else {"seconds": max(deadline - time.perf_counter(), 1e-3)}
+        return {} if self.end == np.inf else {"seconds": max(deadline - time.perf_counter(), 1e-3)}

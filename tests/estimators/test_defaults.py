@@ -187,5 +187,5 @@ def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
     train = trainer.Trainer(estimator, 4, estimator.max_seconds)
-    monkeypatch.setattr(trainer.time, "perf_counter", lambda: train._end - 6.0)
-    np.testing.assert_allclose(train.share_ends() - (train._end - 6.0), 1.5)
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
+    np.testing.assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
