@@ -7,11 +7,12 @@
 
 Each run is a method with so many inducing points (M): it trains until it has converged or for
 SECONDS, or for each of several numbers in a run of its own, and test rows are scored on the way.
-``--most`` leaves out all but the first methods of each set, the most telling ones. The same command
-goes on where it was stopped. Prints, for times from the beginning of a fit, compilation included,
-the best score of other packages and of this one, a run being judged by the last parameters that it
-had by then, and M and method chosen in hindsight for both. Seconds are processor time of all
-threads, one for each process; what it takes to score is left out.
+``--most`` leaves out all but the first methods of each set, the most telling ones; ``--methods``
+all but those named: "GPflow" is all of GPflow's, "GPflow SGPR 400" the one with 400 points. The
+same command goes on where it was stopped. Prints, for times from the beginning of a fit, with
+compilation, the best score of other packages and of this one, a run being judged by the last
+parameters that it had by then, and M and method chosen in hindsight for both. Seconds are processor
+time of all threads, one for each process; what it takes to score is left out.
 
 Sets are NAME/ROWS: kin8nm, kin40k, late (flights: late or not) and friedman (generated). Others are
 GPflow's SGPR and SVGP (natural gradients and Adam), GPJax's, GPBoost's FITC, Vecchia and both
@@ -158,7 +159,7 @@ def grid(
         for seconds in limits
         for name in sets
         for method, M, alpha in methods(name)[:most]
-        if (not chosen or method in chosen or method.split()[0] in chosen)
+        if (not chosen or {method, method.split()[0], f"{method} {M}"} & {*chosen})
         and parts(name)[1] >= 3 * M
     ]
 

@@ -207,6 +207,8 @@ def table(records: Mapping[Cell, Mapping[str, Any]], cells: Sequence[Cell]) -> p
 
 def read(path: Path) -> pd.DataFrame:
     """A table that was written; cells that raised are said, and left out."""
+    if not path.read_text(encoding="utf-8").strip():
+        sys.exit(f"{path}: no run has ended yet.")
     found = pd.read_csv(path, keep_default_na=False, na_values=[""], low_memory=False)
     failed = found[found["error"].notna()]
     if len(failed):

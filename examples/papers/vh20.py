@@ -289,7 +289,7 @@ def grid(size: str) -> list[Cell]:
             *_uci(("wine", "vowel", "svmguide2", "vehicle"), 5, (5,), ("SVGP",), (None,)),
             *_uci(small, 5, (5,), ("labels",), (None,)),
             *_uci(["satimage"], 5, (10,), ("PEP",), (0.5,)),
-            *_time(("vehicle",), [0], (20,), ("PEP", *TIED), (0.5, 1.0), 300),
+            *_time(("vehicle", *small[:-1]), [0], (20,), ("PEP", *TIED), (0.5, 1.0), 300),
             *_uci(("wine", "glass"), 5, (5,), ("Laplace of EP", "MCMC"), (None,)),
             *_uci(("wine",), 2, (5,), ("Laplace",), (None,)),
             *_uci(TRIED, 3, (5,), TIED, (0.0, 0.5, 0.8, 1.0)),

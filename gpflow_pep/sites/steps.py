@@ -57,7 +57,6 @@ _RESTART_CAP = 0.1
 #: Tensors of no more numbers are copied where one of two is taken.
 _COPIED = 2_000
 
-
 #: ``(state, rules, step, left) -> step [2, N, L], whether it is a probe``, of the step that looks
 #: back on the last ones and of what that leaves of F: see :mod:`gpflow_pep.sites.newton`.
 NewtonStep = Callable[["State", "StepRules", tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -191,7 +190,8 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     that it reads or returns. The others are passed on by one branch for all.
     """
     pairs = [*zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)]
-    parts = [a if a is b or _is_long(a) else tf.where(condition, a, b) for a, b in pairs]
+    take = tf.raw_ops.Select  # tf.where broadcasts the condition: several times as long
+    parts = [a if a is b or _is_long(a) else take(condition=condition, x=a, y=b) for a, b in pairs]
     passed_on = [k for k, (a, b) in enumerate(pairs) if a is not b and _is_long(a)]
     if passed_on:
         first, second = zip(*(pairs[k] for k in passed_on))

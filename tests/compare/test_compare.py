@@ -367,6 +367,7 @@ def test_targets_of_another_likelihood_are_refused_first(
         compare(table, "load", likelihood=likelihood, callback=lambda progress: pytest.fail())
 
 
+@pytest.mark.slow
 def test_densities_of_logarithms_are_those_of_the_target() -> None:
     """So that they can be compared with those of baselines, which predict the target."""
     table = small_table()

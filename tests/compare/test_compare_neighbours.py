@@ -42,6 +42,7 @@ def waves(num_rows: int) -> pd.DataFrame:
     return pd.DataFrame({"time": time, "load": load})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Training ended after")
 def test_the_mixture_knows_near_rows_as_the_estimator_does(tmp_path: Path) -> None:
     table = waves(1150)

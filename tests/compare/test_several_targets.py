@@ -150,6 +150,7 @@ def test_report_and_predictions(tmp_path: Path) -> None:
     assert not (tmp_path / "scorer").exists()
 
 
+@pytest.mark.slow
 def test_each_target_is_predicted_from_the_others_of_its_row(
     tmp_path: Path, no_training: None
 ) -> None:

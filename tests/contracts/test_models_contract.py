@@ -172,6 +172,7 @@ def test_saved_model_of_predictions(model: gpflow.models.GPModel, tmp_path: Path
     _assert_saved(model, "predict_f", tmp_path)
 
 
+@pytest.mark.near_copies("ARPEP")
 @of_gpflow
 def test_saved_model_of_predictions_of_targets(
     model: gpflow.models.GPModel, tmp_path: Path
@@ -179,6 +180,7 @@ def test_saved_model_of_predictions_of_targets(
     _assert_saved(model, "predict_y", tmp_path)
 
 
+@pytest.mark.near_copies("PEPRegression")
 @of_gpflow
 def test_saved_model_of_a_posterior(model: gpflow.models.GPModel, tmp_path: Path) -> None:
     """The cached posterior as variables: it needs no data, and can be refreshed."""

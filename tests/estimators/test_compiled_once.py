@@ -50,6 +50,7 @@ def test_cross_validation_compiles_once(estimator: Any, y: Any, compiled: list[A
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 def test_the_same_end_as_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPClassifier(**SMALL)
     estimator.fit(X[:30], BINARY[:30])
@@ -97,6 +98,7 @@ def test_what_is_compiled_anew(
     assert len(compiled) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change, y",
     [

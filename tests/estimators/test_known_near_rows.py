@@ -113,6 +113,7 @@ def test_numpy_does_not_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         export_numpy(tmp_path / "scorer", fitted)
 
 
+@pytest.mark.slow
 def test_several_outputs_without_mixing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regressor, "LEAST_ROWS", 80)
     two = np.column_stack([Y, -Y])

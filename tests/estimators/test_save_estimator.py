@@ -150,6 +150,7 @@ def test_saving_again_replaces(tmp_path: Path, saved: Path) -> None:
     assert isinstance(load_estimator(tmp_path), Pipeline)
 
 
+@pytest.mark.slow
 def test_other_gpflow_config(tmp_path: Path) -> None:
     before = regressor()
     save_estimator(tmp_path, before)

@@ -113,6 +113,8 @@ def test_sets_and_methods() -> None:
         ("friedman/1000000", "ARPEP natural 0.03"),
     }
     assert max(cell.M for cell in cells if cell.method == "near") == 100
+    one, *others = quality.grid(["kin40k/10000"], ["GPflow SGPR 400"], [5.0])
+    assert (one.method, one.M) == ("GPflow SGPR", 400) and not others
     for name in quality.SETS:
         cells = quality.grid([name], [], [5.0])
         assert len(set(cells)) == len(cells) > len(quality.grid([name], [], [5.0], most=14)) > 12
@@ -124,7 +126,8 @@ def evaluate(method: str, M: int, alpha: float | None = None, limit: float = 0.3
 
 
 def test_methods_learn() -> None:
-    for points in (evaluate("HistGB 0.1", 0), evaluate("PEP", 20, 0.5, 1.0)):
+    # Limits in which slow machines have several points; both methods end before on fast ones.
+    for points in (evaluate("HistGB 0.1", 0, limit=3.0), evaluate("PEP", 20, 0.5, 10.0)):
         assert (points["processor"].diff()[1:] >= 0.0).all()
         assert points["nlpd"].iloc[-1] < points["nlpd"].iloc[0] < 1.5
 

@@ -57,6 +57,7 @@ def test_sites_get_to_the_fixed_point_batch_by_batch() -> None:
     assert model.update_sites().num_sweeps < expected.last_inference.num_sweeps
 
 
+@pytest.mark.slow
 def test_the_seed_decides() -> None:
     model = CASES["probit"].model(alpha=0.5)
 

@@ -123,6 +123,7 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
         assert_close(result, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_hessians_in_new_inputs_stay() -> None:
     model = converged("probit")
     Xnew = tf.Variable(XNEW[:1])
@@ -150,6 +151,7 @@ def test_the_loss_is_differentiable_once_in_any_way() -> None:
     assert_close(outer.gradient(first, factor), tf.reduce_sum(expected), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_regression_has_all_derivatives() -> None:
     problem = regression_problem()
     model = pep.models.PEPRegression(problem.data, problem.kernel(), problem.Z, alpha=0.5)

@@ -79,7 +79,7 @@ shared_losses = functools.cache(lambda make: SharedLosses())
 
 
 @pytest.mark.parametrize("make", [regression, binary, exact, with_neighbours, several, in_chunks])
-@pytest.mark.near_copies("regression", "exact")
+@pytest.mark.near_copies("regression")
 def test_models_end_as_by_themselves(make: Make) -> None:
     losses = shared_losses(make)
     for rows, alpha in zip(FOLDS, (0.5, 0.8)):
@@ -116,6 +116,7 @@ def test_how_exact_training_is_is_that_of_each_model() -> None:
         assert_close(found.losses, expected.losses, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_other_shapes_are_compiled_anew() -> None:
     losses = SharedLosses()
     for number in (5, 6):
@@ -157,6 +158,7 @@ def test_a_callback_may_train_another_model() -> None:
     assert float(models[1].training_loss()) < float(regression(FOLDS[1], 0.5).training_loss())
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_leaves_the_next_ones_as_they_are() -> None:
     losses = SharedLosses()
     losses.maximise(regression(FOLDS[0], 0.5), **OPTIONS)
@@ -171,6 +173,7 @@ def test_a_model_that_fails_leaves_the_next_ones_as_they_are() -> None:
     assert_close(found.objective, expected.objective, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_loss_serves_many_runs() -> None:
     model = binary(FOLDS[0], 0.5)
     loss = WholeLoss(model)
