@@ -3,7 +3,6 @@
 import abc
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -32,8 +31,7 @@ from ..training import (
 from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
 from ..training.model_state import assign_same
-from ..training.points import MANY, PointsScore, add_points, can_double, double_points
-from ..training.subset import halves, has_subsets
+from ..training.points import MANY, PointsScore
 from .inputs import dense, words_refused
 from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel
@@ -161,21 +159,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         train = Trainer(self, len(alphas), self._seconds_of_points(), limits_work=grows)
         points: tuple[PointsScore, ...] = ()
         record = None
-        if grows:  # as long as one power may take
-            deadline = train.share_ends()
-            if has_subsets(model) and len(model.data[0]) >= MANY:
-                some = partial(train.train_on_some, deadline=deadline)
-                options: dict[str, Any] = {"seed": seed, "deadline": deadline}
-                unseen = halves(model, 0)[1]
-                points, _ = add_points(model, some, **options, unseen=unseen)
-                more = mixed and can_double(model, points, train.end)
-                if more and self._lacks_points(model, unseen):
-                    double_points(model, seed)
-                    alphas, deadline = (float(model.alpha.numpy()),), train.end
-                record = train(model, deadline, anew=False)
-            else:
-                train_until = partial(train, deadline=deadline)
-                points, record = add_points(model, train_until, seed=seed, deadline=deadline)
+        if grows:
+            points, record, doubled = train.with_more_points(model, self._lacks_points, seed)
+            alphas = (float(model.alpha.numpy()),) if doubled else alphas
         if len(alphas) == 1 and not mixed:
             record = record or train(model)
             return (record._replace(points=points) if points else record), model

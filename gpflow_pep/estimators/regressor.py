@@ -91,7 +91,7 @@ class PEPRegressor(TargetPredictions):
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
     :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``neighbours_``,
     how many near rows predictions know; ``posterior_``, which predicts in the model's units;
-    ``alpha_scores_`` (of several powers, nats a row, without near rows),
+    ``alpha_scores_`` (nats a row, without near rows; None of one power),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
     ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``
     (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
@@ -201,7 +201,7 @@ class PEPRegressor(TargetPredictions):
 
     def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
         """Where near rows improve predictions of rows that training has not seen."""
-        by_default = self.alpha != "mix" and self.neighbours == "auto"
+        by_default = self.alpha == "auto" and self.neighbours == "auto"
         if not by_default or not knows_near_rows(model):
             return False
         try:

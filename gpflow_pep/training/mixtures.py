@@ -29,7 +29,6 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from scipy.special import logsumexp
-from scipy.stats import norm
 
 from .. import checks
 from ..models import PEPRegression
@@ -247,8 +246,8 @@ def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
 
     :param rows: Which rows, of which at most 1000 are left out.
     """
-    alone, (_, given) = densities_with_near_rows(model, NEIGHBOURS[0], rows[:MOST_LEFT_OUT])
-    return gains(given, alone)
+    alone, (_, near) = densities_with_near_rows(model, NEIGHBOURS[0], rows[:MOST_LEFT_OUT])
+    return gains(near, alone)
 
 
 def _with_more_rows(

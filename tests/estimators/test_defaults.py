@@ -142,6 +142,7 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points are chosen by rows that training on others has not seen; then all are trained on."""
     monkeypatch.setattr(base, "MANY", 45)
+    monkeypatch.setattr(trainer, "MANY", 45)
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "_CHEAP", 2)
     monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 45.0 * 8**2)
