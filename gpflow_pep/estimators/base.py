@@ -3,7 +3,6 @@
 import abc
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -32,8 +31,7 @@ from ..training import (
 from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
 from ..training.model_state import assign_same
-from ..training.points import MANY, PointsScore, add_points
-from ..training.subset import halves, has_subsets
+from ..training.points import MANY, PointsScore
 from .inputs import dense, words_refused
 from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel
@@ -161,17 +159,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         train = Trainer(self, len(alphas), self._seconds_of_points(), limits_work=grows)
         points: tuple[PointsScore, ...] = ()
         record = None
-        if grows:  # as long as one power may take
-            deadline = train.share_ends()
-            if has_subsets(model) and len(model.data[0]) >= MANY:
-                some = partial(train.train_on_some, deadline=deadline)
-                options: dict[str, Any] = {"seed": seed, "deadline": deadline}
-                points, _ = add_points(model, some, **options, unseen=halves(model, 0)[1])
-                record = train(model, deadline, anew=False)
-            else:
-                train_until = partial(train, deadline=deadline)
-                points, record = add_points(model, train_until, seed=seed, deadline=deadline)
-        if len(alphas) == 1:
+        if grows:
+            points, record, doubled = train.with_more_points(model, self._lacks_points, seed)
+            alphas = (float(model.alpha.numpy()),) if doubled else alphas
+        if len(alphas) == 1 and not mixed:
             record = record or train(model)
             return (record._replace(points=points) if points else record), model
         # The power at which points were added is trained; the others start where it ended.
@@ -190,10 +181,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         record = records[float(heaviest(model).alpha.numpy())]
         return (record._replace(points=points) if points else record), model
 
+    def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
+        """Whether one power with more inducing points is to take the time of several powers."""
+        return False
+
     def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
         """Score the powers, and give the mixture as it predicts."""
         record: Any = mixed.record
-        self._set_scores(dict(zip(record.alphas, record.log_densities, strict=True)), mixed)
+        if len(mixed.models) > 1:
+            self._set_scores(dict(zip(record.alphas, record.log_densities, strict=True)), mixed)
         return mixed
 
     def _set_scores(self, scores: dict[float, float], model: GPModel | MixedModel) -> None:

@@ -17,6 +17,7 @@ from ..models import PEP, PEPRegression
 from ..tilted.entries import has_gaussian_noise
 from ..training import MixedModel, mix_near_rows
 from ..training.ascent import FAILURES
+from ..training.mixtures import near_rows_gain
 from ..training.near_rows import LEAST_ROWS, knows_near_rows
 from .inputs import refuse_weights
 from .outputs import (
@@ -90,7 +91,7 @@ class PEPRegressor(TargetPredictions):
     After ``fit``: ``n_outputs_`` and ``target_names_``, of the columns of y; ``model_``, a
     :class:`~gpflow_pep.training.mixed_model.MixedModel` where powers are mixed; ``neighbours_``,
     how many near rows predictions know; ``posterior_``, which predicts in the model's units;
-    ``alpha_scores_`` (of several powers, nats a row, without near rows),
+    ``alpha_scores_`` (nats a row, without near rows; None of one power),
     ``n_features_in_``, ``feature_names_in_``; and, of the component of the largest weight,
     ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``alpha_``, ``n_iter_`` and ``record_``
     (of :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
@@ -197,6 +198,16 @@ class PEPRegressor(TargetPredictions):
             return mix_near_rows(mixed, seed=self._seed()) or mixed
         except FAILURES:  # nearly the same rows, with hardly any noise
             return mixed
+
+    def _lacks_points(self, model: GPModel, unseen: AnyNDArray) -> bool:
+        """Where near rows improve predictions of rows that training has not seen."""
+        by_default = self.alpha == "auto" and self.neighbours == "auto"
+        if not by_default or not knows_near_rows(model):
+            return False
+        try:
+            return near_rows_gain(model, unseen)
+        except FAILURES:
+            return False
 
     def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
         if not asked_neighbours(self.neighbours):

@@ -2,6 +2,8 @@
 
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,16 @@ from sklearn.exceptions import ConvergenceWarning
 from ..models import ARPEP
 from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
-from ..training.points import work_with
+from ..training.points import (
+    MANY,
+    PointsScore,
+    add_points,
+    can_double,
+    double_points,
+    work_with,
+)
 from ..training.shared import fits_one_chunk, thread_cache
-from ..training.subset import has_subsets
+from ..training.subset import halves, has_subsets
 from ..training.whole_loss import WholeLoss
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
@@ -69,7 +78,7 @@ class Trainer:
         limits_work: bool = False,
     ) -> None:
         self._estimator, self._left, self._limits_work = estimator, num_trainings, limits_work
-        self._end = None if seconds is None else time.perf_counter() + seconds
+        self.end = np.inf if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
         self._compiled_for: Any = None
@@ -78,7 +87,7 @@ class Trainer:
         """Say when the share of the seconds that the next training takes will be over."""
         now, share = time.perf_counter(), 1.0 / max(self._left, 1)
         self._left -= 1
-        return np.inf if self._end is None else now + share * (self._end - now)
+        return now + share * (self.end - now)
 
     def __call__(
         self, model: GPModel, deadline: float | None = None, *, anew: bool = True
@@ -126,6 +135,26 @@ class Trainer:
             )
         return record
 
+    def with_more_points(
+        self, model: GPModel, lacks_points: Callable[[GPModel, AnyNDArray], bool], seed: int
+    ) -> tuple[tuple[PointsScore, ...], MaximiseRecord, bool]:
+        """
+        Train with as many inducing points as pay, as long as one power may take.
+
+        :param lacks_points: Whether these are too few, by rows that training has not seen.
+        :return: Also, whether there are twice as many then, which take the time of all powers.
+        """
+        deadline = self.share_ends()
+        if not has_subsets(model) or len(model.data[0]) < MANY:
+            train = partial(self, deadline=deadline)
+            return *add_points(model, train, seed=seed, deadline=deadline), False
+        train_on_some, unseen = partial(self.train_on_some, deadline=deadline), halves(model, 0)[1]
+        points, _ = add_points(model, train_on_some, seed=seed, deadline=deadline, unseen=unseen)
+        doubled = can_double(model, points, self.end) and lacks_points(model, unseen)
+        if doubled:
+            double_points(model, seed)
+        return points, self(model, self.end if doubled else deadline, anew=False), doubled
+
     def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
         """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
         estimator = self._estimator
@@ -135,4 +164,4 @@ class Trainer:
 
     def _seconds(self, deadline: float) -> dict[str, float]:
         """Give the seconds that are left until a deadline, if there is a limit."""
-        return {} if self._end is None else {"seconds": max(deadline - time.perf_counter(), 1e-3)}
+        return {} if self.end == np.inf else {"seconds": max(deadline - time.perf_counter(), 1e-3)}

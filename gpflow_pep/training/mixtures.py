@@ -29,7 +29,6 @@ from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from scipy.special import logsumexp
-from scipy.stats import norm
 
 from .. import checks
 from ..models import PEPRegression
@@ -42,9 +41,8 @@ from .near_rows import (
     NEIGHBOURS,
     GivenRows,
     choose_noise,
+    densities_with_near_rows,
     knows_near_rows,
-    left_out_moments,
-    noise_levels,
 )
 from .objectives import Objective
 
@@ -224,13 +222,8 @@ def mix_near_rows(
         checks.check_number(neighbours, num_rows - 1, "neighbours", counted="other rows")
     first, *more = NEIGHBOURS if neighbours is None else (neighbours,)
     rows = np.random.default_rng(seed).permutation(num_rows)[:MOST_LEFT_OUT]
-    Y = np.asarray(mixed.models[0].data[1])[rows]
-    alone, near = [], []
-    for model in mixed.models:
-        mean, variance = left_out_moments(model, None, rows)
-        alone.append(norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1))
-        levels = noise_levels(model, float(np.mean((Y - mean) ** 2)))
-        near.append(choose_noise(model, min(first, num_rows - 1), rows, levels))
+    both = [densities_with_near_rows(model, first, rows) for model in mixed.models]
+    alone, near = [each[0] for each in both], [each[1] for each in both]
 
     def both_kinds() -> MixedModel | None:
         choices, densities = zip(*near, strict=True)
@@ -245,6 +238,16 @@ def mix_near_rows(
             for model, chosen in zip(mixed.models, near, strict=True)
         ]
     return both_kinds()
+
+
+def near_rows_gain(model: PEPRegression, rows: AnyNDArray) -> bool:
+    """
+    Whether predictions of training rows that are left out gain by near rows, see above.
+
+    :param rows: Which rows, of which at most 1000 are left out.
+    """
+    alone, (_, near) = densities_with_near_rows(model, NEIGHBOURS[0], rows[:MOST_LEFT_OUT])
+    return gains(near, alone)
 
 
 def _with_more_rows(

@@ -102,6 +102,21 @@ def left_out_moments(
     return mean[:, 0], variance[:, 0] + np.zeros_like(mean[:, 0])
 
 
+def densities_with_near_rows(
+    model: PEPRegression, neighbours: int, rows: AnyNDArray
+) -> tuple[AnyNDArray, tuple[GivenRows, AnyNDArray]]:
+    """
+    Compute log densities of rows that are left out, [S], without near rows and with them.
+
+    :return: Those without; and what :func:`choose_noise` chooses, with its own.
+    """
+    Y = np.asarray(model.data[1])[rows]
+    mean, variance = left_out_moments(model, None, rows)
+    alone: AnyNDArray = norm.logpdf(Y, mean, np.sqrt(variance)).sum(axis=-1)
+    levels = noise_levels(model, float(np.mean((Y - mean) ** 2)))
+    return alone, choose_noise(model, min(neighbours, len(model.data[0]) - 1), rows, levels)
+
+
 def _near_moments(
     model: PEPRegression, neighbours: int, rows: AnyNDArray, levels: Sequence[float]
 ) -> tuple[AnyNDArray, AnyNDArray]:

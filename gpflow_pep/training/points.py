@@ -24,7 +24,7 @@ training can end where a kernel ignores an input, which it does not leave when t
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gpflow
@@ -104,8 +104,7 @@ def add_points(
     :raises ValueError: If the model is another, or the first training fails.
     """
     _check_model(model)
-    X = np.asarray(model.data[0])
-    candidates = np.random.default_rng(seed).permutation(np.unique(X, axis=0))
+    candidates = _candidates(model, seed)
     densities = left_out_densities(model)
     unconstrained_Z = _points_of(model).Z.unconstrained_variable
     others = [part for part in model.trainable_variables if part is not unconstrained_Z]
@@ -139,6 +138,26 @@ def add_points(
             return tuple(scores), record
         _set_points(model, _with_more(best.points.Z, candidates, num_points))
         assign(others, start)
+
+
+def can_double(model: GPModel, scores: Sequence[PointsScore], deadline: float) -> bool:
+    """Whether the last number gained, and only work or time ended :func:`add_points`."""
+    last = scores[-1]
+    gained = last.num_inducing == model.num_inducing and np.isfinite(last.score)
+    enough = len(np.unique(np.asarray(model.data[0]), axis=0)) >= 2 * last.num_inducing
+    return bool(gained and enough) and time.perf_counter() + 3.0 * last.seconds < deadline
+
+
+def double_points(model: GPModel, seed: int) -> None:
+    """Give a model that :func:`add_points` left twice as many points, and no other parameters."""
+    Z = _points_of(model).Z
+    _set_points(model, _with_more(Z, _candidates(model, seed), 2 * Z.shape[0]))
+
+
+def _candidates(model: GPModel, seed: int) -> AnyNDArray:
+    """Give the rows at which points are added, those that differ, in random order."""
+    rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
+    return np.random.default_rng(seed).permutation(rows)
 
 
 def work_with(model: GPModel, num_points: int) -> float:

@@ -142,6 +142,7 @@ def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_rows_begin_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points are chosen by rows that training on others has not seen; then all are trained on."""
     monkeypatch.setattr(base, "MANY", 45)
+    monkeypatch.setattr(trainer, "MANY", 45)
     monkeypatch.setattr(base, "MANY_POINTS", 4)
     monkeypatch.setattr(points, "_CHEAP", 2)
     monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 45.0 * 8**2)
@@ -187,5 +188,5 @@ def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
     train = trainer.Trainer(estimator, 4, estimator.max_seconds)
-    monkeypatch.setattr(trainer.time, "perf_counter", lambda: train._end - 6.0)
-    np.testing.assert_allclose(train.share_ends() - (train._end - 6.0), 1.5)
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
+    np.testing.assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)

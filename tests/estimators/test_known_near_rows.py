@@ -13,13 +13,15 @@ from sklearn.base import clone
 
 from gpflow_pep.estimators import (
     PEPRegressor,
+    base,
     export_numpy,
     export_saved_model,
     load_estimator,
     regressor,
     save_estimator,
+    trainer,
 )
-from gpflow_pep.training import GivenRows
+from gpflow_pep.training import GivenRows, mixtures, points
 from gpflow_pep.training.near_rows import left_out_moments
 
 RNG = np.random.default_rng(5)
@@ -51,6 +53,28 @@ def test_near_rows_are_known_where_that_pays(fitted: PEPRegressor) -> None:
     few = too_few_points().fit(X, Y)  # rows, below LEAST_ROWS
     assert few.neighbours_ == 0
     np.testing.assert_allclose(few.predict(XNEW), alone.predict(XNEW), rtol=1e-12)
+
+
+def test_more_points_at_one_power_where_near_rows_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points were added to half of the rows until they were too much work, and still gained."""
+    monkeypatch.setattr(base, "MANY", 80)
+    monkeypatch.setattr(trainer, "MANY", 80)
+    monkeypatch.setattr(base, "MANY_POINTS", 5)
+    monkeypatch.setattr(points, "_CHEAP", 2)
+    monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 80.0 * 10**2)
+    monkeypatch.setattr(regressor, "LEAST_ROWS", 80)
+    one = too_few_points().set_params(num_inducing="auto").fit(X, Y)
+    assert one.record_ is not None
+    assert [score.num_inducing for score in one.record_.points] == [5, 10]
+    assert one.inducing_variable_.num_inducing == 20 and one.alpha_ == 0.5
+    assert len(one.model_.models) == 2 and one.neighbours_ > 0 and one.alpha_scores_ is None
+    for asked in ({"neighbours": 0}, {"alpha": "mix"}):
+        several = clone(one).set_params(**asked).fit(X, Y)
+        assert several.inducing_variable_.num_inducing == 10
+        assert list(several.alpha_scores_ or ()) == [0.0, 0.5, 1.0]
+    monkeypatch.setattr(mixtures, "gains", lambda *_: False)
+    unhelped = clone(one).fit(X, Y)
+    assert unhelped.inducing_variable_.num_inducing == 10 and unhelped.neighbours_ == 0
 
 
 def test_all_predictions_know_them(fitted: PEPRegressor) -> None:
