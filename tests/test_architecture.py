@@ -36,7 +36,7 @@ BUDGET = {
     "covariances": 1006,
     "tilted": 2968,
     "likelihoods": 1434,
-    "sites": 3865,
+    "sites": 3878,
     "energies": 1872,
     "predictions": 1088,
     "paths": 926,
