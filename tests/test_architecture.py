@@ -43,7 +43,7 @@ BUDGET = {
     "models": 4017,
     "selection": 1036,
     "training": 4457,
-    "estimators": 3361,
+    "estimators": 3362,
     "metrics": 303,
     "plotting": 1515,
     "compare": 5125,

@@ -35,8 +35,7 @@ TOLERANCE, WINDOW = 1e-4, 10
 #: What an evaluation costs is in proportion to N M². Where this is above :data:`WORK_OF_SUBSETS`,
 #: as by 100 inducing points on more than 10 000 rows, training begins with some of the rows. Where
 #: the number of points is chosen too, it has so many steps that all together are
-#: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least. One power
-#: that takes the time of all has the steps of all.
+#: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
 WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
 #: Minibatch training has so many steps at least, and passes over the data; the rate of Adam.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
@@ -78,8 +77,8 @@ class Trainer:
         seconds: float | None,
         limits_work: bool = False,
     ) -> None:
-        self._estimator, self._left, self._limits_work = estimator, num_trainings, limits_work
-        self._num_trainings, self._work = num_trainings, WORK_OF_TRAINING
+        self._estimator, self._left = estimator, num_trainings
+        self._limits_work, self._work = limits_work, WORK_OF_TRAINING
         self.end = np.inf if seconds is None else time.perf_counter() + seconds
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
@@ -109,9 +108,8 @@ class Trainer:
         }
         most, can_take_some = estimator.max_iterations, has_subsets(model)
         # Comparisons train models of others too.
-        work = 0.0
-        if self._limits_work or can_take_some:
-            work = work_with(model, model.num_inducing)
+        limited = self._limits_work or can_take_some
+        work = work_with(model, model.num_inducing) if limited else 0.0
         if work > WORK_OF_SUBSETS and anew and can_take_some:
             self.train_on_some(model, deadline)
         if work > WORK_OF_SUBSETS and self._limits_work:
@@ -155,7 +153,7 @@ class Trainer:
         doubled = can_double(model, points, self.end) and lacks_points(model, unseen)
         if doubled:
             double_points(model, seed)
-            self._work = self._num_trainings * WORK_OF_TRAINING
+            self._work *= 1 + self._left  # that of the other powers too
         return points, self(model, self.end if doubled else deadline, anew=False), doubled
 
     def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:

@@ -64,13 +64,13 @@ def test_more_points_at_one_power_where_near_rows_gain(monkeypatch: pytest.Monke
     monkeypatch.setattr(points, "MOST_WORK_UNSEEN", 80.0 * 10**2)
     monkeypatch.setattr(regressor, "LEAST_ROWS", 80)
     monkeypatch.setattr(trainer, "WORK_OF_SUBSETS", 80.0)
-    monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 6.0 * 80.0 * 20**2)
-    monkeypatch.setattr(trainer, "LEAST_STEPS", 3)
-    one = too_few_points().set_params(num_inducing="auto").fit(X, Y)
+    monkeypatch.setattr(trainer, "WORK_OF_TRAINING", 3.0 * 80.0 * 20**2)
+    monkeypatch.setattr(trainer, "LEAST_STEPS", 2)
+    one = too_few_points().set_params(num_inducing="auto", max_iterations=20).fit(X, Y)
     assert one.record_ is not None
     assert [score.num_inducing for score in one.record_.points] == [5, 10]
     assert one.inducing_variable_.num_inducing == 20 and one.alpha_ == 0.5
-    assert one.record_.iterations == 3 * 6  # those of three powers
+    assert one.record_.iterations == 3 * 3  # those of three powers
     assert len(one.model_.models) == 2 and one.neighbours_ > 0 and one.alpha_scores_ is None
     for asked in ({"neighbours": 0}, {"alpha": "mix"}):
         several = clone(one).set_params(**asked).fit(X, Y)
