@@ -108,8 +108,8 @@ class Trainer:
         }
         most, can_take_some = estimator.max_iterations, has_subsets(model)
         # Comparisons train models of others too.
-        limited = self._limits_work or can_take_some
-        work = work_with(model, model.num_inducing) if limited else 0.0
+        work_matters = self._limits_work or can_take_some
+        work = work_with(model, model.num_inducing) if work_matters else 0.0
         if work > WORK_OF_SUBSETS and anew and can_take_some:
             self.train_on_some(model, deadline)
         if work > WORK_OF_SUBSETS and self._limits_work:
@@ -153,7 +153,7 @@ class Trainer:
         doubled = can_double(model, points, self.end) and lacks_points(model, unseen)
         if doubled:
             double_points(model, seed)
-            self._work *= 1 + self._left  # that of the other powers too
+            self._work *= 1 + self._left  # it may do the work of the other powers too
         return points, self(model, self.end if doubled else deadline, anew=False), doubled
 
     def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
