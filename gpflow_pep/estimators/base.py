@@ -268,6 +268,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Whether ``alpha="auto"`` stands for a mixture."""
         return False
 
+    def _has_own_error_rate(self) -> bool:
+        """Whether the rate of wrong labels that the likelihood expects is left to the estimator."""
+        return False
+
     def _can_grow(self, batch_size: int | None) -> bool:
         """Whether more inducing points can be added to those of the start."""
         return batch_size is None and isinstance(self.inducing, str)

@@ -42,9 +42,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     rows.
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "multiclass" (RobustMax) for
-        more. "softmax"; "ordinal", for classes whose order is that of ``classes_``, which is sorted
-        (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to
-        C - 1 in the order of ``classes_``, which is copied.
+        more, which takes a part epsilon of the labels to be wrong: 0.001, or more where rows that
+        are left out say so (:func:`~gpflow_pep.training.raise_error_rate`). "softmax"; "ordinal",
+        for classes whose order is that of ``classes_``, which is sorted
+        (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
+        in the order of ``classes_``, which is copied and whose epsilon stays.
     :param neighbours: How many near training rows are known to predictions, of two classes with one
         latent function. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
@@ -146,6 +148,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 " classes.",
             )
         return likelihood
+
+    def _has_own_error_rate(self) -> bool:
+        by_name = self.likelihood in ("auto", *CLASSES)
+        return by_name and tilted.traits(self._make_likelihood()).error_rate is not None
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float

@@ -27,6 +27,7 @@ from ..training.points import (
 from ..training.shared import fits_one_chunk, thread_cache
 from ..training.subset import halves, has_subsets
 from ..training.whole_loss import WholeLoss
+from ..training.wrong_labels import raise_error_rate
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
@@ -83,6 +84,7 @@ class Trainer:
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
         self._compiled_for: Any = None
+        self._asks_error_rate = estimator._has_own_error_rate()
 
     def share_ends(self) -> float:
         """Say when the share of the seconds that the next training takes will be over."""
@@ -115,17 +117,14 @@ class Trainer:
         if work > WORK_OF_SUBSETS and self._limits_work:
             most = max(int(self._work / work), LEAST_STEPS)
             options["max_iterations"] = min(most, estimator.max_iterations)
-        options |= self._seconds(deadline)
-        objective = estimator._objective()
-        trained = estimator._training_model(model)
-        if self._key is not None and fits_one_chunk(model):
-            cache = thread_cache()
-            record = cache.maximise(trained, cache_key=self._key, objective=objective, **options)
-        else:
-            points = getattr(model, "inducing_variable", None)
-            if self._loss is None or self._compiled_for is not points:
-                self._loss, self._compiled_for = WholeLoss(trained, objective=objective), points
-            record = maximise(self._loss, **options)
+
+        def train(model: GPModel) -> MaximiseRecord:
+            return self._maximise(model, options | self._seconds(deadline))
+
+        record = train(model)
+        if self._asks_error_rate:  # once: few inducing points were seen to tell as much as many
+            self._asks_error_rate = False
+            record = raise_error_rate(model, train) or record
         if not record.converged and not most <= record.iterations < estimator.max_iterations:
             warnings.warn(
                 f"Training ended after {record.iterations} steps: {record.message} Raise"
@@ -134,6 +133,18 @@ class Trainer:
                 stacklevel=4,
             )
         return record
+
+    def _maximise(self, model: GPModel, options: dict[str, Any]) -> MaximiseRecord:
+        """Maximise the objective on all rows, by a loss that was compiled before if it can."""
+        estimator = self._estimator
+        objective, trained = estimator._objective(), estimator._training_model(model)
+        if self._key is not None and fits_one_chunk(model):
+            cache = thread_cache()
+            return cache.maximise(trained, cache_key=self._key, objective=objective, **options)
+        points = getattr(model, "inducing_variable", None)
+        if self._loss is None or self._compiled_for is not points:
+            self._loss, self._compiled_for = WholeLoss(trained, objective=objective), points
+        return maximise(self._loss, **options)
 
     def with_more_points(
         self, model: GPModel, lacks_points: Callable[[GPModel, AnyNDArray], bool], seed: int

@@ -119,4 +119,4 @@ def _noisy_label_bernoulli(
     return tf.reduce_sum(terms, axis=-1)
 
 
-register_two_classes(NoisyLabelBernoulli)
+register_two_classes(NoisyLabelBernoulli, error_rate=lambda likelihood: likelihood.epsilon)

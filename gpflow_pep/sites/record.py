@@ -83,7 +83,7 @@ class Goal(NamedTuple):
     """The mean square residual is below it: half the sum of squares of a row's errors, on average
     over rows, in nats. The energy's error was seen to be up to some thirty times as much, so that
     this is enough to optimise it. After a long step of an optimiser, across which the energy
-    changes by far more, ten times this is, where it is a hundredth of what the run began with."""
+    changes by far more, up to a hundred times this is: a tenth of what the run began with."""
 
 
 @dataclass(frozen=True)

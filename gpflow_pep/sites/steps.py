@@ -27,7 +27,7 @@ _DAMPED_CAP = 0.1
 #: A residual below which the run is close.
 _CLOSE = 0.05
 #: See :class:`~gpflow_pep.sites.record.Goal`.
-_OF_FIRST, _LARGEST_FACTOR = 1e-2, 10.0
+_OF_FIRST, _LARGEST_FACTOR = 0.1, 100.0
 #: A run that begins with a mean square above this had no sites, or those of other data.
 FAR = 0.1
 #: Steps of single sites stay above this. Without steps of their own 5 cells of 1440 fewer converge

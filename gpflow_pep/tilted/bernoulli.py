@@ -311,10 +311,15 @@ def _bernoulli_link(likelihood: Bernoulli, X: Tensor, Y: Tensor, alpha: Tensor) 
     return ScalarFactor(log_prob, [step])
 
 
-def register_two_classes(kind: type[Likelihood]) -> None:
-    """Register what likelihoods of the classes 0 and 1 have in common."""
+def register_two_classes(kind: type[Likelihood], **others: Any) -> None:
+    """
+    Register what likelihoods of the classes 0 and 1 have in common.
+
+    :param others: Traits that they have beside those.
+    """
+    common = Traits(num_classes=2, follows_wider_priors=True, **others)
     support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
-    traits.register(kind)(lambda likelihood: Traits(num_classes=2, follows_wider_priors=True))
+    traits.register(kind)(lambda likelihood: common)
 
 
 register_two_classes(Bernoulli)

@@ -134,6 +134,11 @@ class Traits(NamedTuple):
     point, as where f may be far from what y says: the fallback through smaller powers then takes
     steps of Newton's method, see :mod:`gpflow_pep.sites.newton`."""
 
+    error_rate: Callable[[Any], Any] | None = None
+    r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the density
+    :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels without errors. None
+    where there is no such parameter."""
+
     advice: str = ""
     """What to do, beside what helps for all likelihoods, where sites do not converge: a sentence
     after a space."""

@@ -18,6 +18,7 @@ from .parquet import ParquetRows
 from .points import PointsScore
 from .robust import maximise_robust
 from .subset import maximise_on_subset
+from .wrong_labels import raise_error_rate
 
 __all__ = [
     "AlphaScore",
@@ -47,6 +48,7 @@ __all__ = [
     "mix_near_labels",
     "mix_near_rows",
     "mixture_weights",
+    "raise_error_rate",
     "select_alpha",
     "sharded",
     "sharded_training_loss",

@@ -434,7 +434,11 @@ def test_numbers_that_move_apart(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_merit_never_falls() -> None:
-    """The map alone overshoots further each time, in directions that mix all sites."""
+    """
+    The map alone overshoots further each time, in directions that mix all sites.
+
+    Close to the fixed point a step may lower the merit a little, which depends on rounding.
+    """
 
     def merit(nu: Any, tau: Any) -> Any:
         return -tf.reduce_sum(tf.square(nu - NU) + tf.square(tau - TAU))
@@ -442,11 +446,13 @@ def test_the_merit_never_falls() -> None:
     free, guarded = Map(_coupled), Map(_coupled, merit=merit)
 
     def changes(function: Map) -> Array:
-        ends = [_run(function, max_sweeps=k).sites for k in range(1, 25)]
-        return np.diff([merit(*sites) for sites in ends])
+        """Of the merit, in steps from where the fixed point is not close."""
+        ends = [_run(function, max_sweeps=k) for k in range(1, 25)]
+        steps = np.diff([merit(*end.sites) for end in ends])
+        return steps[[end.info.residual > 0.05 for end in ends[:-1]]]
 
     assert np.all(changes(guarded) >= -1e-8)
-    assert np.any(changes(free) < 0.0)
+    assert np.any(changes(free) < -1e-3)
     run = _run(guarded)
     assert run.info.converged and run.info.num_rejected > 0
 
