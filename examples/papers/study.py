@@ -382,7 +382,7 @@ def class_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
     def scores(probability: AnyNDArray) -> dict[str, float]:
         own = np.maximum(probability[np.arange(len(labels)), labels.astype(int)], 1e-12)
         wrong = np.mean(np.argmax(probability, axis=1) != labels)
-        return {"nlpd": -float(np.mean(np.log(own))), "error": float(wrong)}
+        return {"nlpd": -float(np.mean(np.log(own))), "error_rate": float(wrong)}
 
     number = {"num_inducing": cell.M, "random_state": 0}
     rules: dict[str, Any] = {

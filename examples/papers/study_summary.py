@@ -15,7 +15,9 @@ HINDSIGHT = "best power, hindsight"
 #: The estimators with nothing set.
 DEFAULTS = ("PEPRegressor()", "PEPRegressor(poisson)", "PEPClassifier()")
 #: What is summed up, where a rule has it.
-COLUMNS = ("nlpd", "rmse", "error", "coverage", "width", "seconds", "points", "loo", "optimism")
+COLUMNS = (
+    *("nlpd", "rmse", "error_rate", "coverage", "width", "seconds", "points", "loo", "optimism"),
+)
 
 
 def rule_name(objective: str, alpha: float) -> str:
@@ -91,7 +93,7 @@ def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFr
         },
         index=rows["rule"].unique(),
     )
-    for name in ("rmse", "error", "seconds", "points", "loo", "optimism"):
+    for name in ("rmse", "error_rate", "seconds", "points", "loo", "optimism"):
         if name in wide:
             scores[name] = wide[name].mean()
     if "boosted trees" in wide.get("rmse", ()):

@@ -89,8 +89,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         1e-6, and for ``training_loss`` what optimisers can see: half the sum of squares of such
         distances is below 1e-7 for each row on average, or up to a hundred times that where the
         parameters moved far since the last run. One that is given is for everything. What training
-        aims at is the variable ``training_gap``, which can be assigned at any time: 0 for this
-        tolerance.
+        aims at is ``training_gap``, a variable: assign 0 for this tolerance.
     :param fresh_sites: Whether each run starts from no sites instead of those of the last run. That
         takes more sweeps, and makes log Z a function of the parameters alone where there are
         several fixed points, as at small alpha for likelihoods that are not log-concave. Can be

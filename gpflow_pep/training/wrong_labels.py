@@ -27,6 +27,7 @@ from gpflow.models import GPModel
 from scipy.optimize import minimize_scalar
 
 from .. import checks, tilted
+from .ascent import FAILURES
 from .left_out import left_out_densities
 
 #: By so many nats for all rows together must a larger error rate raise the log density of rows that
@@ -82,7 +83,8 @@ def raise_error_rate(model: GPModel, train: Callable[[GPModel], Any]) -> Any:
         pep.training.maximise(model)
         pep.training.raise_error_rate(model, pep.training.maximise)
 
-    Epsilon of its likelihood ends as it was estimated, and never becomes smaller.
+    Epsilon of its likelihood ends as it was estimated, and never becomes smaller. It stays where
+    rows have no density or training fails.
 
     :param model: One that is trained already, and holds its data.
     :param train: Trains it, and may return a record.
@@ -99,9 +101,14 @@ def raise_error_rate(model: GPModel, train: Callable[[GPModel], Any]) -> Any:
     epsilon, record = error_rate(likelihood), None
     densities, num_classes = left_out_densities(model), tilted.num_classes(likelihood)
     for _ in range(_MOST_ROUNDS):
-        rate, gain = likeliest_error_rate(densities(), float(epsilon.numpy()), num_classes)
-        if gain < LEAST_GAIN:
+        before = float(epsilon.numpy())
+        try:
+            rate, gain = likeliest_error_rate(densities(), before, num_classes)
+            if gain < LEAST_GAIN:
+                break
+            epsilon.assign(rate)
+            record = train(model)
+        except FAILURES:
+            epsilon.assign(before)
             break
-        epsilon.assign(rate)
-        record = train(model)
     return record

@@ -73,7 +73,7 @@ def test_every_rule_gives_scores() -> None:
     scored = [row for row in rows if "intervals" not in row["rule"] and "quant" not in row["rule"]]
     assert all(np.isfinite(row["nlpd"]) for row in scored)
     rows = study.evaluate(cell("moons:60", "binary"), Path())
-    assert all(row["error"] < 0.5 for row in rows)
+    assert all(row["error_rate"] < 0.5 for row in rows)
     rows = study.evaluate(cell("diabetes:30", "points"), Path())
     assert [row["rule"] for row in rows] == ["M = 25", "M = 50", "M = 100", "M = 200", "M = 400"]
     assert all(np.isfinite(row["optimism"]) for row in rows)

@@ -107,6 +107,16 @@ def test_right_labels_train_nothing() -> None:
     assert_close(model.likelihood.invlink.epsilon, 1e-3)
 
 
+def test_a_rate_whose_training_fails_is_left() -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no density")
+
+    model = _model(WRONG)
+    _train(model)
+    assert raise_error_rate(model, fail) is None
+    assert_close(model.likelihood.invlink.epsilon, 1e-3)
+
+
 def test_other_likelihoods_are_refused() -> None:
     model = _model((RIGHT > 0.0).astype(float))
     expected = "model: got one with the likelihood Bernoulli, expected one with MultiClass or Noisy"
