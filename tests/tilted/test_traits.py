@@ -60,7 +60,16 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
     ],
 )
 def test_traits(create: Callable[[], Any], expected: dict[str, Any]) -> None:
-    assert traits(create())._replace(draw=None, advice="") == Traits(**expected)
+    others = {"draw": None, "advice": "", "error_rate": None}
+    assert traits(create())._replace(**others) == Traits(**expected)
+
+
+def test_rates_of_wrong_labels_are_parameters() -> None:
+    several, noisy = likelihoods.MultiClass(3), pep.likelihoods.NoisyLabelBernoulli()
+    assert traits(several).error_rate(several) is several.invlink.epsilon
+    assert traits(noisy).error_rate(noisy) is noisy.epsilon
+    for likelihood in (likelihoods.Bernoulli(), likelihoods.Softmax(3)):
+        assert traits(likelihood).error_rate is None
 
 
 def test_gaussian_noise_of_any_kind_is_gaussian() -> None:
