@@ -1,6 +1,6 @@
 """Print what the classifier gains by an error rate of labels that is estimated.
 
-    python -m examples wrong_labels --data DIRECTORY           # about ten minutes
+    python -m examples wrong_labels --data DIRECTORY           # half an hour
     python -m examples wrong_labels bands                      # generated, without data
 
 ``PEPClassifier`` with nothing set, beside the same with RobustMax's own epsilon of 0.001. Each set

@@ -268,8 +268,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Whether ``alpha="auto"`` stands for a mixture."""
         return False
 
-    def _has_own_error_rate(self) -> bool:
-        """Whether the rate of wrong labels that the likelihood expects is left to the estimator."""
+    def _estimates_error_rate(self) -> bool:
+        """Whether a fit estimates how often labels are wrong."""
         return False
 
     def _can_grow(self, batch_size: int | None) -> bool:

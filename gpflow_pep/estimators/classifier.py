@@ -149,7 +149,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             )
         return likelihood
 
-    def _has_own_error_rate(self) -> bool:
+    def _estimates_error_rate(self) -> bool:
         by_name = self.likelihood in ("auto", *CLASSES)
         return by_name and tilted.traits(self._make_likelihood()).error_rate is not None
 

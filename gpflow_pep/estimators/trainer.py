@@ -84,7 +84,8 @@ class Trainer:
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
         self._compiled_for: Any = None
-        self._asks_error_rate = estimator._has_own_error_rate()
+        self._estimates_error_rate = estimator._estimates_error_rate()
+        self._estimated_at: set[float] = set()
 
     def share_ends(self) -> float:
         """Say when the share of the seconds that the next training takes will be over."""
@@ -122,8 +123,10 @@ class Trainer:
             return self._maximise(model, options | self._seconds(deadline))
 
         record = train(model)
-        if self._asks_error_rate:  # once: few inducing points were seen to tell as much as many
-            self._asks_error_rate = False
+        # Once at each power, which begins with the likelihood's own rate, and not at each number of
+        # inducing points.
+        if self._estimates_error_rate and float(model.alpha.numpy()) not in self._estimated_at:
+            self._estimated_at.add(float(model.alpha.numpy()))
             record = raise_error_rate(model, train) or record
         if not record.converged and not most <= record.iterations < estimator.max_iterations:
             warnings.warn(

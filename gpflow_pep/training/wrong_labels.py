@@ -31,11 +31,9 @@ from .ascent import FAILURES
 from .left_out import left_out_densities
 
 #: By so many nats for all rows together must a larger error rate raise the log density of rows that
-#: are left out. On nine sets of several classes it was at most 0.8, but for svmguide2 (6 to 16),
-#: where predictions become better by it; with a tenth of the labels drawn anew it was 3 to 130 on
-#: most, and at times nothing on sets of few rows.
+#: are left out. ``examples/benchmarks/wrong_labels.py`` prints what follows from it.
 LEAST_GAIN = 1.0
-#: The estimate settles at once or at the second time.
+#: A limit of trainings with a larger rate; one or two were enough where it was tried.
 _MOST_ROUNDS = 4
 
 
@@ -55,8 +53,8 @@ def likeliest_error_rate(
     r"""
     Estimate the rate at which labels are wrong, see :mod:`gpflow_pep.training.wrong_labels`.
 
-    :param log_densities: Of the label of each row, given the others, under RobustMax. Rows without
-        a finite one are left out.
+    :param log_densities: Of the label of each row, given the others, under a likelihood with an
+        error rate. Rows without a finite one are left out.
     :param error_rate: The rate for which these were computed, :math:`\epsilon`. No smaller one is
         looked for.
     :param num_classes: C.
@@ -84,7 +82,8 @@ def raise_error_rate(model: GPModel, train: Callable[[GPModel], Any]) -> Any:
         pep.training.raise_error_rate(model, pep.training.maximise)
 
     Epsilon of its likelihood ends as it was estimated, and never becomes smaller. It stays where
-    rows have no density or training fails.
+    rows have no density or training fails. At power 1, where densities of rows that are left out
+    are too optimistic, it may stay though labels are wrong.
 
     :param model: One that is trained already, and holds its data.
     :param train: Trains it, and may return a record.

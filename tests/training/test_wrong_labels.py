@@ -133,3 +133,13 @@ def test_classifiers_have_the_rate_of_their_labels() -> None:
     assert_close(theirs.likelihood_.invlink.epsilon, 1e-3)
     labels = YNEW[:, 0]
     assert estimator.log_score(XNEW, labels) > theirs.log_score(XNEW, labels) + 0.05
+
+
+def test_powers_of_a_mixture_estimate_rates_of_their_own() -> None:
+    """Each begins with the likelihood's own. At 1 leave-one-out densities are too high to tell."""
+    options: dict[str, Any] = {"num_inducing": 12, "max_iterations": 40, "random_state": 0}
+    mixed = PEPClassifier(alpha="mix", **options).fit(X, WRONG[:, 0]).model_
+    assert [float(model.alpha.numpy()) for model in mixed.models] == [0.0, 0.5, 1.0]
+    rates = [float(model.likelihood.invlink.epsilon.numpy()) for model in mixed.models]
+    assert 0.07 < rates[0] < 0.13 and 0.07 < rates[1] < 0.13
+    assert rates[0] != rates[1]
