@@ -1,6 +1,13 @@
 """The one form of all refusals. It imports nothing, so that nothing waits for TensorFlow."""
 
+from collections.abc import Callable
 from typing import Any
+
+#: Public names that are gone, and what does their work now. CHANGELOG.md prints the same table.
+GONE = {
+    "likelihoods.RobustGaussian": "gpflow.likelihoods.StudentT with gpflow_pep.PEP",
+    "training.maximise_robust": "training.maximise of a PEP with gpflow.likelihoods.StudentT",
+}
 
 
 def message(name: str, got: Any, expected: str, remedy: str) -> str:
@@ -19,3 +26,18 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
     :param name: What it is, mostly the name of an argument.
     """
     return ValueError(message(name, got, expected, remedy))
+
+
+def absent(module: str) -> Callable[[str], Any]:
+    """
+    Make the ``__getattr__`` of a module, whose error names what does the work of a name in `GONE`.
+
+    :param module: ``__name__`` of the module.
+    """
+
+    def missing(name: str) -> Any:
+        full = f"{module.partition('.')[2]}.{name}"
+        remedy = f": it was removed. Use {GONE[full]}." if full in GONE else ""
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{remedy}")
+
+    return missing

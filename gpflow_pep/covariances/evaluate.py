@@ -32,7 +32,6 @@ from gpflow.kernels import (
 )
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
-from gpflow.utilities import Dispatcher
 
 from ..ops.chunks import float_variables
 from ..ops.graphs import without_collector
@@ -261,31 +260,10 @@ def project_blocks(
     return Projection(A, covariance(kernel, X) - row_products(blocks))
 
 
-class SiteTargets(NamedTuple):
-    """Gaussian factors of rows."""
-
-    Y: tf.Tensor
-    """[N, P], where they have their peaks: the targets, for Gaussian noise."""
-
-    variance: tf.Tensor
-    """[N, 1], theirs: that of the noise, for Gaussian noise."""
-
-
-#: ``(likelihood, X, Y) -> SiteTargets``, where the factors of rows are others than N(y; f, noise).
-site_targets = Dispatcher("gpflow_pep.covariances.site_targets")
-
-
 @convert_user_code
 def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
     """[N, 1], the variance of Gaussian noise at some rows."""
     return likelihood.variance_at(X)
-
-
-@convert_user_code
-def evaluate_site_targets(likelihood: Likelihood, X: tf.Tensor, Y: tf.Tensor) -> SiteTargets:
-    """Compute the factors of rows: those of the noise, unless others are registered."""
-    rule = site_targets.dispatch(type(likelihood))
-    return rule(likelihood, X, Y) if rule else SiteTargets(Y, likelihood.variance_at(X))
 
 
 class Parts(NamedTuple):
@@ -326,9 +304,8 @@ class Parts(NamedTuple):
         return Y - self.mean(X)
 
     def observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """[N, P] and [N], the Gaussian factors of rows: their peaks less the mean, variances."""
-        targets = evaluate_site_targets(self.likelihood, X, Y)
-        return self.residual(X, targets.Y), tf.squeeze(targets.variance, axis=-1)
+        """[N, P] and [N], the targets less the mean function, and variances of their noise."""
+        return self.residual(X, Y), self.noise(X)
 
     def noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N], variances of Gaussian noise."""

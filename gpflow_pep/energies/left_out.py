@@ -40,13 +40,6 @@ def errors(
 def density_sum(
     parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
 ) -> tf.Tensor:
-    """
-    Sum the leave-one-out log densities of some rows, [].
-
-    Each is weighted by the precision of the row's factor, relative to that of noise alone: 1, but
-    for outliers of :class:`~gpflow_pep.likelihoods.RobustGaussian`.
-    """
+    """Sum the leave-one-out log densities of some rows, []."""
     error, variance = errors(parts, rows, W, q, precision)
-    densities = logdensities.gaussian(error, tf.zeros_like(error), variance)
-    weights = parts.noise(rows[0]) / parts.observe(*rows[:2])[1]
-    return tf.reduce_sum(weights[:, None] * densities)
+    return tf.reduce_sum(logdensities.gaussian(error, tf.zeros_like(error), variance))

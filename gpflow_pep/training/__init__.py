@@ -1,6 +1,7 @@
 """Training: on all rows; by minibatches, with checkpoints; with rows spread over processes; the
 power chosen from data."""
 
+from ..refusals import absent
 from .alphas import AlphaScore, AlphaSelection, select_alpha
 from .ascent import Ascent
 from .distributed import sharded, sharded_training_loss
@@ -16,7 +17,6 @@ from .near_rows import GivenRows
 from .objectives import hybrid_evidence, training_loss
 from .parquet import ParquetRows
 from .points import PointsScore
-from .robust import maximise_robust
 from .subset import maximise_on_subset
 from .wrong_labels import raise_error_rate
 
@@ -42,7 +42,6 @@ __all__ = [
     "laplace",
     "maximise",
     "maximise_on_subset",
-    "maximise_robust",
     "mix_alphas",
     "mix_models",
     "mix_near_labels",
@@ -55,3 +54,5 @@ __all__ = [
     "shuffled_batches",
     "training_loss",
 ]
+
+__getattr__ = absent(__name__)

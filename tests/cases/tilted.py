@@ -278,11 +278,6 @@ def _inflated(y: float, p: float) -> Case:
 _probit = likelihoods.Bernoulli
 CASES: dict[str, Case] = {
     "Gaussian": Case(lambda: likelihoods.Gaussian(0.3), [1.1], _gaussian(1.1, 0.3)),
-    "RobustGaussian": Case(
-        lambda: pep.likelihoods.RobustGaussian(0.3, threshold=0.5),
-        [1.1],
-        _gaussian(1.1 + 0.6 * 1.1 / (0.25 + 1.21), 0.3 * (1.0 + 1.21 / 0.25)),
-    ),
     "GaussianMC": Case(lambda: likelihoods.GaussianMC(0.3), [1.1], _gaussian(1.1, 0.3)),
     "Bernoulli 1": Case(_probit, [1.0], _squeezed_probit(1.0, 1e-3)),
     "Bernoulli 0": Case(_probit, [0.0], _squeezed_probit(-1.0, 1e-3)),

@@ -5,6 +5,7 @@ and what is unusual but accepted.
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -30,7 +31,9 @@ from cases.refusals import (
 from cases.tied import MODELS
 from gpflow.likelihoods import Beta
 
+import gpflow_pep
 from gpflow_pep.models import PEPClassification
+from gpflow_pep.refusals import GONE
 
 
 def _check(message: str, words: str) -> None:
@@ -209,3 +212,12 @@ def test_predictions_of_f_are_never_nan(kind: type) -> None:
     kernel.variance.unconstrained_variable.assign(np.inf)
     with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
         model.predict_f(X)
+
+
+@pytest.mark.parametrize("name, instead", GONE.items())
+def test_names_that_are_gone(name: str, instead: str) -> None:
+    room, _, attribute = name.partition(".")
+    with pytest.raises(AttributeError, match=re.escape(f"it was removed. Use {instead}.")):
+        getattr(getattr(gpflow_pep, room), attribute)
+    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"| `{name}` | {instead} |" in changelog

@@ -70,7 +70,6 @@ PARTS = [
     lik.HeteroskedasticTFPConditional(),
     lik.HeteroskedasticTFPConditional(tfp.distributions.Laplace),
     pep.likelihoods.NoisyLabelBernoulli(0.1, link="step"),
-    pep.likelihoods.RobustGaussian(0.3, threshold=2.0),
     pep.likelihoods.Ordinal([-0.3, 0.1, 2.0], sigma=0.7),
     iv.InducingPoints(Z),
     iv.Multiscale(Z, np.ones_like(Z)),

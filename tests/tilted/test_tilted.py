@@ -94,8 +94,6 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
         expected = getattr(likelihood, method)(X, mean, variance, Y).numpy()
         if alpha == 1.0 and name in NARROW:
             continue  # narrower than the distance of 20 points
-        if alpha == 1.0 and name == "RobustGaussian":
-            continue  # its factor is no density of y, which is predicted with noise alone
         if alpha == 1.0 and name != "Gaussian":
             tolerance = 1e-3
         if name in NARROW and name not in GPFLOW_EXACT:
