@@ -22,7 +22,7 @@ each model has a process of its own. The last line is the function that made the
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,39 @@ def write(path: Path, num_rows: int) -> None:
             writer.write_table(pyarrow.table(columns, schema=schema), row_group_size=GROUP)
 
 
-def source(path: Path) -> pep.training.ParquetRows:
-    return pep.training.ParquetRows(path, INPUTS, [TARGET])
+def num_rows_of(path: Path) -> int:
+    from pyarrow import parquet
+
+    return parquet.read_metadata(path).num_rows
+
+
+def batches(path: Path, *, part: tuple[int, int] = (0, 1), seeds: Any = None) -> tf.data.Dataset:
+    """
+    Read X and Y of each row group, of which one at a time is in memory.
+
+    :param part: ``(k, n)``: every n-th row group, from the k-th, for one of n processes.
+    :param seeds: Where given, the order of the groups, and of the rows in each, is drawn.
+    """
+    from pyarrow import parquet
+
+    def read() -> Iterator[tuple[AnyNDArray, AnyNDArray]]:
+        file = parquet.ParquetFile(path, memory_map=True)
+        groups = np.arange(file.num_row_groups)[part[0] :: part[1]]
+        random = None if seeds is None else np.random.default_rng(seeds)
+        for group in groups if random is None else random.permutation(groups):
+            table = file.read_row_group(group, [*INPUTS, TARGET])
+            values = np.column_stack([column.to_numpy() for column in table.columns])
+            values = values if random is None else random.permutation(values)
+            yield values[:, :-1].astype(float), values[:, -1:].astype(float)
+
+    widths = NUM_INPUTS, 1
+    signature = tuple(tf.TensorSpec([None, width], tf.float64) for width in widths)
+    return tf.data.Dataset.from_generator(read, output_signature=signature)
+
+
+def shuffled_batches(path: Path, batch_size: int) -> Callable[[int], tf.data.Dataset]:
+    """Make the batches of each epoch, as ``pep.training.fit`` takes them."""
+    return lambda epoch: batches(path, seeds=[0, int(epoch)]).rebatch(batch_size, True)
 
 
 class Clock:
@@ -120,7 +151,7 @@ def moments(prediction: Any) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 def first_inducing_inputs(path: Path, num_inducing: int) -> AnyNDArray:
-    X, _ = next(iter(source(path).shuffled_batches(NUM_FIRST, seed=0)(0)))
+    X, _ = next(iter(shuffled_batches(path, NUM_FIRST)(0)))
     return pep.selection.kmeans(X.numpy(), num_inducing, seed=0).Z.numpy()
 
 
@@ -131,14 +162,17 @@ def kernel() -> gpflow.kernels.Kernel:
 def train_on_all(path: Path, num_inducing: int, steps: int) -> None:
     """Begin with some rows in memory, and go on with all."""
     print(f"{'before any row':34}{'':41}{peak_gibibytes():7.2f}", flush=True)
-    clock, data = Clock(), source(path)
-    some = next(iter(data.shuffled_batches(NUM_FIRST, seed=0)(0)))
+    clock = Clock()
+    some = next(iter(shuffled_batches(path, NUM_FIRST)(0)))
     Z = first_inducing_inputs(path, num_inducing)
     start = pep.PEPRegression(some, kernel(), Z, noise_variance=0.1)
     pep.training.maximise(start, tolerance=1e-5, progress=False)
     clock.line(f"PEPRegression, {NUM_FIRST} rows", 0.0, start.predict_y)
     model = pep.PEPRegression(
-        data.batches(), start.kernel, start.inducing_variable, likelihood=start.likelihood
+        batches(path).rebatch(65_536),
+        start.kernel,
+        start.inducing_variable,
+        likelihood=start.likelihood,
     )
 
     predict = tf.function(model.predict_y, autograph=False)
@@ -149,20 +183,20 @@ def train_on_all(path: Path, num_inducing: int, steps: int) -> None:
     began = clock.seconds()
     record = pep.training.maximise(model, max_iterations=steps, callback=show, progress=False)
     end = clock.seconds()
-    speed = record.evaluations * data.num_rows / (end - began)[1]
+    speed = record.evaluations * num_rows_of(path) / (end - began)[1]
     print(f"{f'... {record.evaluations} evaluations':34}{numbers_of(end, speed)}", flush=True)
 
 
 def train_by_minibatches(path: Path, num_inducing: int, batch_size: int) -> None:
     """One pass, with a line for each fifth of it."""
-    clock, data = Clock(), source(path)
-    num_steps = data.num_rows // batch_size
+    clock, num_rows = Clock(), num_rows_of(path)
+    num_steps = num_rows // batch_size
     model = pep.ARPEP(
         kernel(),
         gpflow.likelihoods.Gaussian(0.1),
         first_inducing_inputs(path, num_inducing),
         alpha=0.5,
-        num_data=data.num_rows,
+        num_data=num_rows,
     )
     predict = tf.function(model.predict_y, autograph=False)
     every, before = max(1, num_steps // 5), 0.0
@@ -178,7 +212,7 @@ def train_by_minibatches(path: Path, num_inducing: int, batch_size: int) -> None
     schedule = tf_keras.optimizers.schedules.CosineDecay(0.02, num_steps)
     pep.training.fit(
         model,
-        data.shuffled_batches(batch_size, seed=0),
+        shuffled_batches(path, batch_size),
         num_steps=num_steps,
         optimizer=tf_keras.optimizers.Adam(schedule),
         natural_gradient=0.1,

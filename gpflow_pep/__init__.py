@@ -7,6 +7,8 @@ the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC).
 from importlib import import_module
 from typing import Any
 
+from .refusals import absent
+
 __version__ = "0.2.0"
 
 #: The packages, lowest first: each imports only from those before it. The architecture test checks
@@ -19,7 +21,6 @@ ROOMS = {
     "scoring": "predictions of fitted models in NumPy alone; no TensorFlow, no scikit-learn",
     "ops": "tensors only; `linalg` is the one place that adds jitter, `power` the one place where a"
     " small alpha is special",
-    "kernels": "kernels that GPflow lacks",
     "inducing_variables": "inducing variables that GPflow lacks",
     "covariances": "kernel and inducing variable turned into matrices; the boundary to users' code",
     "tilted": "likelihood, Gaussian and alpha turned into the tilted integral, a file for each"
@@ -54,7 +55,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in MODELS:
         return getattr(import_module(f"{__name__}.models"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return absent(__name__)(name)
 
 
 def __dir__() -> list[str]:

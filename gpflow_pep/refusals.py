@@ -7,6 +7,10 @@ from typing import Any
 GONE = {
     "likelihoods.RobustGaussian": "gpflow.likelihoods.StudentT with gpflow_pep.PEP",
     "training.maximise_robust": "training.maximise of a PEP with gpflow.likelihoods.StudentT",
+    "training.laplace": "the second derivatives of the training loss, as tutorial 15 does",
+    "training.HyperparameterPosterior": "the second derivatives of the training loss, as tutorial 15 does",
+    "training.ParquetRows": "a tf.data.Dataset of batches, as examples/parquet.py makes",
+    "kernels": "examples/derivative_kernel.py",
 }
 
 
@@ -36,7 +40,7 @@ def absent(module: str) -> Callable[[str], Any]:
     """
 
     def missing(name: str) -> Any:
-        full = f"{module.partition('.')[2]}.{name}"
+        full = f"{module}.{name}".partition(".")[2]
         remedy = f": it was removed. Use {GONE[full]}." if full in GONE else ""
         raise AttributeError(f"module {module!r} has no attribute {name!r}{remedy}")
 

@@ -7,7 +7,6 @@ from .ascent import Ascent
 from .distributed import sharded, sharded_training_loss
 from .full_batch import MaximiseRecord, Step, maximise
 from .history import EarlyStopping, Evaluation, FitRecord, best_evaluation
-from .laplace import HyperparameterPosterior, laplace
 from .loop import fit, shuffled_batches
 from .mixed_model import MixedModel, MixtureRecord
 from .mixed_paths import MixedPaths
@@ -15,7 +14,6 @@ from .mixtures import mix_alphas, mix_models, mix_near_rows, mixture_weights
 from .near_labels import mix_near_labels
 from .near_rows import GivenRows
 from .objectives import hybrid_evidence, training_loss
-from .parquet import ParquetRows
 from .points import PointsScore
 from .subset import maximise_on_subset
 from .wrong_labels import raise_error_rate
@@ -28,18 +26,15 @@ __all__ = [
     "Evaluation",
     "FitRecord",
     "GivenRows",
-    "HyperparameterPosterior",
     "MaximiseRecord",
     "MixedModel",
     "MixedPaths",
     "MixtureRecord",
-    "ParquetRows",
     "PointsScore",
     "Step",
     "best_evaluation",
     "fit",
     "hybrid_evidence",
-    "laplace",
     "maximise",
     "maximise_on_subset",
     "mix_alphas",

@@ -81,7 +81,7 @@ def test_rows_of_the_file(tmp_path: Path) -> None:
     parquet = cluster.parquet
     for _ in range(2):  # the second finds them there
         parquet.write(path, 1000)
-        (X, Y), *more = parquet.source(path).batches()
+        (X, Y), *more = parquet.batches(path)
         assert not more
         expected = parquet.rows(1000, 0)
         for actual, part in zip((X, Y), expected):

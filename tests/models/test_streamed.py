@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,16 +185,3 @@ def test_other_models_name_those_that_read_data_sets() -> None:
     likelihood = pep.likelihoods.NoisyLabelBernoulli(0.1)
     with pytest.raises(ValueError, match="PEPRegression"):
         pep.PEP(dataset(), PROBLEM.kernel(), likelihood, PROBLEM.Z)
-
-
-def test_rows_of_a_file(tmp_path: Path) -> None:
-    """Value and gradient of rows of a Parquet file, in groups of other sizes than the chunks."""
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow", reason="needs pip install 'gpflow-pep[parquet]'")
-    names = [f"x{k}" for k in range(PROBLEM.X.shape[1])]
-    table = pandas.DataFrame(np.hstack(PROBLEM.data), columns=[*names, "y"])
-    table.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
-    data = pep.training.ParquetRows(tmp_path / "rows.parquet", names, ["y"]).batches(30)
-    expected = value_and_gradient(PROBLEM.model(pep.PEPRegression))
-    compiled = tf.function(value_and_gradient, autograph=False)(streamed(data))
-    assert_all_close(compiled, expected, rtol=SAME)

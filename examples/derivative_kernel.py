@@ -33,8 +33,8 @@ from gpflow.utilities import Dispatcher
 from gpflow.utilities.ops import square_distance
 from tensorflow import Tensor
 
-from ..checks import refusal
-from ..checks.arrays import as_matrix
+from gpflow_pep.checks import refusal
+from gpflow_pep.checks.arrays import as_matrix
 
 #: Below it the distance counts as this, so that its derivative is finite at 0.
 _SMALLEST_SQUARE = 1e-36
@@ -49,7 +49,7 @@ class Profile(NamedTuple):
 
 
 #: ``(kernel, squares) -> Profile``: registered for kernels of which an f has derivatives.
-profile = Dispatcher("gpflow_pep.kernels.profile")
+profile = Dispatcher("profile")
 
 
 @profile.register(IsotropicStationary)
@@ -61,7 +61,7 @@ def _by_differentiation(kernel: IsotropicStationary, squares: Tensor) -> Profile
             " at 0",
             "SquaredExponential, RationalQuadratic, Matern32, Matern52, or a kernel of your own"
             " that defines K_r2",
-            "Take one of these, or register its derivatives with gpflow_pep.kernels.profile.",
+            "Take one of these, or register its derivatives with profile.",
         )
     with tf.GradientTape() as outer:
         outer.watch(squares)
@@ -97,8 +97,8 @@ class ValueOrDerivative(Kernel):
     r"""
     The prior of a function f together with its partial derivatives::
 
-        kernel = pep.kernels.ValueOrDerivative(gpflow.kernels.SquaredExponential())
-        X = np.vstack([pep.kernels.rows_of(x), pep.kernels.rows_of(x, derivative=1)])
+        kernel = ValueOrDerivative(gpflow.kernels.SquaredExponential())
+        X = np.vstack([rows_of(x), rows_of(x, derivative=1)])
 
     The last column of the inputs says what a row is: 0 for :math:`f(x)`, and j = 1 ... D for
     :math:`\partial f / \partial x_j`, where x are the other D columns. Inducing inputs may be of
@@ -107,11 +107,11 @@ class ValueOrDerivative(Kernel):
     constant one as well.
 
     Source: Rasmussen & Williams (2006), section 9.4; the formulas are in
-    :mod:`gpflow_pep.kernels.derivatives`. Kernels of several parts are sums of such kernels, one of
+    this module. Kernels of several parts are sums of such kernels, one of
     each part.
 
     :param base: The prior of f: ``SquaredExponential``, ``RationalQuadratic``, ``Matern32`` or
-        ``Matern52``, or another for which :data:`~gpflow_pep.kernels.profile` knows the
+        ``Matern52``, or another for which ``profile`` knows the
         derivatives.
     :raises ValueError: If f has no derivatives under the kernel, or they are not known; and, when
         it is called eagerly, if the last column has something else than 0 ... D.
@@ -165,7 +165,7 @@ class ValueOrDerivative(Kernel):
                 "X",
                 f"{float(tf.boolean_mask(kind, ~is_known)[0]):g} in the last column",
                 f"0 for values, or 1 to {num_inputs} for the derivative in an input",
-                "Make rows with gpflow_pep.kernels.rows_of.",
+                "Make rows with rows_of.",
             )
         kinds = tf.one_hot(tf.cast(kind, tf.int32), num_inputs + 1, dtype=x.dtype)
         nan = tf.constant(np.nan, x.dtype)

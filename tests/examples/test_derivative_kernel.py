@@ -10,7 +10,7 @@ from gpflow.kernels import Matern32, Matern52, RationalQuadratic, SquaredExponen
 from helpers import assert_close
 
 import gpflow_pep as pep
-from gpflow_pep.kernels import ValueOrDerivative, rows_of
+from examples.derivative_kernel import ValueOrDerivative, rows_of
 
 STEP = 1e-4
 rng = np.random.default_rng(0)
