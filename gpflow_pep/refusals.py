@@ -7,8 +7,8 @@ from typing import Any
 GONE = {
     "likelihoods.RobustGaussian": "gpflow.likelihoods.StudentT with gpflow_pep.PEP",
     "training.maximise_robust": "training.maximise of a PEP with gpflow.likelihoods.StudentT",
-    "training.laplace": "the second derivatives of the training loss, as tutorial 15 does",
-    "training.HyperparameterPosterior": "the second derivatives of the training loss, as tutorial 15 does",
+    "training.laplace": "second derivatives of the loss, as in tutorial 15",
+    "training.HyperparameterPosterior": "second derivatives of the loss, as in tutorial 15",
     "training.ParquetRows": "a tf.data.Dataset of batches, as examples/parquet.py makes",
     "kernels": "examples/derivative_kernel.py",
 }
