@@ -98,37 +98,10 @@ def many(ax: Any) -> None:
     plotting.predicted_against_actual(y, mean, std, ax=ax)
 
 
-def residuals(ax: Any) -> None:
-    model, X, y = many_rows()
-    mean, std = model.predict(X, return_std=True)
-    plotting.residuals(y, mean, std, ax=ax)
-
-
-def residuals_few(ax: Any) -> None:
-    model, X, y = diabetes()
-    plotting.residuals(y, *model.predict(X, return_std=True), ax=ax)
-
-
 def pit(ax: Any) -> None:
     model, X, y = many_rows()
     mean, std = model.predict(X, return_std=True)
     plotting.pit_histogram(pep.metrics.pit(y, mean, std**2), ax=ax)
-
-
-def leave_one_out(ax: Any) -> None:
-    X, Y = snake()
-    Y = Y.copy()
-    Y[[20, 100]] += 2.0  # two rows that do not belong
-    found = {}
-    for name, likelihood in {
-        "Gaussian": gpflow.likelihoods.Gaussian(0.1),
-        "Student t": gpflow.likelihoods.StudentT(0.2),
-    }.items():
-        kernel = gpflow.kernels.SquaredExponential()
-        model = pep.PEP((X, Y), kernel, likelihood, X[::10], alpha=0.5)
-        pep.training.maximise(model, max_iterations=60, progress=False)
-        found[name] = model.loo_log_density()
-    plotting.leave_one_out(found, ax=ax)
 
 
 def regression(ax: Any) -> None:
@@ -201,11 +174,6 @@ def objective(ax: Any) -> None:
     plotting.objective_trace(records, ax=ax)
 
 
-def sites(ax: Any) -> None:
-    *_, infos = moons()
-    plotting.site_trace(infos, ax=ax)
-
-
 def alphas(ax: Any) -> None:
     powers = (0.0, 0.5, 1.0)
     X, y = load_diabetes(return_X_y=True)
@@ -227,25 +195,11 @@ def alphas(ax: Any) -> None:
     )
 
 
-def one_row(ax: Any) -> None:
-    rng = np.random.default_rng(1)
-    X = rng.uniform(-3.0, 3.0, (40, 1))
-    labels = (3.0 * np.sin(1.5 * X) + rng.standard_normal(X.shape) > 0.0).astype(float)
-    kernel = gpflow.kernels.SquaredExponential(variance=9.0)
-    Z = np.linspace(-3.0, 3.0, 10)[:, None]
-    model = pep.PEPClassification((X, labels), kernel, None, Z, alpha=1.0)
-    number = int(np.argmin(model.loo_log_density()))
-    plotting.row(plotting.row_curves(model, number), ax=ax)
-
-
 #: Width and height in inches of each picture.
 PICTURES = {
     few: (5.0, 5.0),
     many: (5.0, 5.0),
-    residuals: (6.0, 4.2),
-    residuals_few: (6.0, 4.2),
     pit: (6.0, 4.2),
-    leave_one_out: (6.0, 4.2),
     regression: (7.0, 4.0),
     boundary: (5.6, 5.0),
     boundary_of_three: (5.6, 5.0),
@@ -255,9 +209,7 @@ PICTURES = {
     relevance: (5.5, 3.8),
     relevance_of_sum: (5.5, 2.6),
     objective: (6.0, 4.0),
-    sites: (6.0, 4.0),
     alphas: (6.0, 4.0),
-    one_row: (6.0, 4.0),
 }
 
 

@@ -11,6 +11,11 @@ GONE = {
     "training.HyperparameterPosterior": "second derivatives of the loss, as in tutorial 15",
     "training.ParquetRows": "a tf.data.Dataset of batches, as examples/parquet.py makes",
     "kernels": "examples/derivative_kernel.py",
+    "plotting.row": "matplotlib, as tutorial 16 does",
+    "plotting.row_curves": "matplotlib, as tutorial 16 does",
+    "plotting.residuals": "scikit-learn's PredictionErrorDisplay",
+    "plotting.leave_one_out": "matplotlib on loo_log_density()",
+    "plotting.site_trace": "matplotlib on last_inference.trace",
 }
 
 

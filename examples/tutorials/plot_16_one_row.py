@@ -3,24 +3,26 @@ What Power EP does at one row
 =============================
 
 Power EP approximates the likelihood of each row by a site, a Gaussian factor. This tutorial looks
-at single rows: what the others say of f there (the cavity), what the row's own likelihood makes of
-it (the tilted distribution), and the site that has the same effect.
+at single rows: what all other rows make f there (the cavity), what the row's own likelihood makes
+of it (the tilted distribution), and the site that has the same effect.
 """
+
+from typing import Any
 
 import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.stats import norm
 
 import gpflow_pep as pep
 
 # %%
-# A label
-# -------
+# Labels
+# ------
 #
-# At power 1 the cavity is q without the whole site of the row. The likelihood of a label is no
-# Gaussian, and so the tilted distribution, cavity times likelihood, is not quite one either. Power
-# EP takes the Gaussian with its mean and variance for q, and the site is what the cavity has to be
-# multiplied by for that.
+# ``converged_rows`` has the marginal N(m, s) of each row under q and its site, whose precision is
+# tau and whose precision times mean is nu. The cavity is q without the power alpha of the site.
+# The likelihood stands for f, which has the residual variance d beside h, so it is averaged over d.
 
 rng = np.random.default_rng(1)
 X = rng.uniform(-3.0, 3.0, (40, 1))
@@ -30,75 +32,69 @@ Z = np.linspace(-3.0, 3.0, 10)[:, None]
 kernel = gpflow.kernels.SquaredExponential(variance=9.0)
 model = pep.models.PEPClassification((X, labels), kernel, None, Z, alpha=1.0)
 
-terms = model.row_terms()
-surprising = int(np.argmin(terms.loo_log_density))
-expected = int(np.argmax(terms.loo_log_density))
+
+def draw(model: Any, number: int, ax: Any) -> None:
+    """Draw cavity, tilted distribution and q at one row, for a power above 0."""
+    m, s, nu, tau, d = (np.asarray(part)[number, 0] for part in model.converged_rows())
+    alpha = float(model.alpha.numpy())
+    variance = 1.0 / (1.0 / s - alpha * tau)
+    mean = variance * (m / s - alpha * nu)
+    h = m + np.sqrt(variance) * np.linspace(-4.5, 4.5, 401)
+    rows = (np.repeat(np.asarray(part)[[number]], len(h), axis=0) for part in model.data)
+    inputs, targets = rows
+    ell = pep.tilted.log_power_expectation(
+        model.likelihood, inputs, h[:, None], np.full([len(h), 1], d), targets, alpha
+    )
+    cavity = norm.pdf(h, mean, np.sqrt(variance))
+    tilted = cavity * np.exp(alpha * ell)
+    tilted /= np.sum(tilted) * (h[1] - h[0])
+    ax.fill_between(h, cavity, alpha=0.25, label="cavity")
+    ax.plot(h, tilted, linewidth=2.0, label="tilted")
+    ax.plot(h, norm.pdf(h, m, np.sqrt(s)), "--", label="q")
+    ax.set(title=f"row {number}: y = {targets[0, 0]:.3g}, alpha {alpha:g}", xlabel="f")
+    ax.legend()
+
+
+density = model.loo_log_density().numpy()
+surprising, expected = int(np.argmin(density)), int(np.argmax(density))
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for number, ax in zip((surprising, expected), axes):
-    pep.plotting.row(pep.plotting.row_curves(model, number), ax=ax)
+    draw(model, number, ax)
 
 # %%
 # On the left is the row whose label the others expect least: its likelihood moves q a long way. On
 # the right is the row whose label they expect most: its likelihood is flat where the cavity has
-# mass, so that the site is nearly flat too, and the row might be left out.
+# mass, so that the site is nearly flat too, and the row might be left out. The tilted distribution
+# has the mean and variance of q in both rows: this is the fixed point of Power EP.
 
-table = terms.frame()
-columns = ["nu", "tau", "cavity_mean", "tilted_mean", "mean", "loo_log_density"]
-print(table.loc[[surprising, expected], columns].round(3).to_string())
-
-# %%
-# The tilted mean is the mean of q in both rows: this is the fixed point of Power EP. What the rows
-# add to log Z adds up to it:
-
-print(f"sum of contributions {np.sum(terms.contribution):.6f}")
-print(f"log Z                {model.pep_log_marginal_likelihood():.6f}")
+for number in (surprising, expected):
+    print(f"row {number}: log density when it is left out {density[number]:.3f}")
 
 # %%
 # The power
 # ---------
 #
-# With a smaller power a smaller part of the site is taken out, and the cavity is closer to q. At 0
-# nothing is taken out: cavity, tilted distribution and q are the same, and the site has the slope
-# and curvature of the mean of the log likelihood.
+# With a smaller power a smaller part of the site is taken out, and the cavity is closer to q.
 
-figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-for alpha, ax in zip((1.0, 0.5, 0.0), axes):
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+for alpha, ax in zip((1.0, 0.3), axes):
     model.alpha = alpha
-    pep.plotting.row(pep.plotting.row_curves(model, surprising), ax=ax)
+    draw(model, surprising, ax)
 
 # %%
 # An outlier
 # ----------
 #
-# Student's t has heavy tails. At a row that is far from what its neighbours say the likelihood
-# falls more and more slowly, the tilted distribution is wider than the cavity, and no Gaussian of
-# positive precision can do that: the precision of the site is negative.
+# Student's t has heavy tails. At a row that is far from its neighbours the likelihood falls more
+# and more slowly, the tilted distribution is wider than the cavity, and no Gaussian of positive
+# precision can do that: the precision of the site is negative.
 
 Y = np.sin(1.5 * X) + 0.1 * rng.standard_normal(X.shape)
 Y[5] += 3.0
-robust = pep.models.PEP(
-    (X, Y),
-    gpflow.kernels.SquaredExponential(),
-    gpflow.likelihoods.StudentT(scale=0.1, df=3.0),
-    Z,
-    alpha=0.5,
-)
-precisions = robust.row_terms().tau[:, 0].numpy()
+student = gpflow.likelihoods.StudentT(scale=0.1, df=3.0)
+robust = pep.models.PEP((X, Y), gpflow.kernels.SquaredExponential(), student, Z, alpha=0.5)
+precisions = robust.converged_rows().tau[:, 0].numpy()
 print(f"precision of the outlier's site {precisions[5]:.3f}, median {np.median(precisions):.1f}")
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for number, ax in zip((5, 6), axes):
-    pep.plotting.row(pep.plotting.row_curves(robust, number), ax=ax)
-
-# %%
-# Three classes
-# -------------
-#
-# Every class has a latent function, and every row a site in each of them. The picture of one of
-# them averages over the cavities of the others.
-
-classes = np.digitize(f, [-1.0, 1.0]).astype(float)
-several = pep.models.PEPClassification((X, classes), kernel, None, Z, alpha=0.5)
-figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-for latent, ax in enumerate(axes):
-    pep.plotting.row(pep.plotting.row_curves(several, 0, latent=latent), ax=ax)
-    ax.set_title(f"function of class {latent}")
+    draw(robust, number, ax)

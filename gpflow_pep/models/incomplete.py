@@ -24,7 +24,6 @@ from ..sites.posterior import posterior_factor
 from .arguments import refusing
 from .base import ADVICE
 from .regression import PEPRegression
-from .row_terms import terms_of_observed_targets
 from .rows import Cut, Data, SingleRows
 from .variants import variant_of
 
@@ -94,7 +93,6 @@ class IncompleteRegression(PEPRegression):
         "all of them",
         "Use a model for each output, of the rows that have it.",
     )
-    row_terms = terms_of_observed_targets
 
     @inherit_check_shapes
     def predict_log_density(

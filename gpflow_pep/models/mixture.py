@@ -33,7 +33,6 @@ from ..tilted.entries import check_entries, observed_log_power_expectation
 from .arguments import refusing
 from .base import ADVICE, PowerEPModel, finite
 from .parameters import warn_unless_converged
-from .row_terms import terms_of_mixed_outputs
 from .rows import Data
 
 
@@ -217,7 +216,6 @@ class MixedOutputs(PowerEPModel):
     surrogate = refusing("surrogate", *MIXED, "Use posterior() for predictions.")
     remember = refusing("remember", *MIXED, "Train on all rows, or use one model for each output.")
     evidence_and_left_out = refusing("evidence_and_left_out", *MIXED, "Train by the evidence.")
-    row_terms = terms_of_mixed_outputs
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:

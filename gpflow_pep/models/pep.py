@@ -35,7 +35,7 @@ from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved, traits
 from . import arguments
-from . import row_terms as methods_of_rows
+from . import converged as methods_of_rows
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
@@ -107,7 +107,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     _loop: Callable[..., FixedPoint] = staticmethod(infer)
     _check_support: Callable[..., None] = staticmethod(check_support)
-    row_terms = methods_of_rows.terms_at_fixed_point
     converged_sites = methods_of_rows.converged_sites
     converged_rows = methods_of_rows.converged_rows
     loo_log_density = methods_of_rows.loo_log_density

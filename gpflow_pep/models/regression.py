@@ -26,7 +26,6 @@ from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .grouped_rows import NearRows, check_num_neighbours, choose_cut
 from .memory import attach_memory
-from .row_terms import terms_in_closed_form
 from .rows import Cut, SingleRows
 
 
@@ -243,8 +242,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """Compute mean and covariance of q(u); the outputs share the covariance."""
         mean, covariances = super().compute_qu()
         return mean, covariances[0] if self._shares_covariance else covariances
-
-    row_terms = terms_in_closed_form
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:

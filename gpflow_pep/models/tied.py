@@ -39,7 +39,7 @@ from ..tilted import (
     traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .arguments import CONDITIONALS, check_q, check_scaled_powers, refusing, size_of_u
+from .arguments import CONDITIONALS, check_q, check_scaled_powers, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power
 
@@ -98,13 +98,6 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
         {"_num_data", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
-    )
-
-    row_terms = refusing(
-        "row_terms",
-        "{}, whose rows share one site",
-        "a model with a site for each row",
-        "Use gpflow_pep.models.PEP, or PEPRegression if the noise is Gaussian.",
     )
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]

@@ -1,17 +1,15 @@
 """Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra ``gpflow_pep[plots]``."""
 
+from ..refusals import absent
 from .canvas import BEST, FIT, HELD_OUT, INSTALL, PALETTE, TRAIN, available, figure, tidy
 from .classes import confusion_matrix, decision_boundary, draw_calibration, predictor, reliability
 from .models import Inducing, inducing_points, inducing_points_of, relevance
 from .regression import (
-    leave_one_out,
     pit_histogram,
     predicted_against_actual,
     regression_1d,
-    residuals,
 )
-from .rows import RowCurves, row, row_curves
-from .traces import alpha_sweep, objective_trace, site_trace
+from .traces import alpha_sweep, objective_trace
 
 __all__ = [
     "BEST",
@@ -21,7 +19,6 @@ __all__ = [
     "PALETTE",
     "TRAIN",
     "Inducing",
-    "RowCurves",
     "alpha_sweep",
     "available",
     "confusion_matrix",
@@ -30,7 +27,6 @@ __all__ = [
     "figure",
     "inducing_points",
     "inducing_points_of",
-    "leave_one_out",
     "objective_trace",
     "pit_histogram",
     "predicted_against_actual",
@@ -38,9 +34,7 @@ __all__ = [
     "regression_1d",
     "relevance",
     "reliability",
-    "residuals",
-    "row",
-    "row_curves",
-    "site_trace",
     "tidy",
 ]
+
+__getattr__ = absent(__name__)

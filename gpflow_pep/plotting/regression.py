@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from scipy.stats import binom, norm
+from scipy.stats import binom
 
 from .. import metrics
 from ..checks import (
@@ -14,7 +14,6 @@ from ..checks import (
     check_level,
     check_positive,
     refusal,
-    require_same_length,
 )
 from . import canvas
 from .canvas import as_columns, backdrop, check_spread, cloud, perfect, view
@@ -51,49 +50,6 @@ def predicted_against_actual(
     if std is not None:
         inside = np.mean((lower <= y) & (y <= upper))
         canvas.note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
-
-
-@canvas.picture()
-def residuals(y: Any, mean: Any, std: Any = None, *, ax: Any = None) -> None:
-    """
-    Draw residuals, the targets minus the predictions, against the predictions.
-
-    With standard deviations a residual is in units of these, and two lines hold 95% of all where
-    predictions are right. Of many rows the median is drawn too, in ten groups of equal size: where
-    it leaves 0, the mean is wrong.
-
-    :param y: Targets, [N].
-    :param mean: Predicted means, [N].
-    :param std: Predicted standard deviations of y, noise included, [N]; or None.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not positive.
-    """
-    y, mean = as_vectors(y=y, mean=mean)
-    residual = y - mean
-    if std is not None:
-        residual = residual / _standard_deviations(y, std)
-    low, high = view(residual)
-    most = max(-low, high, 0.0 if std is None else 2.6)
-    ax.set(
-        xlim=view(mean),
-        ylim=(-1.25 * most, 1.15 * most),  # room for notes
-        xlabel="predicted",
-        ylabel="actual − predicted" if std is None else "(actual − predicted) / std",
-    )
-    cloud(ax, mean, residual)
-    perfect(ax, 0.0, len(y) > canvas.FEW)
-    if std is not None:
-        end = float(norm.ppf(0.975))
-        for height in (-end, end):
-            ax.axhline(height, color=canvas.INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=4)
-        outside = np.mean(np.abs(residual) > end)
-        canvas.note(ax, f"{outside:.1%} of the rows beyond the lines; 5% expected")
-    if len(y) > canvas.FEW:
-        groups = np.array_split(np.argsort(mean, kind="stable"), 10)
-        medians = [[np.median(part[group]) for group in groups] for part in (mean, residual)]
-        ax.plot(
-            *medians, "o-", color=canvas.BEST, path_effects=canvas.halo(), zorder=6, label="median"
-        )
-        canvas.note(ax, "orange: the median of a tenth of the rows", bottom=True)
 
 
 @canvas.picture()
@@ -141,45 +97,6 @@ def pit_histogram(
     bars = f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
     canvas.note(ax, f"{canvas.rows(len(values))}; {bars}")
     canvas.room_on_top(ax, 0.05)
-
-
-@canvas.picture()
-def leave_one_out(log_density: Any, *, worst: int = 3, ax: Any = None) -> None:
-    """
-    Draw the log density of each row given all others, rows in the order of it, and the means.
-
-    What lies far down at the left are rows that the model does not expect: they are named by their
-    number, from 0. ``model.loo_log_density()`` computes it.
-
-    :param log_density: [N], or by name where models are compared, such as ``{"alpha 0": ...}``.
-    :param worst: How many rows to name, of the first.
-    :raises ValueError: If densities are not finite, or not of the same rows.
-    """
-    named = log_density if isinstance(log_density, Mapping) else {"": log_density}
-    if not named:
-        raise refusal("log_density", "no model", "at least one", "Pass an array.")
-    remedy = "A row that the others exclude has no log density: look at it, or at the likelihood."
-    sets = {name: as_vector("log_density", each, remedy) for name, each in named.items()}
-    first, *_ = sets
-    for name, values in sets.items():
-        other = f"that of {first!r}"
-        require_same_length(f"log_density of {name!r}", values, other, sets[first])
-    for number, (name, values) in enumerate(sets.items()):
-        color, marker = canvas.color_of(number), canvas.marker_of(number)
-        heights, places = np.sort(values), np.arange(1, len(values) + 1)
-        if len(values) <= canvas.FEW:
-            ax.plot(places, heights, color=color, marker=marker, markersize=3, linewidth=0.8)
-        else:
-            ax.plot(places, heights, color=color, linewidth=1.8)
-        error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-        text = f"{name}: mean {np.mean(values):.3f} ± {error:.3f}".removeprefix(": ")
-        ax.plot([], [], color=color, marker=marker, label=text)
-    order = np.argsort(sets[first], kind="stable")
-    for rank, row in enumerate(order[: max(worst, 0)], start=1):
-        canvas.label_point(ax, f"row {row}", (rank, sets[first][row]), (6.0, 0.0), va="center")
-    ax.set_xscale("log")
-    ax.set(xlabel="rows, the least expected first", ylabel="leave-one-out log density (nats)")
-    ax.legend(loc="lower right", frameon=False, fontsize=canvas.SMALL, labelcolor="linecolor")
 
 
 @canvas.picture(7.0, 4.0)

@@ -8,9 +8,8 @@ import pandas
 from gpflow.base import AnyNDArray
 
 from ..checks import as_vector, as_vectors, refusal, require_same_length
-from ..sites.record import SiteUpdateInfo
 from ..training import FitRecord, MaximiseRecord
-from .canvas import BEST, FIT, SMALL, color_of, count, legend_on_top, note, picture
+from .canvas import BEST, FIT, SMALL, color_of, legend_on_top, note, picture
 
 #: Losses of minibatches are averaged over this part of the steps.
 SMOOTH = 0.05
@@ -71,53 +70,6 @@ def _without_rise(objectives: Sequence[AnyNDArray]) -> tuple[float, float]:
     ]
     margin = 0.06 * max(max(highs) - min(lows), 1e-9 * abs(max(highs)), 1e-12)
     return min(lows) - margin, max(highs) + margin
-
-
-@picture()
-def site_trace(infos: Sequence[SiteUpdateInfo], *, ax: Any = None) -> None:
-    """
-    Draw how far the sites were from their fixed point after each run of the inner loop.
-
-    Records of training can be collected as it goes on::
-
-        infos = []
-        pep.training.maximise(model, callback=lambda step: infos.append(model.last_inference))
-        pep.plotting.site_trace(infos)
-
-    Runs that did not converge have a cross, those with a fallback a ring.
-
-    :param infos: The model's ``last_inference`` after each step.
-    :raises ValueError: If there is none, or a residual is not finite.
-    """
-    infos = list(infos)
-    if not all(isinstance(info, SiteUpdateInfo) for info in infos):
-        raise refusal(
-            "infos",
-            "something else than records of the inner loop",
-            "a list of model.last_inference after each step",
-            "Collect them with a callback of maximise.",
-        )
-    residual = as_vector("infos", [float(info.residual) for info in infos])
-    sweeps = np.array([int(info.num_sweeps) for info in infos])
-    failed = np.array([not bool(info.converged) for info in infos])
-    helped = np.array([info.fallback not in ("", 0) for info in infos])
-    # The logarithm of a residual that is exactly 0 has no place.
-    shown = np.maximum(residual, np.finfo(float).eps)
-    steps = np.arange(1, len(infos) + 1)
-    ax.plot(steps, shown, "-", color=FIT, linewidth=1.2)
-    ax.plot(steps[helped], shown[helped], "o", color=FIT, markersize=8, markerfacecolor="none")
-    ax.plot(steps[failed], shown[failed], "x", color=BEST, markersize=7, markeredgewidth=1.8)
-    ax.set_yscale("log")
-    ax.set(xlabel="step", ylabel="residual of the sites (std of q)")
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, high * (high / low) ** 0.25)  # room for the note
-    note(
-        ax,
-        f"{np.median(sweeps):g} sweeps in the median, at most {count(int(sweeps.max()))}\n"
-        f"not converged (×): {count(int(failed.sum()))}, with a fallback (ring):"
-        f" {count(int(helped.sum()))}",
-        right=True,
-    )
 
 
 @picture()

@@ -41,8 +41,6 @@ def test_powers_of_rows_and_chunks(create: Any) -> None:
     both = (gradients(one.training_loss, one.trainable_variables) for one in (in_chunks, model))
     assert_all_close(*both, rtol=1e-7)
     assert_close(create(alpha=np.full(N, 0.7)).training_loss(), create().training_loss(), rtol=1e-9)
-    log_z = model.pep_log_marginal_likelihood()
-    assert_close(tf.reduce_sum(model.row_terms().contribution), log_z, rtol=1e-9)
 
 
 @each
@@ -148,13 +146,10 @@ def test_posterior_caches(create: Any, cache: Any) -> None:
 
 @each
 @pytest.mark.slow
-def test_densities_and_terms_in_graphs(case: ModelCase, create: Any) -> None:
+def test_densities_in_graphs(case: ModelCase, create: Any) -> None:
     model = create()
     compiled = tf.function(model.loo_log_density)
     assert_close(compiled(), model.loo_log_density(), rtol=1e-9)
-    terms, expected = tf.function(model.row_terms)(), model.row_terms()
-    for one, other in zip(terms, expected):
-        assert_close(np.nan_to_num(one), np.nan_to_num(other), rtol=1e-9)
 
 
 @each
@@ -248,7 +243,7 @@ def test_derivatives_in_the_mixing(case: ModelCase, create: Any) -> None:
     variable = model.kernel.W.unconstrained_variable
     with tf.GradientTape(persistent=True) as tape:
         mean, _ = model.predict_f(XNEW)
-        value, terms = tf.reduce_sum(mean), model.row_terms()
+        value = tf.reduce_sum(mean)
     if isinstance(model, pep.PEP):
         with pytest.raises(ValueError, match="derivative of q"):
             tape.gradient(value, variable)
@@ -259,5 +254,3 @@ def test_derivatives_in_the_mixing(case: ModelCase, create: Any) -> None:
             variable.assign(before + sign * step)
             ends.append(float(tf.reduce_sum(model.predict_f(XNEW)[0])))
         assert_close(gradient[0, 1], (ends[0] - ends[1]) / 2e-5, rtol=1e-6)
-    with pytest.raises(ValueError, match="derivative of row_terms"):
-        tape.gradient(terms.contribution, variable)

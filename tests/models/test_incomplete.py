@@ -11,7 +11,6 @@ import tensorflow as tf
 from helpers import Array, assert_close, finite_difference_gradient, gradients
 
 import gpflow_pep as pep
-from gpflow_pep.energies.row_terms import OF_TARGETS, RowTerms
 
 N, P = 24, 3
 rng = np.random.default_rng(0)
@@ -148,33 +147,6 @@ def test_float32() -> None:
         gpflow.config.set_default_float(previous)
 
 
-@pytest.mark.near_copies("powers of rows")
-@pytest.mark.parametrize("alpha", [0.0, 1.0, rng.uniform(size=N)], ids=["0", "1", "powers of rows"])
-def test_row_terms_are_those_of_separate_models(alpha: Any) -> None:
-    model = regression(X, Y, alpha=alpha, chunk_size=7)
-    terms = RowTerms(*(part.numpy() for part in model.row_terms()))
-    log_z = model.pep_log_marginal_likelihood()
-    assert_close(np.sum(terms.contribution), log_z, rtol=1e-10)
-    for output in range(P):
-        there = THERE[:, output]
-        alone = separate(output, alpha=alpha if np.ndim(alpha) == 0 else alpha[there]).row_terms()
-        for actual, expected in zip(terms, alone):
-            assert_close(actual[there, output], np.ravel(expected), rtol=1e-9)
-    for name in OF_TARGETS:
-        assert np.array_equal(np.isnan(getattr(terms, name)), ~THERE)
-    for part in (terms.nu, terms.tau, terms.contribution):
-        assert np.all(part[~THERE] == 0.0)
-    mean, variance = model.predict_f(X)
-    assert_close(terms.mean + terms.prior_mean, mean, rtol=1e-9)
-    assert_close(terms.variance + terms.residual_variance, variance, rtol=1e-5)  # jitter
-    density = model.loo_log_density()
-    assert_close(np.nansum(terms.loo_log_density, axis=1), density, rtol=1e-10)
-
-
-def _remembering() -> pep.models.PEPRegression:
-    return regression(X, Y, memory=regression(X, Y).remember(alpha=0.5))
-
-
 def _assign_missing() -> None:
     regression(X, COMPLETE).data = X, Y
 
@@ -184,7 +156,6 @@ REFUSALS = {
     "Y: got NaN or infinity": partial(regression, X, np.where(np.isnan(Y), np.inf, Y)),
     "Y: got targets that are missing beside": partial(regression, X, Y, neighbours=2),
     "conditional: got 'scaled'": partial(regression, X, Y, conditional="scaled"),
-    "row_terms: got a model with a memory": lambda: _remembering().row_terms(),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
     "Y: got NaN or infinity in .*": _assign_missing,
 }

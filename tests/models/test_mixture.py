@@ -13,7 +13,6 @@ from helpers import Array, assert_close, gradients
 from reference import outputs as reference
 
 import gpflow_pep as pep
-from gpflow_pep.energies.row_terms import OF_TARGETS, RowTerms
 from gpflow_pep.likelihoods import PerOutput
 
 N, P, Q, M = 16, 4, 2, 4
@@ -395,81 +394,6 @@ def test_left_out_entries_of_any_likelihood() -> None:
         assert_close(np.nansum(whole[n]), expected[0], rtol=0.1)
         assert_close(fixed.loo_log_density()[n], np.nansum(whole[n]), rtol=1e-10)
         assert np.array_equal(np.isfinite(density), THERE)
-
-
-class TestRowTerms:
-    @pytest.mark.near_copies("0.3-rows-four")
-    @pytest.mark.parametrize("kind", ["Gaussian", "four"])
-    @pytest.mark.parametrize("sites", ["entries", "rows"])
-    @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-    def test_what_each_row_adds(self, kind: str, sites: str, alpha: float) -> None:
-        fixed, parts = converged(kind, sites, alpha), problem(kind)
-        terms, at = fixed.row_terms(), [part.numpy() for part in fixed.read_sites()]
-        log_z = fixed.pep_log_marginal_likelihood()
-        assert_close(tf.reduce_sum(terms.contribution), log_z, rtol=1e-10)
-        if sites == "entries":
-            expected = reference.entry_contributions(parts, *at, alpha)
-            assert_close(terms.contribution, expected, rtol=1e-8)
-        elif alpha > 0.0:
-            rows = reference.rows_as_factors(parts, *at, alpha)
-            assert_close(terms.contribution, rows.contribution, rtol=1e-8)
-            for name in ("cavity_mean", "cavity_variance"):
-                moments = (getattr(part, name) for part in (terms, rows))
-                one, other = (np.asarray(part)[THERE] for part in moments)
-                assert_close(one, other, rtol=1e-8)
-
-    @pytest.mark.near_copies("0.3-rows")
-    @pytest.mark.parametrize("sites", ["entries", "rows"])
-    @pytest.mark.parametrize("alpha", [0.0, 0.3])
-    def test_moments(self, sites: str, alpha: float) -> None:
-        fixed, parts = converged("four", sites, alpha), problem("four")
-        terms = RowTerms(*(part.numpy() for part in fixed.row_terms()))
-        for part, other in zip(terms[:2], fixed.read_sites()):
-            assert_close(part, other, rtol=1e-12)
-        mean, variance = terms.mean[THERE], terms.variance[THERE]
-        assert_close(terms.tilted_mean[THERE], mean, rtol=1e-8)
-        assert_close(terms.tilted_variance[THERE], variance, rtol=1e-8)
-        precision = 1.0 / variance - alpha * terms.tau[THERE]
-        assert_close(terms.cavity_variance[THERE], 1.0 / precision, rtol=1e-9)
-        first = mean / variance - alpha * terms.nu[THERE]
-        assert_close(terms.cavity_mean[THERE], first / precision, rtol=1e-9)
-        d = np.einsum("npp->np", parts.residual(X))
-        assert_close(terms.residual_variance, d, rtol=1e-7)
-        assert_close(terms.prior_mean, np.tile(MEANS, [N, 1]), rtol=1e-12)
-        # The tilted integral, on a grid.
-        at = terms.cavity_mean, terms.cavity_variance + (d if sites == "entries" else 0.0)
-        ell = reference.of_each(parts, *at, alpha)
-        assert_close(terms.log_normaliser[THERE], ell[THERE], rtol=1e-7)
-        moments = terms.mean + MEANS, terms.variance + (d if sites == "entries" else 0.0)
-        predicted = fixed.predict_f(X)
-        if sites == "entries" or alpha == 0.0:
-            for part, other in zip(moments, predicted):
-                assert_close(part, other, rtol=1e-7)
-        density = fixed.loo_log_density_of_entries(whole_rows=True)
-        assert_close(terms.loo_log_density[THERE], density.numpy()[THERE], rtol=1e-9)
-        for name in OF_TARGETS:
-            assert np.array_equal(np.isnan(getattr(terms, name)), ~THERE)
-        for part in (terms.nu, terms.tau):
-            assert np.all(part[~THERE] == 0.0)
-
-    @pytest.mark.slow
-    def test_closed_form_and_chunks(self) -> None:
-        closed = regression(alpha=0.3, chunk_size=5)
-        terms = closed.row_terms()
-        log_z = closed.pep_log_marginal_likelihood()
-        assert_close(tf.reduce_sum(terms.contribution), log_z, rtol=1e-10)
-        for part, other in zip(terms, converged("Gaussian", "rows", 0.3).row_terms()):
-            assert_close(np.nan_to_num(part), np.nan_to_num(other), rtol=1e-7)
-        assert terms.frame().shape == (N, 12 * P + 1)
-
-    def test_they_are_constants(self) -> None:
-        closed = regression()
-        with tf.GradientTape() as tape:
-            terms = closed.row_terms()
-        log_z = closed.pep_log_marginal_likelihood()
-        assert_close(tf.reduce_sum(terms.contribution), log_z, rtol=1e-10)
-        with pytest.raises(ValueError, match="derivative of row_terms"):
-            tape.gradient(terms.contribution, closed.kernel.W.unconstrained_variable)
 
 
 @pytest.mark.slow

@@ -71,22 +71,6 @@ def test_second_derivatives_in_a_graph_are_refused() -> None:
         tf.function(lambda: second_derivative(loss, variable), autograph=False)()
 
 
-def test_graphs_refuse_while_they_are_made() -> None:
-    """Constants; what is differentiable is so in graphs, see test_implicit_derivatives.py."""
-    model = converged("probit")
-    variable = lengthscale(model)
-
-    def by_tape() -> Any:
-        return gradient(lambda: model.row_terms().loo_log_density, variable)
-
-    def by_graph() -> Any:
-        return tf.gradients(model.row_terms().loo_log_density, [variable])
-
-    for function in (by_tape, by_graph):
-        with pytest.raises(ValueError, match="got one in a hyperparameter"):
-            tf.function(function, autograph=False)()
-
-
 def test_derivatives_of_a_compiled_function_are_nan() -> None:
     """What its callers will ask for is not known where it is compiled."""
     model = converged("probit")

@@ -158,7 +158,6 @@ REFUSED: dict[str, tuple[str, Call]] = {
     "no rows": ("data: .*without rows", lambda: streamed(dataset().take(0))),
     "NaN": ("X: .*NaN", lambda: streamed(_with_nan())),
     "left out": ("data: .*137 rows.*memory", lambda: streamed().loo_log_density()),
-    "row terms": ("data: .*137 rows.*memory", lambda: streamed().row_terms()),
     "near rows": (
         "data: .*137 rows.*memory",
         lambda: streamed().predict_f(PROBLEM.Xnew, neighbours=2),

@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose
 
 import gpflow_pep as pep
 from gpflow_pep import metrics, plotting
-from gpflow_pep.sites.record import SiteUpdateInfo
 from gpflow_pep.training import Ascent, FitRecord, MaximiseRecord
 
 
@@ -163,20 +162,6 @@ def test_objective_trace_of_starts_and_batches(ax: Any) -> None:
     assert -900.0 < ax.get_ylim()[0] < -25.0
 
 
-def test_site_trace_marks_trouble(ax: Any) -> None:
-    infos = [
-        SiteUpdateInfo(3, 1e-3, True, 0, ""),
-        SiteUpdateInfo(9, 0.5, False, 0, "damped"),
-        SiteUpdateInfo(1, 0.0, True, 0, ""),
-    ]
-    plotting.site_trace(infos, ax=ax)
-    line, helped, failed = ax.lines
-    assert_allclose(line.get_xydata(), [[1, 1e-3], [2, 0.5], [3, np.finfo(float).eps]])
-    assert_allclose(helped.get_xydata(), [[2, 0.5]])
-    assert_allclose(failed.get_xydata(), [[2, 0.5]])
-    assert "3 sweeps in the median, at most 9" in texts(ax)[0]
-
-
 def test_alpha_sweep_and_baselines(ax: Any) -> None:
     plotting.alpha_sweep(
         [1.0, 0.0, 0.5], [0.3, 0.1, 0.2], [0.01, 0.02, 0.03], best=0.5,
@@ -214,8 +199,6 @@ REFUSED: list[tuple[str, Any]] = [
     ("best: got 0.3", lambda: plotting.alpha_sweep([0.5], [1], best=0.3)),
     ("values: got NaN", lambda: plotting.alpha_sweep([0.5], [np.nan])),
     ("errors: got -1", lambda: plotting.alpha_sweep([0.5], [1], [-1])),
-    ("infos: got something else", lambda: plotting.site_trace([3])),
-    (r"infos: got shape \(0,\)", lambda: plotting.site_trace([])),
     ("losses: got NaN or infinity", lambda: plotting.objective_trace([1.0, np.inf])),
     ("rows that sum to 1.4", lambda: plotting.reliability(Y2, [[0.5, 0.9]] * 2)),
     ("labels: got 2", lambda: plotting.reliability([0, 2], [[0.5, 0.5]] * 2)),
@@ -241,69 +224,3 @@ def test_refused(message: str, draw: Any) -> None:
         draw()
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.close("all")
-
-
-def check_densities(curves: Any) -> None:
-    """They integrate to 1, and the tilted one has the mean and variance of q."""
-    step = curves.f[1] - curves.f[0]
-    for density in (curves.cavity, curves.tilted, curves.posterior):
-        assert_allclose(np.sum(density) * step, 1.0, rtol=1e-4)
-    for power in (1, 2):
-        tilted, posterior = (
-            np.sum(curves.f**power * part) for part in (curves.tilted, curves.posterior)
-        )
-        assert_allclose(tilted, posterior, rtol=1e-3)
-
-
-@pytest.mark.near_copies("0.6")
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_one_row(ax: Any, alpha: float) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2.0, 2.0, (12, 1))
-    labels = np.digitize(np.sin(2.0 * X), [-0.4, 0.4])
-    model = pep.PEPClassification((X, labels), SE(), None, X[:5].copy(), alpha=alpha)
-    curves = plotting.row_curves(model, 3, latent=1)
-    check_densities(curves)
-    if alpha:
-        products = (np.sum(curves.cavity * part) for part in (curves.likelihood, curves.site))
-        assert_allclose(*products, rtol=1e-8)
-        product = curves.cavity * curves.likelihood
-        normaliser = np.sum(product) * (curves.f[1] - curves.f[0])
-        assert_allclose(curves.tilted, product / normaliser)
-    plotting.row(curves, ax=ax)
-    assert named(ax) == ["cavity", "likelihood, scaled", "site, scaled", "tilted", "q"]
-    assert f"row 3: y = {labels[3, 0]}, alpha {alpha:g}" in texts(ax)
-
-
-@pytest.mark.parametrize("kind", ["entries", "rows", "regression"])
-@pytest.mark.near_copies("entries")
-def test_one_target_of_several(kind: str) -> None:
-    """Of a mixture, or where targets are missing."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-2.0, 2.0, (12, 1))
-    Y = np.hstack([np.sin(2.0 * X), X > 0.3])
-    Y[0, 0] = np.nan
-    model: Any
-    if kind == "regression":
-        model = pep.PEPRegression((X, Y), SE(), X[:4].copy(), noise_variance=0.1)
-    else:
-        mixing = gpflow.kernels.LinearCoregionalization(
-            [SE(), SE(lengthscales=2.0)], np.eye(2) + 0.3
-        )
-        parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
-        likelihood = pep.likelihoods.PerOutput(parts)
-        model = pep.PEP((X, Y), mixing, likelihood, X[:4].copy(), sites=kind)
-    curves = plotting.row_curves(model, 3, latent=1)
-    check_densities(curves)
-    assert curves.label == f"row 3: y = {Y[3, 1]:g}, alpha 0.5"
-    with pytest.raises(ValueError, match="row 0 without target 0"):
-        plotting.row_curves(model, 0)
-
-
-def test_no_such_row() -> None:
-    X = np.linspace(0.0, 1.0, 5)[:, None]
-    model = pep.PEPRegression((X, X), SE(), X[:2].copy())
-    with pytest.raises(ValueError, match="number: got 5, expected a whole number from 0 to 4"):
-        plotting.row_curves(model, 5)
-    with pytest.raises(ValueError, match="latent: got 1"):
-        plotting.row_curves(model, 0, latent=1)

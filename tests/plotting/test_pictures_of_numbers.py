@@ -62,24 +62,6 @@ def test_a_view_shows_all_of_few_or_equal_values() -> None:
     assert low < 3.0 < high
 
 
-def test_residuals_are_in_standard_deviations(ax: Any) -> None:
-    y, mean, std = predictions(50)
-    plotting.residuals(y, mean, std, ax=ax)
-    (points,) = [line.get_xydata() for line in ax.lines if len(line.get_xdata()) == 50]
-    assert_allclose(points, np.stack([mean, (y - mean) / std], axis=1))
-    beyond = np.mean(np.abs(y - mean) > 1.959963984540054 * std)
-    assert f"{beyond:.1%} of the rows beyond" in texts(ax)
-
-
-def test_medians_of_many_residuals(ax: Any) -> None:
-    mean = np.arange(1000.0)
-    y = mean + np.where(mean < 500.0, 2.0, -1.0)
-    plotting.residuals(y, mean, ax=ax)
-    (median,) = [line for line in ax.lines if line.get_label() == "median"]
-    assert_allclose(median.get_ydata(), [2.0] * 5 + [-1.0] * 5)
-    assert_allclose(median.get_xdata(), 49.5 + 100.0 * np.arange(10))
-
-
 def test_pit_histogram_and_its_band(ax: Any) -> None:
     values = np.concatenate([np.full(30, 0.05), np.full(10, 0.3), np.full(10, 0.7)])
     plotting.pit_histogram(values, num_bins=5, level=0.9, ax=ax)
@@ -93,16 +75,6 @@ def test_pit_histogram_and_its_band(ax: Any) -> None:
     assert binom.cdf(round(10 * high), 50, 0.2) >= 0.95
     orange = [bar.get_facecolor()[0] > 0.5 for bar in bars]
     assert orange == [True, False, True, False, True]
-
-
-def test_leave_one_out_sorts_and_names_rows(ax: Any) -> None:
-    first, second = np.array([0.5, -9.0, 0.1, -2.0]), np.array([0.0, -1.0, -3.0, 0.2])
-    plotting.leave_one_out({"a": first, "b": second}, worst=2, ax=ax)
-    drawn = [line.get_ydata() for line in ax.lines if len(line.get_xdata())]
-    assert_allclose(drawn, [np.sort(first), np.sort(second)])
-    assert texts(ax).splitlines() == ["row 1", "row 3"]
-    error = np.std(first, ddof=1) / 2.0
-    assert f"a: mean -2.600 ± {error:.3f}" in [text.get_text() for text in ax.get_legend().texts]
 
 
 def test_regression_in_one_input(ax: Any) -> None:
@@ -134,7 +106,7 @@ def test_regression_in_one_input(ax: Any) -> None:
 
 def test_new_axes_are_pyplots() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    found = plotting.residuals([1.0, 2.0], [1.0, 1.5])
+    found = plotting.predicted_against_actual([1.0, 2.0], [1.0, 1.5])
     assert pyplot.gcf() is found.figure
     pyplot.close(found.figure)
 
@@ -145,35 +117,34 @@ def test_other_figures_are_left_alone(ax: Any) -> None:
         return [] if pyplot is None else pyplot.get_fignums()
 
     before = numbers()  # other tests of this process may have left some
-    plotting.residuals([1.0, 2.0], [1.0, 1.5], ax=ax)
+    plotting.predicted_against_actual([1.0, 2.0], [1.0, 1.5], ax=ax)
     assert numbers() == before
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'gpflow_pep\[plots\]'"):
-        plotting.residuals([1.0, 2.0], [1.0, 1.5])
+        plotting.predicted_against_actual([1.0, 2.0], [1.0, 1.5])
 
 
 NAN = [1.0, np.nan]
 OK = [1.0, 2.0]
 REFUSED: list[tuple[str, Any]] = [
-    ("y: got NaN or infinity in 1 row.* index 1", lambda: plotting.residuals(NAN, OK)),
-    ("mean: got 1 values, expected 2", lambda: plotting.residuals(OK, [1.0])),
+    (
+        "y: got NaN or infinity in 1 row.* index 1",
+        lambda: plotting.predicted_against_actual(NAN, OK),
+    ),
+    ("mean: got 1 values, expected 2", lambda: plotting.predicted_against_actual(OK, [1.0])),
     (
         "std: got 0, expected positive",
         lambda: plotting.predicted_against_actual(OK, OK, [1.0, 0.0]),
     ),
-    ("y: got list that is no array", lambda: plotting.residuals(["a", "b"], OK)),
-    (r"y: got shape \(2, 2\)", lambda: plotting.residuals(np.ones([2, 2]), OK)),
-    (r"y: got shape \(0,\)", lambda: plotting.residuals([], [])),
+    ("y: got list that is no array", lambda: plotting.predicted_against_actual(["a", "b"], OK)),
+    (r"y: got shape \(2, 2\)", lambda: plotting.predicted_against_actual(np.ones([2, 2]), OK)),
+    (r"y: got shape \(0,\)", lambda: plotting.predicted_against_actual([], [])),
     ("pit: got numbers from 0.5 to 1.5", lambda: plotting.pit_histogram([0.5, 1.5])),
     ("num_bins: got 0", lambda: plotting.pit_histogram([0.5], num_bins=0)),
     ("level: got 95", lambda: plotting.pit_histogram([0.5], level=95)),
-    (
-        "log_density of 'b': got 1 values, expected 2",
-        lambda: plotting.leave_one_out({"a": OK, "b": [1.0]}),
-    ),
     ("data: got float", lambda: plotting.regression_1d(OK, OK, OK, data=OK[0])),
 ]
 
