@@ -268,10 +268,6 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Whether ``alpha="auto"`` stands for a mixture."""
         return False
 
-    def _estimates_error_rate(self) -> bool:
-        """Whether a fit estimates how often labels are wrong."""
-        return False
-
     def _can_grow(self, batch_size: int | None) -> bool:
         """Whether more inducing points can be added to those of the start."""
         return batch_size is None and isinstance(self.inducing, str)

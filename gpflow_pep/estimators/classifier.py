@@ -42,11 +42,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     rows.
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "multiclass" (RobustMax) for
-        more, which takes a part epsilon of the labels to be wrong: 0.001, or more where rows that
-        are left out say so (:func:`~gpflow_pep.training.raise_error_rate`). "softmax"; "ordinal",
-        for classes whose order is that of ``classes_``, which is sorted
+        more, which takes one label in a thousand to be wrong. "softmax"; "ordinal", for classes
+        whose order is that of ``classes_``, which is sorted
         (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
-        in the order of ``classes_``, which is copied and whose epsilon stays.
+        in the order of ``classes_``, which is copied.
     :param neighbours: How many near training rows are known to predictions, of two classes with one
         latent function. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
@@ -148,10 +147,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 " classes.",
             )
         return likelihood
-
-    def _estimates_error_rate(self) -> bool:
-        by_name = self.likelihood in ("auto", *CLASSES)
-        return by_name and tilted.traits(self._make_likelihood()).error_rate is not None
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float

@@ -27,7 +27,6 @@ from ..training.points import (
 from ..training.shared import fits_one_chunk, thread_cache
 from ..training.subset import halves, has_subsets
 from ..training.whole_loss import WholeLoss
-from ..training.wrong_labels import raise_error_rate
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
 #: the last WINDOW. At alpha 1 above all, it can go on rising without end as kernel and inducing
@@ -84,8 +83,6 @@ class Trainer:
         self._key = estimator._cache_key()
         self._loss: WholeLoss | None = None
         self._compiled_for: Any = None
-        self._estimates_error_rate = estimator._estimates_error_rate()
-        self._estimated_at: set[float] = set()
 
     def share_ends(self) -> float:
         """Say when the share of the seconds that the next training takes will be over."""
@@ -118,16 +115,7 @@ class Trainer:
         if work > WORK_OF_SUBSETS and self._limits_work:
             most = max(int(self._work / work), LEAST_STEPS)
             options["max_iterations"] = min(most, estimator.max_iterations)
-
-        def train(model: GPModel) -> MaximiseRecord:
-            return self._maximise(model, options | self._seconds(deadline))
-
-        record = train(model)
-        # Once at each power, which begins with the likelihood's own rate, and not at each number of
-        # inducing points.
-        if self._estimates_error_rate and float(model.alpha.numpy()) not in self._estimated_at:
-            self._estimated_at.add(float(model.alpha.numpy()))
-            record = raise_error_rate(model, train) or record
+        record = self._maximise(model, options | self._seconds(deadline))
         if not record.converged and not most <= record.iterations < estimator.max_iterations:
             warnings.warn(
                 f"Training ended after {record.iterations} steps: {record.message} Raise"

@@ -8,7 +8,6 @@ import pytest
 from gpflow.base import AnyNDArray
 
 import gpflow_pep as pep
-from gpflow_pep.estimators import PEPClassifier
 from gpflow_pep.likelihoods import NoisyLabelBernoulli
 from gpflow_pep.training import raise_error_rate
 from gpflow_pep.training.wrong_labels import likeliest_error_rate
@@ -122,24 +121,3 @@ def test_other_likelihoods_are_refused() -> None:
     expected = "model: got one with the likelihood Bernoulli, expected one with MultiClass or Noisy"
     with pytest.raises(ValueError, match=expected):
         raise_error_rate(model, _train)
-
-
-def test_classifiers_have_the_rate_of_their_labels() -> None:
-    options: dict[str, Any] = {"num_inducing": 12, "max_iterations": 60, "random_state": 0}
-    estimator = PEPClassifier(**options).fit(X, WRONG[:, 0])
-    assert 0.07 < estimator.likelihood_.invlink.epsilon.numpy() < 0.13
-    likelihood = gpflow.likelihoods.MultiClass(3)
-    theirs = PEPClassifier(likelihood=likelihood, **options).fit(X, WRONG[:, 0])
-    assert_close(theirs.likelihood_.invlink.epsilon, 1e-3)
-    labels = YNEW[:, 0]
-    assert estimator.log_score(XNEW, labels) > theirs.log_score(XNEW, labels) + 0.05
-
-
-def test_powers_of_a_mixture_estimate_rates_of_their_own() -> None:
-    """Each begins with the likelihood's own. At 1 leave-one-out densities are too high to tell."""
-    options: dict[str, Any] = {"num_inducing": 12, "max_iterations": 40, "random_state": 0}
-    mixed = PEPClassifier(alpha="mix", **options).fit(X, WRONG[:, 0]).model_
-    assert [float(model.alpha.numpy()) for model in mixed.models] == [0.0, 0.5, 1.0]
-    rates = [float(model.likelihood.invlink.epsilon.numpy()) for model in mixed.models]
-    assert 0.07 < rates[0] < 0.13 and 0.07 < rates[1] < 0.13
-    assert rates[0] != rates[1]
