@@ -174,7 +174,7 @@ class PEPModel:
 
     def _path_source(self) -> PathSource:
         q = WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
-        return PathSource(self.model._parts, q, None)
+        return PathSource(self.model._parts, q)
 
     def next_seed(self) -> int:
         """Give another seed for each draw."""

@@ -204,7 +204,6 @@ def losses(num_rows: int, num_inducing: int) -> dict[str, Callable[[], tuple[Los
         "... in chunks": lambda: regression(chunk_size=chunk_size),
         "... from a data set": from_dataset,
         "... with blocks": lambda: regression(blocks=blocks),
-        "... with neighbours": lambda: regression(neighbours=5),
         "PEP, labels": lambda: sites(bernoulli(), labels),
         "... labels in chunks": lambda: sites(bernoulli(), labels, chunk_size=chunk_size),
         "... counts": lambda: sites(gpflow.likelihoods.Poisson(), counts),

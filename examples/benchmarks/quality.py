@@ -34,11 +34,11 @@ from gpflow.base import AnyNDArray
 from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
-from examples import large_scale, neighbours
+from examples import large_scale
 from examples.benchmarks.quality_curve import Curve
 from examples.benchmarks.quality_methods import Setting, skipped, train
 from examples.common import arguments
-from examples.data_sets import DIRECTORY, Dataset, Problem, standardised
+from examples.data_sets import DIRECTORY, Dataset, Problem, read, standardised
 from examples.papers import runner
 from examples.papers.runner import Cell
 from gpflow_pep import plotting
@@ -81,7 +81,7 @@ def methods(name: str) -> list[tuple[str, int, float | None]]:
         ]
     return [
         *(("HistGB 0.1", 0, None), ("PEP subset", 50, 0.5), ("GPflow SGPR", 200, None)),
-        *(("PEP", 200, 0.5), ("GPBoost vif", 200, None), ("near", 200, 0.5)),
+        *(("PEP", 200, 0.5), ("GPBoost vif", 200, None)),
         *(("PEP subset", 400, 0.5), ("GPBoost vecchia", 0, None), ("GPflow SGPR", 50, None)),
         *(("PEP subset", 100, 0.5), ("GPflow SGPR", 400, None), ("PEP", 400, 0.5)),
         *(("GPJax SGPR", 200, None), ("GPBoost fitc", 200, None), ("PEPRegressor", 0, None)),
@@ -89,10 +89,8 @@ def methods(name: str) -> list[tuple[str, int, float | None]]:
         *(("GPflow SGPR", M, None) for M in (25, 100, 800)),
         *(("PEP", M, 0.5) for M in (25, 50, 100)),
         *(("GPBoost vif", M, None) for M in (100, 400)),
-        *(("near", M, 0.5) for M in (50, 100, 400)),
         *(("GPBoost fitc", M, None) for M in (100, 400)),
         *(("PEP", M, alpha) for alpha in (1.0, 0.0) for M in (100, 200, 400)),
-        *(("near", M, alpha) for alpha in (0.0, 1.0) for M in (100, 200)),
         *(("mix", M, None) for M in (100, 200)),
         *(("GPJax SGPR", M, None) for M in (50, 100, 400)),
         *((f"GPJax SVGP {rate}", 200, None) for rate in (0.03, 0.1)),
@@ -119,7 +117,9 @@ def load(name: str, directory: Path) -> Problem:
         places = np.split(np.arange(len(X)), [num_rows])
         problem = standardised(Dataset(X, y[:, None]), (places[0], places[1]))
     else:
-        problem = neighbours.load(known, directory, num_rows)
+        dataset = read(directory, known)
+        order = np.random.default_rng(0).permutation(len(dataset.X))
+        problem = standardised(dataset, (order[:num_rows], order[num_rows : num_rows + 5000]))
     X, Y = problem.test
     return Problem(problem.train, (X[:MOST_TEST], Y[:MOST_TEST]))
 

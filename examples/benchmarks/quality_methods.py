@@ -271,11 +271,11 @@ def pep(setting: Setting) -> None:
         setting.centres(),
         noise_variance=NOISE_VARIANCE,
         alpha=cell.alpha,
-        neighbours=NEIGHBOURS if cell.method == "near" else 0,
     )
-    kinds = {"near": partial(moments_near, model, setting.Xnew)}
-    if cell.method != "near":
-        kinds["u"] = partial(moments, model, setting.Xnew)
+    kinds = {
+        "near": partial(moments_near, model, setting.Xnew),
+        "u": partial(moments, model, setting.Xnew),
+    }
     with contextlib.suppress(Over):
         if cell.method == "PEP subset":
             maximise_on_subset(model, callback=lambda step: curve.look(), progress=False)

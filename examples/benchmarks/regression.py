@@ -1,7 +1,6 @@
 """Time value and gradient of PEPRegression beside GPflow's SGPR and GPRFITC, and its memory.
 
     python -m examples regression                 # N = 20 000, M = 500, D = 8
-    python -m examples regression --neighbours 10  # and a model that knows neighbours
     python -m examples regression --grow           # time and memory up to N = 1 000 000
 
 All models of a table take turns in one process, so that a change of the machine's speed meets all
@@ -63,8 +62,6 @@ def beside_gpflow(args: argparse.Namespace) -> None:
     data = generate(args.rows, args.inputs)
     functions: dict[str, Callable[[], Any]] = {}
     first: dict[str, float] = {}
-    near = f"alpha = 0.5, {args.neighbours} neighbours"
-    known = {"alpha": 0.5, "neighbours": args.neighbours}
     for name, model_class, options in (
         ("GPflow SGPR", gpflow.models.SGPR, {}),
         ("GPflow GPRFITC", gpflow.models.GPRFITC, {}),
@@ -72,7 +69,6 @@ def beside_gpflow(args: argparse.Namespace) -> None:
         ("PEPRegression alpha = 0.5", PEPRegression, {"alpha": 0.5}),
         ("PEPRegression alpha = 1", PEPRegression, {"alpha": 1.0}),
         ("alpha = 0.5, smallest memory", PEPRegression, {"chunk_size": SMALL_CHUNK}),
-        *([(near, PEPRegression, known)] if args.neighbours else []),
     ):
         model = build(model_class, data, args.inducing, **options)
         functions[name] = value_and_gradient(model.training_loss, model.trainable_variables)
@@ -99,7 +95,7 @@ def beside_gpflow(args: argparse.Namespace) -> None:
 def one_size(rows: int, args: argparse.Namespace) -> tuple[float, float]:
     """One N in this process: seconds of the second call, and peak memory."""
     data = generate(rows, args.inputs)
-    model = build(PEPRegression, data, args.inducing, neighbours=args.neighbours)
+    model = build(PEPRegression, data, args.inducing)
     function = value_and_gradient(model.training_loss, model.trainable_variables)
     seconds(function)  # compiles
     return seconds(function), peak_gibibytes()
@@ -107,11 +103,7 @@ def one_size(rows: int, args: argparse.Namespace) -> tuple[float, float]:
 
 def grow(args: argparse.Namespace) -> None:
     rate = gemm_rate(args.inducing)
-    near = f", {args.neighbours} neighbours" * bool(args.neighbours)
-    print(
-        f"PEPRegression alpha = 0.5{near}, M = {args.inducing}, D = {args.inputs}:"
-        " value and gradient"
-    )
+    print(f"PEPRegression alpha = 0.5, M = {args.inducing}, D = {args.inputs}: value and gradient")
     print(f"matrix product: {rate / 1e9:.1f} GF/s; each N in its own process\n")
     print(f"{'N':>9} {'s':>8} {'µs / row':>9} {'/ floor':>8} {'peak GiB':>9}")
     for rows in (20_000, 100_000, 300_000, 1_000_000):
@@ -130,7 +122,6 @@ def main(given: list[str] | None = None) -> None:
         rows=20_000,
         inducing=500,
         inputs=8,
-        neighbours=0,
         repeats=7,
         grow=False,
         quick={"rows": 2000, "inducing": 50, "repeats": 3},

@@ -100,7 +100,6 @@ def models(data: Data, num_inducing: int, lengthscale: float) -> dict[str, Calla
         "... .5, noise .001": regression(0.5, 0.001),
         "... 1, noise .1": regression(1.0, 0.1),
         "... .5, noise .1, blocks": regression(0.5, 0.1, blocks=blocks),
-        "... .5, noise .1, neighbours": regression(0.5, 0.1, neighbours=5),
         "PEP .5, labels": sites(likelihoods.Bernoulli, labels),
         "... counts": sites(likelihoods.Poisson, counts),
         "... Student's t": sites(likelihoods.StudentT, Y, 0.1),

@@ -174,18 +174,6 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
     return labels
 
 
-def check_no_neighbours(neighbours: Any) -> None:
-    """Refuse neighbours for a model with a site for each row."""
-    if neighbours:
-        raise refusal(
-            "neighbours",
-            repr(neighbours),
-            "0: what is left of near rows given u ties their likelihoods together, and a site for"
-            " each row cannot say that",
-            "Use PEPRegression if the noise is Gaussian, or more inducing variables.",
-        )
-
-
 def check_not_sharded(num_processes: int, quantity: str, remedy: str) -> None:
     """Refuse what has no meaning where each process holds a shard of the rows."""
     if num_processes > 1:

@@ -248,7 +248,7 @@ def make_candidates(
         "inducing": INITS[settings.init],
         "max_iterations": settings.max_iterations,
         "random_state": settings.seed,
-        "neighbours": settings.neighbours,
+        "neighbours": "auto" if settings.near_rows else 0,
         "likelihood": likelihood,
     }
     baselines = _baselines(numbers, settings.seed)
@@ -267,7 +267,7 @@ def make_candidates(
         for name, baseline in baselines.items()
     }
     kind: Any = PEPRegressor if numbers else PEPClassifier
-    mixes = settings.mix and not settings.trained_neighbours and in_one_batch
+    mixes = settings.mix and in_one_batch
     for configuration in configurations:
         kernel, number = configuration
         label = settings.label(configuration)

@@ -185,8 +185,7 @@ class Settings:
     )  # fmt: skip
     mix: bool = _setting(
         True, _FLAG,
-        "Whether to mix the predictions of the powers 0, 0.5 and 1, too; without neighbours, up to"
-        " 100,000 rows.",
+        "Whether to mix the predictions of the powers 0, 0.5 and 1, too, up to 100,000 rows.",
         "--mix/--no-mix",
     )  # fmt: skip
     max_iterations: int = _setting(10_000, _whole(1), "Most steps of L-BFGS-B of a fit.")
@@ -207,12 +206,11 @@ class Settings:
         "Likelihood of a number (the first six) or a class. By default it is Gaussian for"
         " numbers, and for classes the one that suits their number.",
     )  # fmt: skip
-    neighbours: int | str = _setting(
-        AUTO, _whole_or_auto(0),
-        "Near training rows, in regression with a Gaussian or log-normal likelihood, and of two"
-        " classes. auto: predictions of the mixture know 10 or 40 of them, of two classes 20, where"
-        " rows left out of 1000 or more are predicted better so. A number, in regression: the"
-        " conditional of each row has so many in training too, and there is no mixture. 0: none.",
+    near_rows: bool = _setting(
+        True, _FLAG,
+        "Whether predictions of the mixture use the 10 or 40 nearest training rows, of two classes"
+        " 20, where rows left out of 1000 or more are predicted better so.",
+        "--near-rows/--no-near-rows",
     )  # fmt: skip
     select: str = _setting(
         "folds", _choice(SELECT),
@@ -257,24 +255,12 @@ class Settings:
                 "one of them: folds hold out every row once, splits a random part",
                 "Leave one out.",
             )  # fmt: skip
-        if self.select == "loo" and self.trained_neighbours:
-            raise refusal(
-                "select", f"'loo' with {self.neighbours} neighbours",
-                "'folds': rows that depend on their neighbours cannot be left out one at a time",
-                "Leave one of the two out.",
-            )  # fmt: skip
-
         if self.select == "loo" and len(self.configurations) > 1:
             raise refusal(
                 "select", f"'loo' with {len(self.configurations)} pairs of kernel and points",
                 "'folds', or one of each: leaving rows out chooses the power alone",
                 "Leave one of the two out.",
             )  # fmt: skip
-
-    @property
-    def trained_neighbours(self) -> int:
-        """How many near rows models know in training, and not in predictions alone."""
-        return 0 if isinstance(self.neighbours, str) else self.neighbours
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -305,8 +291,8 @@ class Settings:
         :param num_rows: N.
         :param num_classes: C; 1 for numbers.
         :param num_targets: P.
-        :raises ValueError: If too few rows would be held out or left, or the likelihood or the
-            neighbours do not suit the target.
+        :raises ValueError: If too few rows would be held out or left, or the likelihood does
+            not suit the target.
         """
         parts, count, fraction = self.parts()
         held_out = num_rows // count if parts == "fold" else int(num_rows * fraction)
@@ -326,22 +312,12 @@ class Settings:
                 raise refusal(f"{name} of {kind}", got, expected, "Choose one.")
         if num_targets > 1:
             self._check_several(num_targets)
-        if self.trained_neighbours and (
-            kind == "classes" or not has_gaussian_noise(self.likelihood)
-        ):
-            raise refusal(
-                "neighbours", self.neighbours,
-                "0: only a target that is a number with a Gaussian or log-normal likelihood can"
-                " have them",
-                "Leave it out.",
-            )  # fmt: skip
 
     def _check_several(self, num_targets: int) -> None:
         """Refuse what is not known of several targets."""
         for name, usual in (
             ("likelihood", ("auto", "gaussian")),
             ("select", ("folds",)),
-            ("neighbours", (0, AUTO)),
         ):
             value = getattr(self, name)
             if value not in usual:

@@ -123,7 +123,7 @@ class Trials:
         for name in trial.models:
             with threadpool_limits(1, user_api="openmp"):  # of trees: threads wait for each other
                 if len(trial.models) > 1 and name == trial.models[-1]:
-                    outcome = _mixture(name, outcomes, self.settings.neighbours)
+                    outcome = _mixture(name, outcomes, self.settings.near_rows)
                 else:
                     estimator = self.candidates[name][1]
                     outcome = self.train(name, trial.part, estimator, np.sort(train), seconds)
@@ -180,7 +180,7 @@ class Trials:
         return Outcome(fit._replace(seconds=time.perf_counter() - began), trained, overhead)
 
 
-def _mixture(name: str, outcomes: Sequence[Outcome], neighbours: int | str) -> Outcome:
+def _mixture(name: str, outcomes: Sequence[Outcome], near_rows: bool) -> Outcome:
     """Mix what was trained at several powers; the seconds and the steps are those of all."""
     began, fits = time.perf_counter(), [outcome.fit for outcome in outcomes]
     fitted = [outcome.pipeline for outcome in outcomes if outcome.pipeline is not None]
@@ -189,7 +189,8 @@ def _mixture(name: str, outcomes: Sequence[Outcome], neighbours: int | str) -> O
     pipeline = None
     try:
         if fitted:
-            mixed = mix_fitted([pipeline[-1] for pipeline in fitted], neighbours)
+            near = "auto" if near_rows else 0
+            mixed = mix_fitted([pipeline[-1] for pipeline in fitted], near)
             pipeline = Pipeline([fitted[0].steps[0], ("model", mixed)])
     except _FAILURES as error:
         fit = _failed(fit, error)

@@ -13,13 +13,10 @@ from .evaluate import (
     whiten,
 )
 from .nearest import (
-    NearestPredecessors,
     input_scales,
-    largest_group,
     nearest_by_products,
     nearest_by_tree,
     nearest_others,
-    nearest_predecessors,
     scaled_inputs,
     search_tree,
 )

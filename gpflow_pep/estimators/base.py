@@ -39,7 +39,7 @@ from .trainer import Trainer, tied_model, train_by_batches
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
 #: rises; with thousands of rows it starts with the second number, and where it cannot add any, with
-#: minibatches or neighbours for example, it is that.
+#: minibatches for example, it is that.
 FIRST_POINTS, MANY_POINTS = 25, 100
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little memory.
 PREDICTION_CHUNK = 10_000

@@ -14,15 +14,15 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from .. import tilted
-from ..checks import check_number, is_number, refusal
+from ..checks import is_number, refusal
 from ..models import PEPClassification
 from ..scoring.mixture import predict_probabilities
 from ..training import MixedModel, mix_near_labels
-from ..training.near_labels import NEAR_LABELS, STEPS
+from ..training.near_labels import STEPS
 from ..training.near_rows import LEAST_ROWS
 from .base import PREDICTION_CHUNK, PEPEstimator
 from .inputs import refuse_weights
-from .parts import CLASSES, asked_neighbours, make_likelihood
+from .parts import CLASSES, make_likelihood, wants_near_rows
 
 #: The part of ``max_seconds`` in which predictions from near rows are trained for.
 SHARE_OF_NEAR_ROWS = 0.25
@@ -46,12 +46,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         whose order is that of ``classes_``, which is sorted
         (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
         in the order of ``classes_``, which is copied.
-    :param neighbours: How many near training rows are known to predictions, of two classes with one
-        latent function. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
+    :param neighbours: Whether predictions of two classes with one latent function use near
+        training rows. "auto": 20 or none. On 1000 rows or more whose errors are alike among near
         ones, a second model is trained to predict from near rows alone, with a kernel of its own
         that starts as the other one does, and mixed with the first where rows left out are
-        predicted better so (:func:`~gpflow_pep.training.mix_near_labels`). 0 or None: none. A
-        number: mixed in any case, with weights by rows left out.
+        predicted better so (:func:`~gpflow_pep.training.mix_near_labels`). 0 or None: none.
     :param max_seconds: A quarter of it is for near rows where they may be trained for; with
         minibatches, which have no limit, all of it.
     :param kernel: All other parameters and attributes are those of
@@ -80,7 +79,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to tell apart.")
         Y = numbers[:, None].astype(gpflow.default_float())
-        self._check_near_labels(len(Y))
+        wants_near_rows(self.neighbours)
         self._train(X, Y)
         return self
 
@@ -154,21 +153,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         kernel, likelihood, points = parts
         return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
 
-    def _check_near_labels(self, num_rows: int) -> None:
-        number, likelihood = asked_neighbours(self.neighbours), self._make_likelihood()
-        if not number:
-            return
-        check_number(number, max(num_rows - 1, 1), "neighbours", counted="other rows")
-        if not has_near_labels(likelihood):
-            got = f"{number} with {len(self.classes_)} classes and {type(likelihood).__name__}"
-            expected = "0 or 'auto' but for two classes with one latent function"
-            raise refusal("neighbours", got, expected, "Leave it out.")
-
     @property
     def _tries_near_labels(self) -> bool:
         """Whether a fit may train for predictions from near rows."""
-        if self.neighbours != "auto":
-            return asked_neighbours(self.neighbours) > 0
+        if not wants_near_rows(self.neighbours):
+            return False
         enough = self._scaler.n_samples_seen_ >= LEAST_ROWS
         one_output = not isinstance(self.kernel, MultioutputKernel)
         return enough and one_output and has_near_labels(self._make_likelihood())
@@ -189,9 +178,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             model,
             data,
             self._make_kernel(*data),
-            asked_neighbours(self.neighbours) or NEAR_LABELS,
             alpha=alpha,
-            always=asked_neighbours(self.neighbours) > 0,
             num_steps=min(STEPS, self.max_iterations),
             seconds=None if self.max_seconds is None else share * self.max_seconds,
             seed=seed,

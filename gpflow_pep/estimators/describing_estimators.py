@@ -34,7 +34,7 @@ _PARTS = ("kernel", "likelihood", "inducing_variable")
 _OF_POINTS = ("conditional", "chunk_size", "num_latent_gps", "fresh_sites")
 #: Of a model, the arguments beside data, parts and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
-    "PEPRegression": ("conditional", "neighbours", "chunk_size"),
+    "PEPRegression": ("conditional", "chunk_size"),
     "PEP": _OF_POINTS,
     "PEPClassification": _OF_POINTS,
     "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
@@ -209,6 +209,10 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
     name = described["class"]
     arguments = {part: load(described[part]) for part in (*_PARTS, "alpha")}
     arguments |= {option: load(described["options"][option]) for option in _OPTIONS[name]}
+    if described["options"].get("neighbours"):
+        raise refusal(
+            "neighbours", "a model trained with them", "none", "Load it with gpflow_pep 0.2."
+        )
     if name == "ARPEP":
         model = ARPEP(**arguments)
         model.q_mu, model.q_sqrt = (load(described["q"][part]) for part in ("q_mu", "q_sqrt"))
@@ -243,10 +247,7 @@ def _variables_of(model: GPModel) -> dict[str, str]:
     """Find the variables that are no parameters: the path of each by its name in the files."""
     if isinstance(model, PEP):
         return {"nu": "sites.nu", "tau": "sites.tau", "training_gap": "training_gap"}
-    if getattr(model, "neighbour_plan", None) is None:
-        return {}
-    # They are those of earlier hyperparameters: finding them anew could give others.
-    return {name: f"neighbour_plan.{name}" for name in ("rows", "neighbours")}
+    return {}
 
 
 def _posterior_with(model: PEP, cache: tuple[tf.Tensor, ...]) -> BasePosterior:

@@ -91,13 +91,13 @@ def make_inducing_variable(
     return select(X, number, seed=seed, **options)
 
 
-def asked_neighbours(neighbours: Any) -> int:
+def wants_near_rows(neighbours: Any) -> bool:
     """
-    Read how many near rows were asked for; 0 where none were, or "auto" is to choose.
+    Read whether predictions may use near rows: "auto" where these improve them, 0 or None never.
 
-    :raises ValueError: If it is another word.
+    :raises ValueError: If it is something else.
     """
-    if isinstance(neighbours, str) and neighbours != "auto":
-        expected, remedy = "a number of rows, 'auto' or None", "Leave it out if in doubt."
-        raise refusal("neighbours", repr(neighbours), expected, remedy)
-    return 0 if neighbours in ("auto", None) else neighbours
+    if neighbours in ("auto", None) or (neighbours == 0 and neighbours is not False):
+        return neighbours == "auto"
+    remedy = "Leave it out if in doubt."
+    raise refusal("neighbours", repr(neighbours), "'auto', 0 or None", remedy)

@@ -28,7 +28,7 @@ from .outputs import (
     observed_rows,
     takes_any_number,
 )
-from .parts import NUMBERS, asked_neighbours, make_likelihood
+from .parts import NUMBERS, make_likelihood, wants_near_rows
 from .target_predictions import TargetPredictions
 from .target_units import TargetUnits
 
@@ -54,14 +54,13 @@ class PEPRegressor(TargetPredictions):
         takes them.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
         "auto": 25, to which others are added as long as a score rises
-        (:mod:`gpflow_pep.training.points`); 100 with minibatches, neighbours or inducing variables
-        of your own.
+        (:mod:`gpflow_pep.training.points`); 100 with minibatches or inducing variables of your own.
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix": a mixture of
         0, 0.5 and 1 (:func:`~gpflow_pep.training.mixtures.mix_alphas`). "auto": that with Gaussian
-        noise, without minibatches and neighbours; otherwise 0.5. Several: of them the one whose
+        noise, without minibatches; otherwise 0.5. Several: of them the one whose
         trained model has the highest leave-one-out log density
         (:func:`~gpflow_pep.training.alphas.select_alpha`).
-    :param objective: "evidence" or, without neighbours, "evidence+loo", see
+    :param objective: "evidence" or "evidence+loo", see
         :func:`~gpflow_pep.training.full_batch.maximise`. The second one predicts better on many
         tables, and far worse on some that are small and noisy: :doc:`/study`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y, which the
@@ -73,11 +72,10 @@ class PEPRegressor(TargetPredictions):
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
         (:func:`~gpflow_pep.selection.mixing.coregionalization`); None: as many as columns, but 4 at
         most; 0: of none, columns are independent, and share kernel and noise.
-    :param neighbours: How many near training rows are known to predictions. "auto": 10 or 40 beside
+    :param neighbours: Whether predictions use near training rows. "auto": 10 or 40 beside
         predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
         mixtures of powers on 1000 rows or more, where rows left out are predicted better so; the
-        training does not change. 0 or None: none. A number: to the conditional of each row in
-        training too (:doc:`/neighbours`); for a Gaussian likelihood without minibatches.
+        training does not change. 0 or None: none.
     :param standardize: Whether the model takes inputs, and targets of likelihoods that give any
         number a density, standardised. Everything that goes in and comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
@@ -154,8 +152,8 @@ class PEPRegressor(TargetPredictions):
             Y = np.asarray(y, dtype=X.dtype)[:, None]
         self.n_outputs_ = Y.shape[1]
         self.target_names_ = column_names(y) if self.n_outputs_ > 1 else None
+        wants_near_rows(self.neighbours)
         likelihood = self._make_likelihood()
-        self._check_neighbours(len(X), likelihood)
         scaled = self.standardize & takes_any_number(likelihood, self.n_outputs_)
         logarithm = self.likelihood == "log_normal"
         self._target = TargetUnits.fit(Y, scaled=scaled, logarithm=logarithm)
@@ -181,18 +179,15 @@ class PEPRegressor(TargetPredictions):
     ) -> GPModel:
         kernel, likelihood, points = parts
         if has_gaussian_noise(likelihood):
-            options: dict[str, Any] = {
-                "alpha": alpha,
-                "neighbours": asked_neighbours(self.neighbours),
-            }
-            return PEPRegression(data, kernel, points, likelihood=likelihood, **options)
+            return PEPRegression(data, kernel, points, likelihood=likelihood, alpha=alpha)
         return PEP(data, kernel, likelihood, points, alpha=alpha)
 
     def _finished_mixture(self, mixed: MixedModel) -> MixedModel:
         """Let it know near training rows where these improve its predictions."""
         mixed = super()._finished_mixture(mixed)
         enough = len(mixed.models[0].data[0]) >= LEAST_ROWS
-        if self.neighbours != "auto" or not enough or not all(map(knows_near_rows, mixed.models)):
+        wanted = wants_near_rows(self.neighbours) and enough
+        if not wanted or not all(map(knows_near_rows, mixed.models)):
             return mixed
         try:
             return mix_near_rows(mixed, seed=self._seed()) or mixed
@@ -209,28 +204,11 @@ class PEPRegressor(TargetPredictions):
         except FAILURES:
             return False
 
-    def _check_neighbours(self, num_rows: int, likelihood: Likelihood) -> None:
-        if not asked_neighbours(self.neighbours):
-            return
-        several = self.alpha == "mix" if isinstance(self.alpha, str) else np.ndim(self.alpha) > 0
-        if several or self._batch_size(num_rows) or not has_gaussian_noise(likelihood):
-            raise refusal(
-                "neighbours",
-                f"{self.neighbours!r} with several alphas, minibatches or another likelihood than a"
-                " Gaussian one",
-                "0 there",
-                "Pass alpha as a number, batch_size=None and likelihood='gaussian', or leave"
-                " neighbours out.",
-            )
-
     def _mixes(self) -> bool:
-        return not asked_neighbours(self.neighbours) and has_gaussian_noise(self._make_likelihood())
+        return has_gaussian_noise(self._make_likelihood())
 
     def _objective(self) -> str:
         return self.objective
-
-    def _can_grow(self, batch_size: int | None) -> bool:
-        return super()._can_grow(batch_size) and not asked_neighbours(self.neighbours)
 
     def _batch_size(self, num_rows: int) -> int | None:
         if self.n_outputs_ == 1:

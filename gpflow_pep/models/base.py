@@ -308,7 +308,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
             super().__setattr__(name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        copy_variables((*self.variables, *self._cut.state), memo)
+        copy_variables(self.variables, memo)
         copied = memo[id(self)] = type(self).__new__(type(self))
         vars(copied).update(deepcopy(vars(self), memo))
         return copied

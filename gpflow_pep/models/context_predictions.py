@@ -42,11 +42,6 @@ class ContextPredictions:
         """Whether rows come in blocks."""
         return False
 
-    @property
-    def neighbours(self) -> int:
-        """How many near rows predictions know where no number is given."""
-        return 0
-
     def _context_parts(self) -> Parts:
         """Take the parts of one output; without the likelihood where that is Gaussian."""
         return self._parts
@@ -71,14 +66,13 @@ class ContextPredictions:
         full_output_cov: bool = False,
         *,
         blocks: Any = None,
-        neighbours: int | None = None,
+        neighbours: int = 0,
     ) -> MeanAndVariance:
         """
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
-        By default new rows are predicted from u, or, by a model that was trained with neighbours,
-        from u and as many training rows. With a likelihood that is not Gaussian, new rows that
-        know near rows are predicted from these alone. See :doc:`/context_rows`, and
+        By default new rows are predicted from u. With a likelihood that is not Gaussian,
+        predictions from near rows use these alone. See :doc:`/context_rows`, and
         :mod:`gpflow_pep.predictions.context_rows` for what is then computed.
 
         :param Xnew: The new rows, [N, D].
@@ -88,12 +82,12 @@ class ContextPredictions:
             whose training rows it is then given (PIC); or "nearest": the block whose mean input is
             nearest, in units of the kernel's lengthscales.
         :param neighbours: For a model without: how many of the nearest training rows, in the same
-            units, each row is given; None: ``self.neighbours``.
+            units, each row is given.
         :raises ValueError: If they do not suit the model; if a label is none of its blocks'.
         """
         if blocks is None and not self._num_near_rows(neighbours):
             return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
-        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, self.neighbours)
+        posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, neighbours)
         return posterior.fused_predict_f(
             Xnew, full_cov, full_output_cov, blocks=blocks, neighbours=neighbours
         )
@@ -102,17 +96,16 @@ class ContextPredictions:
         self,
         precompute_cache: PrecomputeCacheType | str | None = PrecomputeCacheType.TENSOR,
         *,
-        neighbours: int | None = None,
+        neighbours: int = 0,
     ) -> BasePosterior:
         """
         Create the GPflow posterior, for fast predictions.
 
-        That of a model with blocks or neighbours holds the training rows, and its predictions take
-        ``blocks`` or ``neighbours`` as :meth:`predict_f` does.
+        That of a model with blocks, or with neighbours, holds the training rows, and its
+        predictions take ``blocks`` or ``neighbours`` as :meth:`predict_f` does.
 
         :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :param neighbours: How many training rows predictions are given by default; None:
-            ``self.neighbours``.
+        :param neighbours: How many training rows predictions are given by default.
         :raises ValueError: If the number of neighbours does not suit the model.
         """
         number = self._num_near_rows(neighbours)
@@ -151,9 +144,7 @@ class ContextPredictions:
         scales = input_scales(self._context_parts().kernel, X)
         return Context(W, mean, root, X, r, noise, scales)
 
-    def _num_near_rows(self, neighbours: int | None) -> int:
-        if neighbours is None:
-            return self.neighbours
+    def _num_near_rows(self, neighbours: int) -> int:
         check_neighbours(neighbours, self.data[0].shape[0], self.has_blocks)
         if neighbours:
             self._check_context()

@@ -71,13 +71,13 @@ class IncompleteRegression(PEPRegression):
     def _check_data(self, data: Any) -> Data:
         return checks.check_incomplete_data(data)
 
-    def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
+    def _choose_cut(self, blocks: Any) -> Cut:
         if self._conditional != "prior":
             got, expected = repr(self._conditional), "'prior' where targets are missing"
             raise checks.refusal("conditional", got, expected, "Leave it out.")
-        if blocks is not None or neighbours:
+        if blocks is not None:
             remedy = "Leave them out, or use one model for each output, of the rows that have it."
-            got = "targets that are missing beside blocks or neighbours"
+            got = "targets that are missing beside blocks"
             raise checks.refusal("Y", got, "all targets of each row", remedy)
         return ObservedRows(self.data[1].shape[1])
 

@@ -41,11 +41,11 @@ def attach_memory(
     if memory is None:
         return None
     _require(
-        model.conditional == "prior" and not model.rows.cut.num_neighbours,
-        f"one with conditional={model.conditional!r} or neighbours",
-        "neither beside it: what the memory knows of f between the inducing points is not"
+        model.conditional == "prior",
+        f"one with conditional={model.conditional!r}",
+        "'prior' beside it: what the memory knows of f between the inducing points is not"
         " counted there",
-        "Leave them out.",
+        "Leave it out.",
     )
     attached = AttachedMemory(memory, model)
     _require(

@@ -40,7 +40,7 @@ class MixedRegression(MixedOutputs, PEPRegression):
         inducing_variable: Any,
         **options: Any,
     ) -> None:
-        refuse_options(options, blocks=None, conditional="prior", neighbours=0, memory=None)
+        refuse_options(options, blocks=None, conditional="prior", memory=None)
         variables = share_inducing_variable(inducing_variable)
         super().__init__(data, kernel, variables, **options)
 

@@ -101,7 +101,7 @@ class MixedOutputs(PowerEPModel):
         *,
         given: TensorData | None = None,
         blocks: Any = None,
-        neighbours: int | None = None,
+        neighbours: int = 0,
     ) -> MeanAndVariance:
         """
         Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.

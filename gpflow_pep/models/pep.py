@@ -82,7 +82,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         ``"scaled"`` (:mod:`gpflow_pep.sites.conditional`), for a tighter bound than SVGP's at
         :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
         likelihood, and powers are refused.
-    :param neighbours: 0: those of :class:`PEPRegression` need Gaussian noise.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
@@ -126,14 +125,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         num_latent_gps: int | None = None,
         sites: str | None = None,
         conditional: str = "prior",
-        neighbours: int = 0,
         memory: Memory | None = None,
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
         fresh_sites: bool = False,
     ) -> None:
-        checks.check_no_neighbours(neighbours)
         arguments.check_no_choice_of_sites(sites)
         X, Y = self._check_data(data)
         self._check_support(likelihood, Y)

@@ -24,7 +24,7 @@ from ..sites.posterior import Natural, PosteriorFactor, posterior_factor
 from .arguments import check_targets, gaussian_likelihood
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
-from .grouped_rows import NearRows, check_num_neighbours, choose_cut
+from .grouped_rows import Blocks
 from .memory import attach_memory
 from .rows import Cut, SingleRows
 
@@ -68,8 +68,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     :param conditional: What f is given u in the approximation: ``"prior"``, as said above, or
         ``"scaled"`` (:mod:`gpflow_pep.energies.scaled`), where log Z is the tighter bound of
         Titsias (2025) at 0, grows with :math:`\alpha`, and is the same at 1.
-    :param neighbours: m: each row is conditioned on its m nearest predecessors too, which stay as
-        they are until :meth:`refresh_neighbours` (:doc:`/neighbours`); alpha is a number. 0: none.
     :param memory: What the ``remember()`` of another model returned: its rows count as well.
     :param chunk_size: The most rows that are worked on at a time, for little memory; None: chosen
         for speed, within ``gpflow_pep.ops.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
@@ -94,7 +92,6 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         likelihood: Gaussian | None = None,
         blocks: Any | None = None,
         conditional: str = "prior",
-        neighbours: int = 0,
         memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
@@ -105,9 +102,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._check_latent(self.num_latent_gps)
         self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
-        self._cut = self._choose_cut(blocks, neighbours)
-        self.neighbour_plan = self._cut if isinstance(self._cut, NearRows) else None
-        """The neighbours of rows, by the name that checkpoints know."""
+        self._cut = self._choose_cut(blocks)
         self._powers()
         self.memory = attach_memory(memory, self, shared=self._shares_covariance)
 
@@ -128,34 +123,17 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     def _check_latent(self, number: int) -> None:
         check_independent(self.kernel, self.inducing_variable, number, shared=True)
 
-    def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
-        return choose_cut(self.rows, self._parts_of_output().kernel, blocks, neighbours)
+    def _choose_cut(self, blocks: Any) -> Cut:
+        """Cut rows into the blocks of these labels, or leave them as they are for None."""
+        if blocks is None:
+            return self._cut
+        labels = checks.check_blocks(blocks, self.rows.data[0].shape[0])
+        return Blocks(labels, self.rows.plan().chunk_size)
 
     @property
     def has_blocks(self) -> bool:
         """Whether rows come in blocks (PITC)."""
         return self._cut.block_rows is not None
-
-    @property
-    def neighbours(self) -> int:
-        """How many neighbours the conditional of each row knows; 0 for none."""
-        return self._cut.num_neighbours
-
-    def refresh_neighbours(self) -> None:
-        """
-        Find the neighbours of all rows anew, by the kernel's present hyperparameters.
-
-        The objective is another one then, also that of functions that are compiled already.
-        :func:`~gpflow_pep.training.full_batch.maximise` does this by itself. Do it where other
-        data were assigned to a ``tf.Variable``.
-
-        :raises ValueError: If the model has no neighbours, or at least as many as rows.
-        """
-        X = tf.convert_to_tensor(self.data[0])
-        if not check_num_neighbours(self.neighbours, len(X)):
-            remedy = "Pass neighbours= when it is made."
-            raise checks.refusal("neighbours", "a model without any", "one that has some", remedy)
-        self._cut.refresh(self.data[0], self._parts_of_output().kernel)
 
     @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
@@ -206,7 +184,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does: log Z at
         alpha 1, of rows that are each a factor of their own.
 
-        :raises ValueError: If some alpha is not 1, or rows come in blocks or have neighbours.
+        :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
         self._require_single_rows(
             "fitc_log_marginal_likelihood",
@@ -256,8 +234,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         See :mod:`gpflow_pep.energies.left_out`.
 
-        :raises ValueError: If rows come in blocks or have neighbours: they are then no factors of
-            their own that could be left out.
+        :raises ValueError: If rows come in blocks: they are then no factors of their own that could
+            be left out.
         """
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
         Y = self.data[1]  # which refuses rows that are not in memory
@@ -292,8 +270,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return partial(left_out.density_sum, precision=precision)
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
-        if self.has_blocks or self.neighbours:
-            got, expected = "a model with blocks or neighbours", "one whose rows are each a factor"
+        if self.has_blocks:
+            got, expected = "a model with blocks", "one whose rows are each a factor"
             raise checks.refusal(name, got, f"{expected} of their own", remedy)
 
     @tf.autograph.experimental.do_not_convert
@@ -315,7 +293,3 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         bound = self._cut.bound(CONDITIONALS[self._conditional])
         sums = self.rows.sum(partial(bound, parts), (W,), parts)
         return collapsed.sums_and_memory(sums, self._memory_terms(W))
-
-    def _assign_data(self, data: RegressionData) -> None:
-        super()._assign_data(data)
-        self._cut.refresh(self.data[0], self._parts_of_output().kernel)

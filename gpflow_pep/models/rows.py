@@ -9,7 +9,6 @@ import pandas as pd
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import AnyNDArray, TensorData
-from gpflow.kernels import Kernel
 
 from .. import checks
 from ..energies.collapsed import Bound, Conditional
@@ -27,16 +26,8 @@ _KEPT_MATRICES = 4
 class Cut(abc.ABC):
     """How the rows of a model are cut into factors: each row alone, or some of them together."""
 
-    num_neighbours: int = 0
-    """How many near rows the conditional of each row knows, also in predictions."""
-
     block_rows: BlockRows | None = None
     """The rows of each block, for predictions; None without blocks."""
-
-    @property
-    def state(self) -> tuple[tf.Variable, ...]:
-        """Variables that depend on the rows and on the kernel's parameters at some time."""
-        return ()
 
     @abc.abstractmethod
     def bound(self, conditional: Conditional) -> Bound:
@@ -57,9 +48,6 @@ class Cut(abc.ABC):
     def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> chunks.Plan:
         """Choose how to sum over rows: see :func:`~gpflow_pep.ops.chunks.plan`."""
         return chunks.plan(chunk_size, num_inducing, X, _KEPT_MATRICES)
-
-    def refresh(self, X: tf.Tensor, kernel: Kernel) -> None:  # noqa: B027 (most have no state)
-        """Bring :attr:`state` up to date with the rows and the kernel's parameters."""
 
 
 class SingleRows(Cut):

@@ -12,7 +12,6 @@ from .. import checks
 from ..checks import refusal
 from ..ops.chunks import Plan
 from ..ops.streams import Stream
-from .grouped_rows import choose_cut
 from .parameters import Power, set_unchecked
 from .regression import PEPRegression
 from .rows import Cut, Data, Rows, check_replacement
@@ -120,7 +119,7 @@ class StreamedRegression(PEPRegression):
 
     log Z and its gradient are sums over rows, and each is one pass over the data set in memory
     for some chunks. Predictions, ``upper_bound`` and ``remember`` work as ever; what needs rows in
-    memory is refused: blocks, neighbours, a power for each row, leave-one-out moments, row terms.
+    memory is refused: blocks, a power for each row, leave-one-out moments.
     """
 
     data: Any
@@ -140,11 +139,11 @@ class StreamedRegression(PEPRegression):
         rows = super().rows
         return StreamedRows(*rows) if isinstance(self.data, StreamedData) else rows
 
-    def _choose_cut(self, blocks: Any, neighbours: int) -> Cut:
-        if blocks is not None or neighbours:
-            got = "blocks or neighbours of rows that are read from a tf.data.Dataset"
+    def _choose_cut(self, blocks: Any) -> Cut:
+        if blocks is not None:
+            got = "blocks of rows that are read from a tf.data.Dataset"
             raise refusal("data", got, "rows in memory", "Leave them out, or pass arrays (X, Y).")
-        return choose_cut(self.rows, self.kernel, None, 0)
+        return super()._choose_cut(blocks)
 
     def _assign_data(self, data: Any) -> None:
         if not is_dataset(data):

@@ -13,10 +13,8 @@ from .. import checks
 from ..covariances import Parts, latent_kernels, split_outputs
 from ..covariances.evaluate import mean, unconverted
 from ..ops.chunks import map_over_chunks, row_chunks
-from ..predictions.context_rows import Context
 from ..predictions.posterior import new_inputs
 from ..sites.posterior import WhitenedGaussian
-from .near_rows import NearRowsOfModel, NearRowsUpdate
 from .prior import Draws, mix_latents
 from .update import PosteriorDraws, points_and_blur
 
@@ -27,9 +25,6 @@ class PathSource(NamedTuple):
     parts: Parts
 
     q: WhitenedGaussian
-
-    near_rows: NearRowsOfModel | None
-    """The training rows, where predictions are given near ones; else None."""
 
 
 class PartsOfPaths(tf.Module):
@@ -94,13 +89,11 @@ class Paths(tf.Module):
         self.num_paths = checks.check_positive("num_paths", num_paths)
         num_features = checks.check_positive("num_features", num_features)
         self._state, self._seed = state, checks.check_seed(seed)
-        parts, q, near_rows = state()
+        parts, q = state()
         self._parts = PartsOfPaths(parts).copy()
         self._q = [tf.Variable(part, trainable=False) for part in q]
         self._draws = self._create(num_features)
-        self._near_rows = None if near_rows is None else self._near(near_rows)
-        sizes = [draws.chunk_size for draws in self._draws]
-        self._chunk_size = min([*sizes, self._near_rows.chunk_size] if self._near_rows else sizes)
+        self._chunk_size = min(draws.chunk_size for draws in self._draws)
         self._draw()
 
     def _create(self, num_features: int) -> list[PosteriorDraws]:
@@ -116,12 +109,6 @@ class Paths(tf.Module):
             PosteriorDraws(kernels[k % len(kernels)], variables[k % len(variables)], size, draws)
             for k in range(number)
         ]
-
-    def _near(self, rows: NearRowsOfModel) -> NearRowsUpdate:
-        """Make the update by near rows; all outputs share kernel and inducing variables."""
-        kernel = latent_kernels(self._parts.kernel)[0]
-        variables = split_outputs(self._parts.inducing_variable)[0]
-        return NearRowsUpdate(kernel, variables, rows, self.num_paths)
 
     @property
     def _of_latents(self) -> bool:
@@ -144,9 +131,6 @@ class Paths(tf.Module):
             stop = start + u.shape[1]
             draws.update(u, latents[:, start:stop])
             start = stop
-        if self._near_rows:
-            pieces = row_chunks(self._near_rows.X[:, None], self._chunk_size)
-            self._near_rows.resample(random, map_over_chunks(self._values_by_u, pieces))
 
     def resample(self, seed: int) -> None:
         """
@@ -165,10 +149,8 @@ class Paths(tf.Module):
         :raises ValueError: If there are more or fewer inducing variables than before, or parts of
             the model are of other types.
         """
-        parts, q, near_rows = self._state()
+        parts, q = self._state()
         self._parts.assign(PartsOfPaths(parts))
-        if self._near_rows and near_rows:
-            self._near_rows.assign(near_rows)
         for variable, value in zip(self._q, q, strict=True):
             variable.assign(value)
         self._draw()
@@ -200,28 +182,18 @@ class Paths(tf.Module):
 
     def _values(self, X: tf.Tensor) -> tf.Tensor:
         """[N, S, P] from [N, 1 or S, D]."""
-        values = self._values_by_u(X)
-        if self._near_rows:
-            difference = self._near_rows(tf.transpose(X, [1, 0, 2]))
-            values += tf.transpose(difference, [2, 0, 1])
-        means = mean(self._parts.mean_function, tf.reshape(X, [-1, X.shape[2]]))
-        return values + tf.reshape(means, [tf.shape(X)[0], tf.shape(X)[1], means.shape[1]])
-
-    def _values_by_u(self, X: tf.Tensor) -> tf.Tensor:
-        """[N, S, P], without the mean function and what near rows add."""
         batches = tf.transpose(X, [1, 0, 2])
         values = tf.concat([draws(batches) for draws in self._draws], axis=1)
         if self._of_latents:
             values = mix_latents(self._parts.kernel, values)
-        return tf.transpose(values, [2, 0, 1])
+        values = tf.transpose(values, [2, 0, 1])
+        means = mean(self._parts.mean_function, tf.reshape(X, [-1, X.shape[2]]))
+        return values + tf.reshape(means, [tf.shape(X)[0], tf.shape(X)[1], means.shape[1]])
 
 
 def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int = 0) -> Paths:
     """
     Draw functions from the posterior of f, to be evaluated anywhere: see :doc:`/paths`.
-
-    What they know at new rows is what ``predict_f`` does where it is not asked for more: u, and
-    in a model with neighbours the near training rows.
 
     :param num_paths: S, how many.
     :param num_features: The random frequencies of each path, latent function and term of the
@@ -232,11 +204,7 @@ def draw_paths(model: Any, num_paths: int, num_features: int = 1024, seed: int =
     """
 
     def state() -> PathSource:
-        near_rows = None
-        if getattr(model, "neighbours", 0):
-            context = Context(*model.posterior().cache)
-            near_rows = NearRowsOfModel(context, min(model.neighbours, context.X.shape[0]))
-        return PathSource(model._parts, model._posterior_of_v(), near_rows)
+        return PathSource(model._parts, model._posterior_of_v())
 
     return Paths(state, num_paths, num_features, seed)
 

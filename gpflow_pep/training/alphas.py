@@ -78,7 +78,7 @@ def select_alpha(
     :param alphas: The powers to try, in [0, 1].
     :param validation: Rows that the model does not have, X [N, D] and Y [N, P]. None: the model's
         own rows, each left out in turn by removing its site; for models that hold their data,
-        without blocks or neighbours.
+        without blocks.
     :param refit: Whether to train at each power, by
         :func:`~gpflow_pep.training.full_batch.maximise` with its defaults; or a function of the
         model that does. False: parameters stay as they are. That is quick, and leaves out what a

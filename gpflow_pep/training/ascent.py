@@ -46,8 +46,7 @@ class Ascent(NamedTuple):
     """How it ended; where it was given up because evaluations failed, with the newest reason."""
 
     losses: AnyNDArray
-    """The training loss (minus the objective) at the start and after each step, and once more where
-    neighbours were chosen again."""
+    """The training loss (minus the objective) at the start and after each step."""
 
 
 class Point(NamedTuple):
@@ -86,10 +85,9 @@ class Run:
         limits: Limits,
         deadline: float,
         report: Callable[[int, float], None],
-        steps_before: int,
     ) -> None:
         self.loss, self.num_rows, self.report = loss, num_rows, report
-        self.limits, self.deadline, self.steps_before = limits, deadline, steps_before
+        self.limits, self.deadline = limits, deadline
         self.losses: list[float] = []
         self.evaluations = self.failures = 0
         self.trouble = ""
@@ -150,7 +148,7 @@ class Run:
         """Record a step, which is to the newest point; stop if steps gain too little."""
         self._accept()
         iterations = len(self.losses) - 1
-        self.report(self.steps_before + iterations, -self.num_rows * self.newest.loss)
+        self.report(iterations, -self.num_rows * self.newest.loss)
         tolerance, window, _ = self.limits
         if iterations >= window:
             gain = (self.losses[-1 - window] - self.losses[-1]) / window

@@ -31,8 +31,6 @@ from .whole_loss import WholeLoss
 _LOGGER = logging.getLogger(__name__)
 #: The standard deviation of random starts, in GPflow's unconstrained parameters.
 PERTURBATION = 0.5
-#: After these numbers of steps from each start, the neighbours of rows are chosen again.
-REFRESHES = 10, 30, 100
 
 
 class Step(NamedTuple):
@@ -95,16 +93,12 @@ def maximise(
     parameters. The model ends with the best of them that were seen, also after an interrupt or an
     error, and so never worse than it was. Where it cannot be computed, the step is shortened.
 
-    The neighbours of a model that has some, see :doc:`/neighbours`, are chosen again after 10, 30
-    and 100 steps from each start (:data:`REFRESHES`): L-BFGS begins again with another objective.
-    The model ends with the highest one, and with the parameters and neighbours that it had.
-
     :param model: One that holds its data: ``PEPRegression``, ``PEP``, ``PEPClassification``, or
         GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or the
         :class:`~gpflow_pep.training.whole_loss.WholeLoss` of one, which further runs do not compile
         again.
     :param objective: ``"evidence"``: log Z. ``"evidence+loo"``, for ``PEP`` and ``PEPRegression``
-        without blocks and neighbours: log Z plus the sum over rows of the leave-one-out log
+        without blocks: log Z plus the sum over rows of the leave-one-out log
         density. At powers above 0 log Z alone can make the noise too small, which left-out rows
         punish; and their density alone, ``"loo"``, does not keep inducing inputs from fitting
         single rows. Or a function of the model that computes a number to maximise, in TensorFlow.
@@ -241,43 +235,9 @@ def _ascend(
     report: Callable[[int, float], None],
     runs: list[Run],
 ) -> Ascent:
-    """Run L-BFGS from one start, again and again where a model has neighbours to choose again."""
-    rounds: list[Ascent] = []
-    for num_steps in _steps_of_rounds(loss.model, limits.max_iterations):
-        if rounds and not _refresh_neighbours(runs[-1]):
-            break
-        before = sum(ascent.iterations for ascent in rounds)
-        few = limits._replace(max_iterations=num_steps)
-        runs.append(Run(loss, num_rows, few, deadline, report, before))
-        rounds.append(runs[-1].ascend())
-    return _joined(rounds)
-
-
-def _steps_of_rounds(model: GPModel, max_iterations: int) -> list[int]:
-    """Find how many steps to take before neighbours are chosen again, each time, and after."""
-    ends = REFRESHES if getattr(model, "neighbours", 0) else ()
-    return np.diff([0, *(end for end in ends if end < max_iterations), max_iterations]).tolist()
-
-
-def _refresh_neighbours(run: Run) -> bool:
-    """Choose neighbours again at the best point of a run; False where there is no use in it."""
-    if run.best is None or time.perf_counter() > run.deadline:
-        return False
-    assign(run.loss.state, run.best.values)
-    run.loss.model.refresh_neighbours()
-    return True
-
-
-def _joined(rounds: Sequence[Ascent]) -> Ascent:
-    """Make one record of the rounds from one start, which ended as the last of them did."""
-    return rounds[-1]._replace(
-        objective=max(ascent.objective for ascent in rounds),
-        iterations=sum(ascent.iterations for ascent in rounds),
-        evaluations=sum(ascent.evaluations for ascent in rounds),
-        failures=sum(ascent.failures for ascent in rounds),
-        seconds=sum(ascent.seconds for ascent in rounds),
-        losses=np.concatenate([ascent.losses for ascent in rounds]),
-    )
+    """Run L-BFGS from one start."""
+    runs.append(Run(loss, num_rows, limits, deadline, report))
+    return runs[-1].ascend()
 
 
 def _settled_objective(loss: WholeLoss, objective: float) -> float:

@@ -114,7 +114,7 @@ def mix_models(
 
     :param models: The components, of the same data and one kind of likelihood.
     :param weights: ``"loo"``: by :func:`mixture_weights` from their leave-one-out densities; equal
-        weights where these are unknown, as with blocks, neighbours and models that hold no data.
+        weights where these are unknown, as with blocks and models that hold no data.
         ``"uniform"``: equal weights. Or K numbers, at least 0, which are divided by their sum.
     :param validation: Rows that no component was trained on, whose densities take the place of
         leave-one-out's.
@@ -202,7 +202,7 @@ def mix_near_rows(
     Noise and weights are chosen by rows that are left out, at most 1000, see
     :mod:`gpflow_pep.training.near_rows`; c of the prior on the weights is 0.1.
 
-    :param mixed: Of ``PEPRegression`` without blocks, neighbours, memory or missing targets, with a
+    :param mixed: Of ``PEPRegression`` without blocks, memory or missing targets, with a
         Gaussian likelihood of constant noise variance.
     :param neighbours: How many near rows predictions know; None: 10, or for each component 40 where
         its log densities of the rows that are left out rise by at least two standard errors.
@@ -215,7 +215,7 @@ def mix_near_rows(
     others = [model for model in mixed.models if not knows_near_rows(model)]
     if others or any(mixed.near):
         got = "components that know near rows" if not others else type(others[0]).__name__
-        expected = "PEPRegression without blocks, neighbours or memory, and constant noise"
+        expected = "PEPRegression without blocks or memory, and constant noise"
         raise checks.refusal("mixed", got, expected, "Keep it as it is.")
     num_rows = len(mixed.models[0].data[0])
     if neighbours is not None:

@@ -9,7 +9,6 @@ import tensorflow as tf
 from gpflow.models import GPModel
 
 from ..models import PEP
-from ..models.base import InternalDataModel
 
 Module = TypeVar("Module", bound=tf.Module)
 
@@ -33,12 +32,10 @@ def copy_of(module: Module) -> Module:
 
 
 def state_of(model: GPModel) -> list[tf.Variable]:
-    """List the variables that training and predictions change, the neighbours of rows included."""
+    """List the variables that training and predictions change."""
     state = [parameter.unconstrained_variable for parameter in model.parameters]
     if isinstance(model, PEP):
         state.append(model.sites.version)
-    if isinstance(model, InternalDataModel):
-        state.extend(model.rows.cut.state)
     return list({id(v): v for v in (*state, *model.trainable_variables)}.values())
 
 

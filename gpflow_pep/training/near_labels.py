@@ -91,7 +91,6 @@ def mix_near_labels(
     neighbours: int = NEAR_LABELS,
     *,
     alpha: float = 1.0,
-    always: bool = False,
     num_steps: int = STEPS,
     seconds: float | None = None,
     seed: int = 0,
@@ -110,8 +109,6 @@ def mix_near_labels(
     :param kernel: Of one output, as training for near rows starts from it; it is trained.
     :param neighbours: How many near rows predictions know.
     :param alpha: The power of their sites.
-    :param always: Whether to train for near rows and mix them in whatever rows that are left out
-        say of them.
     :param num_steps: The most steps of training for near rows.
     :param seconds: The most seconds of it, without compilation; None: any number.
     :param seed: Which rows are left out, and which are in which batch.
@@ -130,13 +127,12 @@ def mix_near_labels(
     checks.check_number(neighbours, len(X) - 1, "neighbours", counted="other rows")
     left_out = np.random.default_rng(seed).permutation(len(X))[:MOST_LEFT_OUT]
     log_densities = _log_densities(model, (X, Y))
-    if not always:
-        mixed = logsumexp(log_densities, axis=0, b=components(model)[1][:, None])
-        scaled = tf.constant(X) / input_scales(main.kernel, tf.constant(X))
-        products = near_residuals(mixed, Y[:, 0], scaled, left_out)
-        error = np.std(products, ddof=1) / np.sqrt(len(products))
-        if not np.mean(products) > max(LEAST_PRODUCT, STANDARD_ERRORS * error):
-            return None
+    mixed = logsumexp(log_densities, axis=0, b=components(model)[1][:, None])
+    scaled = tf.constant(X) / input_scales(main.kernel, tf.constant(X))
+    products = near_residuals(mixed, Y[:, 0], scaled, left_out)
+    error = np.std(products, ddof=1) / np.sqrt(len(products))
+    if not np.mean(products) > max(LEAST_PRODUCT, STANDARD_ERRORS * error):
+        return None
     parts = kernel, copy_of(main.likelihood), copy_of(main.inducing_variable)
     near = PEP((X, Y), *parts, alpha=alpha)
 
@@ -150,21 +146,16 @@ def mix_near_labels(
             [GivenRows(neighbours, None)],
             prior_weight=PRIOR_WEIGHT,
             standard_errors=standard_errors,
-            always=always,
         )
 
     def check_gain() -> None:
-        if not always and mixed_by(left_out[:TRIAL_ROWS], 0.0) is None:
+        if mixed_by(left_out[:TRIAL_ROWS], 0.0) is None:
             raise _NoGain
 
     try:
         _train(near, neighbours, num_steps, seconds, seed, progress, check_gain)
         return mixed_by(left_out, LEAST_GAIN)
-    except _NoGain:
-        return None
-    except FAILURES:
-        if always:
-            raise
+    except (_NoGain, *FAILURES):
         return None
 
 

@@ -28,8 +28,8 @@ def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable
     It is minus the objective and minus the log density of priors on parameters.
 
     :param objective: ``"evidence"``: log Z, of any model. ``"loo"``: the sum over rows of the
-        leave-one-out log density, of ``PEP`` and of ``PEPRegression`` without blocks and
-        neighbours. ``"evidence+loo"``: log Z plus that. Or a function that computes a number from
+        leave-one-out log density, of ``PEP`` and of ``PEPRegression`` without blocks.
+        ``"evidence+loo"``: log Z plus that. Or a function that computes a number from
         the model, in TensorFlow. It must use its argument, which may be a copy of the model.
     :raises ValueError: If the model does not have the objective.
     """
@@ -40,9 +40,9 @@ def training_loss(model: GPModel, objective: Objective = "evidence") -> Callable
     if objective == "evidence":
         return model.training_loss
     ours = isinstance(model, (PEP, PEPRegression))
-    if not ours or getattr(model, "has_blocks", False) or getattr(model, "neighbours", 0):
+    if not ours or getattr(model, "has_blocks", False):
         got = f"{objective!r} with {type(model).__name__}"
-        expected = "PEP, or PEPRegression without blocks and neighbours"
+        expected = "PEP, or PEPRegression without blocks"
         raise refusal("objective", got, expected, "Train by the evidence.")
 
     def of_rows(model: Any) -> tf.Tensor:

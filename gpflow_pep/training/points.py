@@ -250,7 +250,7 @@ def _check_model(model: Any) -> None:
     if not isinstance(model.rows.cut, SingleRows):
         raise checks.refusal(
             "num_inducing",
-            "'auto' with blocks or neighbours",
+            "'auto' with blocks",
             "rows that can be left out one at a time",
             "Leave it out, and choose the number by rows that you hold out.",
         )

@@ -33,7 +33,7 @@ class SharedLosses:
             losses.maximise(model)  # compiles in the first fold only
 
     Each model is trained in the place of a copy of the first one, whose rows are variables. Those
-    whose rows are summed over in chunks, or have neighbours or blocks, are trained by themselves:
+    whose rows are summed over in chunks, or have blocks, are trained by themselves:
     where there are many rows, compiling is little of the time.
     """
 

@@ -33,8 +33,7 @@ def maximise_on_subset(
     trained on them from there. With many rows that is several times faster than training on all of
     them from the beginning.
 
-    :param model: Without blocks, memory, several powers or missing targets. With neighbours, those
-        of its rows are chosen again at the end.
+    :param model: Without blocks, memory, several powers or missing targets.
     :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`) for each
         inducing variable, and at most half of the rows. If the model has no more than
         ``num_rows``, it is trained on all of them.
@@ -51,10 +50,7 @@ def maximise_on_subset(
     if num_rows is None:
         num_rows = min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
     subset = _with_rows(model, check_positive("num_rows", num_rows), seed)
-    record = maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
-    if model.neighbours:
-        model.refresh_neighbours()
-    return record
+    return maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
 
 
 def has_subsets(model: Any) -> bool:
@@ -91,5 +87,4 @@ def _with_rows(model: PEPRegression, num_rows: int, seed: int) -> PEPRegression:
         mean_function=model.mean_function,
         likelihood=model.likelihood,
         conditional=model.conditional,
-        neighbours=min(model.neighbours, len(rows) - 1),
     )

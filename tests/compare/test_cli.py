@@ -309,7 +309,6 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["--folds", "3", "--splits", "2"], "expected one of them: folds hold out every row once"),
         (["--test-fraction", "1"], "'--test-fraction': 1.0 is not in the range"),
         (["--minutes", "0"], "'--minutes': 0.0 is not in the range"),
-        (["--neighbours", "3", "--example", "wine"], "neighbours: got 3, expected 0"),
         (["--likelihood", "poisson", "--example", "wine"], "likelihood of classes: got 'poisson'"),
         (["--out", "{data}"], "is a file"),
         (["--out", "{data}/below"], "a folder that cannot be written"),

@@ -346,7 +346,7 @@ def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "exact GP" in names(likelihood="log_normal")
     assert "linear" not in names(likelihood="negative_binomial")
     assert names(baselines=False) == ["mean", "alpha 0", "alpha 0.5", "alpha 1", "mix"]
-    assert "mix" not in names(neighbours=2)
+    assert "mix" not in names(mix=False)
     monkeypatch.setattr(candidates, "MOST_EXACT", 39)
     assert "exact GP" not in names()
 
@@ -388,13 +388,13 @@ def test_densities_of_logarithms_are_those_of_the_target() -> None:
 
 def test_settings_reach_the_estimators() -> None:
     settings = Settings(
-        alphas=(0.3,), num_inducing=7, seed=5, max_iterations=9, init="variance", neighbours=2,
+        alphas=(0.3,), num_inducing=7, seed=5, max_iterations=9, init="variance", near_rows=False,
         kernel="matern32",
     )  # fmt: skip
     found = made_candidates(clean(small_table(), "load"), settings)
     options = found["alpha 0.3"][1].get_params()
     expected = {
-        "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "neighbours": 2,
+        "alpha": 0.3, "num_inducing": 7, "random_state": 5, "max_iterations": 9, "neighbours": 0,
         "inducing": "greedy_variance", "kernel": "matern32", "likelihood": "gaussian",
     }  # fmt: skip
     assert {name: options[name] for name in expected} == expected

@@ -28,11 +28,10 @@ from gpflow_pep.estimators import PEPRegressor, parts
         ({"num_inducing": "many"}, "got 'many'", "at least 1, or 'auto'", "Choose another"),
         ({"init": "best"}, "init: got 'best'", "kmeans, random", "Choose one"),
         ({"select": "aic"}, "select: got 'aic'", "folds, loo", "Choose one"),
-        ({"select": "loo", "neighbours": 3}, "got 'loo' with 3", "'folds'", "Leave one"),
         ({"kernel": "cubic"}, "kernel: got 'cubic'", "rbf, matern12", "Choose one"),
         ({"likelihood": "cauchy"}, "likelihood: got 'cauchy'", "student_t", "Choose one"),
         ({"max_iterations": 0}, "max_iterations: got 0", "at least 1", "Choose another"),
-        ({"neighbours": -1}, "neighbours: got -1", "at least 0", "Choose another"),
+        ({"near_rows": 3}, "near_rows: got 3", "True or False", "Choose one"),
         ({"seed": 0.5}, "seed: got 0.5", "a whole number", "Choose another"),
         ({"seed": 2**32}, "seed: got 4294967296", "at most 4294967295", "Choose another"),
         ({"baselines": "no"}, "baselines: got 'no'", "True or False", "Choose one"),
@@ -59,8 +58,6 @@ def test_refused(options: dict[str, Any], got: str, expected: str, remedy: str) 
         ({"folds": 10}, ("classes", 40, 6), r"holds out 4 at a time, expected at least 6"),
         ({"test_fraction": 0.99}, ("numbers", 20, 1), r"test_fraction: got 0.99 for 20 rows"),
         ({"test_fraction": 0.01}, ("numbers", 20, 1), r"which holds out 0 at a time"),
-        ({"neighbours": 3}, ("classes", 40, 2), r"neighbours: got 3, expected 0.*Leave it out"),
-        ({"neighbours": 3, "likelihood": "poisson"}, ("numbers", 40, 1), r"neighbours: got 3"),
         ({"likelihood": "softmax"}, ("numbers", 40, 1), r"likelihood of numbers: got 'softmax'"),
         ({"likelihood": "poisson"}, ("classes", 40, 2), r"likelihood of classes: got 'poisson'"),
     ],
@@ -76,7 +73,6 @@ def test_what_likelihoods_are() -> None:
     ]
     exact = [name for name in ("auto", *LIKELIHOODS["numbers"]) if has_gaussian_noise(name)]
     assert exact == ["auto", "gaussian", "log_normal"]
-    Settings(likelihood="log_normal", neighbours=3).check_data("numbers", 40, 1)
 
 
 def test_what_is_held_out() -> None:

@@ -200,7 +200,6 @@ def test_separate_estimators_are_saved_and_mixed(tmp_path: Path, no_training: No
     [
         ({"weight": ["a", "b"] * 20}, {}, "target 'weight': got classes, expected numbers"),
         ({}, {"likelihood": "poisson"}, "likelihood: got 'poisson' with 2 targets"),
-        ({}, {"neighbours": 3}, "neighbours: got 3 with 2 targets"),
         ({}, {"select": "loo"}, "select: got 'loo' with 2 targets"),
         ({}, {"drop": ("weight",)}, "drop: got 'weight'"),
     ],

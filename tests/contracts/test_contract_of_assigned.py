@@ -74,7 +74,7 @@ def test_data_that_are_refused(create: Any, data: Any, said: str) -> None:
     assert model.num_data == 12
 
 
-def test_data_of_blocks_neighbours_and_powers_of_rows() -> None:
+def test_data_of_blocks_and_powers_of_rows() -> None:
     others = regression_problem(5, num_data=12).data
     in_blocks = _regression(blocks=np.arange(12) // 4)
     in_blocks.data = others
@@ -82,10 +82,6 @@ def test_data_of_blocks_neighbours_and_powers_of_rows() -> None:
     assert_close(in_blocks.training_loss(), expected.training_loss())
     with pytest.raises(ValueError, match="got 9 rows for a model with blocks of 12"):
         in_blocks.data = NEW.data
-    with_neighbours = _regression(neighbours=3)
-    with_neighbours.data = NEW.data
-    expected = _regression(data=NEW.data, neighbours=3)
-    assert_close(with_neighbours.training_loss(), expected.training_loss())
     of_rows = _regression(alpha=np.full(12, 0.3))
     with pytest.raises(ValueError, match="got 9 rows for a model with 12 powers"):
         of_rows.data = NEW.data

@@ -33,8 +33,8 @@ def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"conditional": "scaled"}, {"blocks": np.arange(14) // 4}, {"neighbours": 3}],
-    ids=["rows", "scaled", "blocks", "neighbours"],
+    [{}, {"conditional": "scaled"}, {"blocks": np.arange(14) // 4}],
+    ids=["rows", "scaled", "blocks"],
 )
 @pytest.mark.near_copies
 def test_same_as_without(options: dict[str, Any]) -> None:

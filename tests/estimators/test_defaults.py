@@ -97,13 +97,10 @@ def test_a_mixture_is_saved(mixed: PEPRegressor, tmp_path: Path) -> None:
 def test_where_powers_are_mixed() -> None:
     assert PEPRegressor()._powers(None) == (ALL, True)
     assert PEPRegressor()._powers(1000) == ((0.5,), False)
-    assert PEPRegressor(neighbours=3)._powers(None) == ((0.5,), False)
     assert PEPRegressor(likelihood="poisson")._powers(None) == ((0.5,), False)
     assert PEPClassifier()._powers(None) == ((0.5,), False)
     assert PEPClassifier(alpha="mix")._powers(None) == (ALL, True)
     assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
-    with pytest.raises(ValueError, match=r"'evidence\+loo' with PEPRegression, expected PEP, or"):
-        PEPRegressor(neighbours=2, objective="evidence+loo").fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha: got 'mixed', .*'mix' or 'auto'"):
         PEPRegressor("rbf", alpha="mixed").fit(X, Y)
 

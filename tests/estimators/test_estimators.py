@@ -158,20 +158,6 @@ def test_own_kernel_and_points_are_copied() -> None:
 
 
 @pytest.mark.slow
-def test_neighbours() -> None:
-    X, y = table()
-    fitted = PEPRegressor(neighbours=5, **SMALL).fit(X, y)
-    assert isinstance(fitted.model_, PEPRegression)
-    assert fitted.model_.neighbours == 5
-    scaled = (X.to_numpy() - X.to_numpy().mean(0)) / X.to_numpy().std(0)
-    expected = y.mean() + y.std() * fitted.model_.predict_f(scaled)[0].numpy()[:, 0]
-    np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-9)
-    for other in ({"alpha": "mix"}, {"batch_size": 20}, {"likelihood": "poisson"}):
-        with pytest.raises(ValueError, match="neighbours: got 5 with several alphas"):
-            PEPRegressor(neighbours=5, **{**SMALL, **other}).fit(X, y)
-
-
-@pytest.mark.slow
 def test_minibatches() -> None:
     X, y = table()
     fitted = PEPRegressor(batch_size=20, **SMALL).fit(X, y)

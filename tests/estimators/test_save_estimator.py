@@ -79,7 +79,6 @@ def test_regression(tmp_path: Path) -> None:
     "options, model",
     [
         pytest.param({"likelihood": "student_t"}, PEP, marks=pytest.mark.slow),
-        ({"neighbours": 3}, PEPRegression),
         ({"batch_size": 10}, ARPEP),
         ({"inducing": pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2)),
           "standardize": False}, PEPRegression),

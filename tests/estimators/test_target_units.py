@@ -77,8 +77,8 @@ def test_intervals_of_log_normal(calibrate: str | None) -> None:
     assert_allclose(intervals[0], np.exp(intervals[1]))
 
 
-def test_log_normal_without_standardising_and_with_neighbours() -> None:
-    options = {**SMALL, "standardize": False, "neighbours": 2}
+def test_log_normal_without_standardising() -> None:
+    options = {**SMALL, "standardize": False}
     by_name = PEPRegressor(likelihood="log_normal", **options).fit(X, Y)
     by_hand = PEPRegressor(**options).fit(X, LOG_Y)
     assert_allclose(by_name.log_densities(X, Y), by_hand.log_densities(X, LOG_Y) - LOG_Y)

@@ -14,7 +14,7 @@ COMMANDS = commands()
 #: Not of the command line of all others: names of files; a package that is not installed here.
 OTHERS = {"messy_table", "messy_tables", "trieste_loop"}
 WITHOUT_DATA = (
-    "forget how_long interdomain large_scale minibatch neighbours pic saspa streaming"
+    "forget how_long interdomain large_scale minibatch pic saspa streaming"
     " bounds cluster mixed_outputs processes regression selection serving single_precision tied"
 )
 

@@ -48,7 +48,6 @@ def create(changed: float) -> dict[str, GPModel]:
         "powers": regression(alpha=powers),
         "variables": regression(variables),
         "blocks": regression(blocks=np.arange(N) // 4, alpha=powers[::4]),
-        "neighbours": regression(neighbours=3),
         "scaled": regression(conditional="scaled", chunk_size=5),
         "memory": regression(memory=memory),
         "pep": pep.PEP((X, Y), kernel(), gaussian, Z, alpha=powers),

@@ -195,7 +195,7 @@ class TestNeighbours:
         assert_close(actual.covariance, np.diag(K[new, new] - gain @ K[:N, new]))
 
     def test_predictions_alone_improve(self) -> None:
-        """A rough function that few points cannot follow; training knows no neighbours."""
+        """A rough function that few points cannot follow."""
         rng = np.random.default_rng(1)
         X = rng.uniform(-3.0, 3.0, [600, 2])
         kernel = gpflow.kernels.Matern12(lengthscales=[0.7, 1.4])
@@ -210,28 +210,6 @@ class TestNeighbours:
             for m in (0, 10)
         ]
         assert errors[1] < 0.6 * errors[0]
-
-    def test_of_the_model_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def trained_with(m: int) -> None:
-            monkeypatch.setattr(pep.models.PEPRegression, "neighbours", m)
-
-        model = ROW_CASES["everything"].model()
-        expected = {m: model.predict_f(XNEW, neighbours=m) for m in (0, 3, 4, N)}
-        plain = model.predict_f(XNEW)
-        trained_with(4)
-        for arguments, m in (({}, 4), ({"neighbours": 0}, 0), ({"neighbours": 3}, 3)):
-            for posterior in (model, model.posterior()):
-                assert_all_close(posterior.predict_f(XNEW, **arguments), expected[m])
-        assert_all_close(expected[0], plain)
-        mean, variance = model.predict_y(XNEW)
-        assert_close(mean, expected[4][0])
-        assert_close(variance - model.likelihood.variance_at(XNEW), expected[4][1])
-        density = model.predict_log_density((XNEW, np.zeros([len(XNEW), 2])))
-        normal = -0.5 * (np.log(2.0 * np.pi * variance) + np.square(mean) / variance)
-        assert_close(density, np.sum(normal, axis=1))
-        assert model.predict_f_samples(XNEW, 3).shape == (3, len(XNEW), 2)
-        trained_with(10 * N)  # more than there are rows
-        assert_all_close(model.predict_f(XNEW), expected[N])
 
 
 @kinds
@@ -248,7 +226,7 @@ class TestBoth:
     )
     def test_posterior(self, case: Case, options: dict[str, Any], cache: str | None) -> None:
         model = case.model()
-        posterior = model.posterior(cache, neighbours=options.get("neighbours"))
+        posterior = model.posterior(cache, neighbours=options.get("neighbours", 0))
         methods = [posterior.fused_predict_f]
         if cache:
             methods.append(posterior.predict_f)
@@ -265,7 +243,7 @@ class TestBoth:
         )
         model = case.model()
         model.data = X, Y
-        posterior = model.posterior("variable", neighbours=options.get("neighbours"))
+        posterior = model.posterior("variable", neighbours=options.get("neighbours", 0))
         before, _ = posterior.predict_f(XNEW, **options)
         X.assign(X.numpy()[::-1])
         model.kernel.lengthscales.assign([0.3, 1.9])
@@ -336,7 +314,7 @@ class TestBoth:
 
     def test_copies(self, case: Case, options: dict[str, Any]) -> None:
         model = case.model()
-        posterior = model.posterior(neighbours=options.get("neighbours"))
+        posterior = model.posterior(neighbours=options.get("neighbours", 0))
         expected = posterior.predict_f(XNEW, **options)
         for one in (
             gpflow.utilities.deepcopy(model),
@@ -373,7 +351,7 @@ class TestOneOfBoth:
         assert_all_close(loaded.compiled(XNEW), expected)
 
     def test_saved_posterior(self, case: Case, options: dict[str, Any], tmp_path: Path) -> None:
-        posterior = case.model().posterior("variable", neighbours=options.get("neighbours"))
+        posterior = case.model().posterior("variable", neighbours=options.get("neighbours", 0))
         # In eager mode neighbours are found by a tree, which has no place in the file.
         expected = posterior.predict_f(XNEW, **options)
         posterior.compiled = tf.function(

@@ -154,7 +154,7 @@ def _assign_missing() -> None:
 REFUSALS = {
     "Y: got NaN alone, expected some": partial(regression, X, Y * np.nan),
     "Y: got NaN or infinity": partial(regression, X, np.where(np.isnan(Y), np.inf, Y)),
-    "Y: got targets that are missing beside": partial(regression, X, Y, neighbours=2),
+    "Y: got targets that are missing beside": partial(regression, X, Y, blocks=np.arange(N)),
     "conditional: got 'scaled'": partial(regression, X, Y, conditional="scaled"),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
     "Y: got NaN or infinity in .*": _assign_missing,

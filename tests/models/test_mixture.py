@@ -545,7 +545,6 @@ REFUSALS = {
     "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian": lambda: (
         pep.models.PEPRegression((X, MIXED), kernel(), points(), likelihood=likelihood("four"))
     ),
-    "neighbours: got a model": partial(regression, neighbours=2),
     "blocks: got a model": partial(regression, blocks=np.arange(N)),
     "given: got it with full_cov": lambda: converged("four", "rows", 0.5).predict_f(
         XNEW, full_cov=True, given=np.zeros((5, P))

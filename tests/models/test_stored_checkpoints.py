@@ -15,12 +15,13 @@ VERSIONS = sorted(path.stem for path in STORED.glob("*.json"))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_models_continue_from_a_checkpoint(version: str) -> None:
     given = json.loads((STORED / f"{version}.json").read_text(encoding="utf-8"))
+    del given["neighbours"]  # which models no longer have in training
     models = create(0.0)
     assert set(given) <= set(models)
     before = numbers(models["regression"])["log_z"]
     assert abs(before - given["regression"]["log_z"]) > 0.1
     checkpoint = tf.train.Checkpoint(**{name: models[name] for name in given})
-    checkpoint.read(str(STORED / version)).assert_consumed()
+    checkpoint.read(str(STORED / version)).assert_existing_objects_matched()
     for name, expected in given.items():
         actual = numbers(models[name])
         assert actual["parameters"] == expected["parameters"]

@@ -145,7 +145,6 @@ def _with_nan() -> tf.data.Dataset:
 Call = Callable[[], Any]
 REFUSED: dict[str, tuple[str, Call]] = {
     "blocks": ("data: .*blocks.*memory", lambda: streamed(blocks=np.arange(N))),
-    "neighbours": ("data: .*neighbours.*memory", lambda: streamed(neighbours=3)),
     "powers": (r"alpha: .*\(137,\).*one number", lambda: streamed(alpha=np.full(N, 0.5))),
     "powers assigned": ("alpha: .*one number", lambda: setattr(streamed(), "alpha", [0.5] * N)),
     "no pairs": ("data: .*pairs", lambda: streamed(dataset().map(lambda X, Y: X))),

@@ -53,7 +53,6 @@ CHUNKED: dict[str, Callable[..., Any]] = {
     "PEPRegression": regression,
     "PEPRegression, scaled": lambda **options: regression(conditional="scaled", **options),
     "PEPRegression, blocks": lambda **options: regression(blocks=np.arange(150) // 5, **options),
-    "PEPRegression, neighbours": lambda **options: regression(neighbours=3, **options),
     "PEP": probit,
 }
 

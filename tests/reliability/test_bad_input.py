@@ -90,7 +90,6 @@ OPTIONS = st.fixed_dictionaries(
         "noise_variance": NUMBER | st.just("loud"),
         "blocks": arrays.arrays(np.int64, st.integers(0, 5), elements=st.integers(-3, 9)),
         "chunk_size": st.integers(-1, 9) | st.just(2.5),
-        "neighbours": st.integers(-1, 9),
         "conditional": st.sampled_from(["prior", "scaled", "other"]),
         "num_latent_gps": st.integers(0, 2),
     },
@@ -129,7 +128,7 @@ def _tied(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
 
 
 def _selection(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
-    M, seed = options.get("neighbours", 2), options.get("chunk_size", 0)
+    M, seed = options.get("num_latent_gps", 2), options.get("chunk_size", 0)
     kernel = SquaredExponential()
     chosen = [
         pep.selection.kmeans(data[0], M, seed=seed),

@@ -73,7 +73,6 @@ MODELS: dict[str, Callable[..., Any]] = {
     "PEPRegression, blocks": lambda rows, Z: regression(blocks=np.arange(len(rows[0])) // 4)(
         rows, Z
     ),
-    "PEPRegression, neighbours": regression(neighbours=3),
     "PEP": labelled(point),
     "APEP": tied("APEP", Gaussian),
     "ARPEP": tied("ARPEP", Gaussian),
@@ -219,8 +218,6 @@ def test_scales(trial: Trial, size: Size, name: str) -> None:
         return
     refused, step = 0, size(quick=3, full=1)
     for label, rows in list(scaled(data()))[::step]:
-        if name.endswith("neighbours") and len(rows[0]) < 4:
-            continue
         refused += _trained(trial, name, rows, rows[0][:6].copy(), label)
     refused += _trained(trial, name, data(), data()[0][:1].copy(), "M = 1")
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):

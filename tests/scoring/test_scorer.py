@@ -113,7 +113,6 @@ def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: 
 UNKNOWN: dict[str, Callable[[], Any]] = {
     "Softmax": lambda: PEPClassifier("rbf", likelihood="softmax", **SMALL).fit(X, WORDS),
     "ArcCosine": lambda: PEPRegressor(gpflow.kernels.ArcCosine(), alpha=0.5, **SMALL).fit(X, Y),
-    "near rows": lambda: PEPRegressor(neighbours=2, alpha=0.5, **SMALL).fit(X, Y),
 }
 
 
@@ -122,7 +121,7 @@ def test_parts_that_are_not_known_leave_it_to_tensorflow(name: str, tmp_path: Pa
     estimator = UNKNOWN[name]()
     assert len(estimator.predict(XNEW)) == 7
     assert estimator._numpy_mixture is None
-    expected = name if name[0].isupper() else "predictions that know training rows"
+    expected = name
     with pytest.raises(ValueError, match=rf"got {expected}.*, expected .*save_estim"):
         export_numpy(tmp_path / "scorer", estimator)
     assert not list(tmp_path.iterdir())

@@ -121,13 +121,6 @@ def test_training_ends_early_where_rows_left_out_gain_nothing(
 
 
 @pytest.mark.slow
-def test_a_number_that_is_asked_for_is_not_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = _left_out_with(monkeypatch, -9.0)
-    mixture = mix_near_labels(_model(FINE), (X, FINE), _kernel(), 5, num_steps=6, always=True)
-    assert seen == [400] and mixture is not None
-
-
-@pytest.mark.slow
 def test_rows_that_share_sites() -> None:
     """Densities of the training rows stand for those that are left out."""
     parts = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Bernoulli(), X[:5].copy()
@@ -136,14 +129,6 @@ def test_rows_that_share_sites() -> None:
     assert mixed is not None
     expected = np.mean(tied.predict_log_density((X, FINE)))
     np.testing.assert_allclose(mixed.record.log_densities[0], expected, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_no_seconds_are_no_training() -> None:
-    kernel = _kernel()
-    mixed = mix_near_labels(_model(FINE), (X, FINE), kernel, 5, seconds=0.0, always=True)
-    assert mixed is not None
-    assert abs(kernel.lengthscales.numpy()[0] - 0.2) < 0.15  # a few steps at the most
 
 
 def test_refusals() -> None:

@@ -196,7 +196,6 @@ def test_what_is_refused() -> None:
     case, near = Case(), GivenRows(m, 0.1)
     others = [
         Case(alpha=ALPHA_PER_ROW).model(),
-        case.model(neighbours=2),
         Case(blocks=np.arange(N) // 4).model(),
         Case(noise="scale").model(),
         pep.PEP(case.problem.data, case.problem.kernel(), gpflow.likelihoods.Gaussian(), np.eye(2)),

@@ -36,15 +36,9 @@ class Counting(gpflow.kernels.SquaredExponential):
         return super().K(X, X2)
 
 
-def regression(rows: slice, alpha: float, neighbours: int = 0) -> "pep.models.PEPRegression":
+def regression(rows: slice, alpha: float) -> "pep.models.PEPRegression":
     data = X[rows], Y[rows]
-    return pep.models.PEPRegression(
-        data, Counting(), X[rows][:5].copy(), alpha=alpha, neighbours=neighbours
-    )
-
-
-def with_neighbours(rows: slice, alpha: float) -> "pep.models.PEPRegression":
-    return regression(rows, alpha, neighbours=3)
+    return pep.models.PEPRegression(data, Counting(), X[rows][:5].copy(), alpha=alpha)
 
 
 def exactly(alpha: float) -> dict[str, float]:
@@ -78,7 +72,7 @@ FOLDS = slice(0, 30), slice(3, 40)
 shared_losses = functools.cache(lambda make: SharedLosses())
 
 
-@pytest.mark.parametrize("make", [regression, binary, exact, with_neighbours, several, in_chunks])
+@pytest.mark.parametrize("make", [regression, binary, exact, several, in_chunks])
 @pytest.mark.near_copies("regression")
 def test_models_end_as_by_themselves(make: Make) -> None:
     losses = shared_losses(make)

@@ -54,22 +54,6 @@ def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPat
     assert [len(each.data[0]) for each in trained] == [3 * ROWS_PER_POINT, 45, 90]
 
 
-def test_neighbours_are_chosen_again() -> None:
-    inputs = np.concatenate([X, RNG.uniform(0.0, 6.0, X.shape)], axis=1)
-
-    def create() -> PEPRegression:
-        kernel = gpflow.kernels.SquaredExponential(lengthscales=[0.8, 0.8])
-        options = {"noise_variance": 0.05, "neighbours": 4}
-        return PEPRegression((inputs, Y), kernel, inputs[:3].copy(), **options)
-
-    model, again = create(), create()
-    maximise_on_subset(model, 30, max_iterations=10, progress=False)
-    gpflow.utilities.multiple_assign(again, gpflow.utilities.parameter_dict(model))
-    assert abs(model.training_loss() - again.training_loss()) > 0.1
-    again.refresh_neighbours()
-    np.testing.assert_allclose(model.training_loss(), again.training_loss(), rtol=1e-10)
-
-
 def classification() -> PEP:
     labels = (Y > 0.0).astype(float)
     return PEP((X, labels), gpflow.kernels.Matern32(), gpflow.likelihoods.Bernoulli(), X[:3])

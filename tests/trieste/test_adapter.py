@@ -133,9 +133,10 @@ def test_copies_are_independent() -> None:
 
 
 def test_what_it_does_not_take() -> None:
-    neighbours = pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, neighbours=2)
+    blocks = np.arange(len(PROBLEM.X)) // 4
+    in_blocks = pep.PEPRegression(PROBLEM.data, PROBLEM.kernel(), PROBLEM.Z, blocks=blocks)
     tied = pep.ARPEP(PROBLEM.kernel(), gpflow.likelihoods.Bernoulli(), PROBLEM.Z, num_data=17)
-    for model in (neighbours, tied):
+    for model in (in_blocks, tied):
         with pytest.raises(ValueError, match="expected PEP or PEPRegression without blocks"):
             PEPModel(model)
     assert_close(regression().get_observation_noise(), 0.3)

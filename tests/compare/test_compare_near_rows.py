@@ -1,4 +1,4 @@
-"""Comparisons of regression whose conditionals know neighbours."""
+"""Comparisons whose predictions use near rows."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import run, small_table
+from compare.small_comparison import run
 from numpy.testing import assert_allclose
 
 from gpflow_pep.compare import compare, predict_table
@@ -14,24 +14,7 @@ from gpflow_pep.compare.candidates import make_candidates
 from gpflow_pep.compare.cleaning import clean
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.settings import Settings
-from gpflow_pep.estimators import PEPRegressor, classifier, load_estimator, save_estimator
-
-
-@pytest.mark.slow
-def test_models_have_neighbours_and_keep_them(tmp_path: Path) -> None:
-    table = small_table()
-    options = {"num_inducing": 4, "max_iterations": 12, "splits": 1, "baselines": False}
-    comparison = compare(table, "load", alphas=(0.5,), neighbours=3, **options)
-    model, final = comparison.model, comparison.final
-    assert model is not None and final is not None
-    assert model[-1].model_.neighbours == 3
-    log_z = model[-1].model_.pep_log_marginal_likelihood()
-    assert np.isclose(final.log_z, log_z)
-    save_estimator(tmp_path / "model", model)
-    loaded, X = load_estimator(tmp_path / "model"), table[["time"]]
-    assert loaded[-1].model_.neighbours == 3
-    assert_allclose(loaded[-1].model_.pep_log_marginal_likelihood(), log_z, rtol=1e-12)
-    assert_allclose(loaded.predict(X), model.predict(X), rtol=1e-10)
+from gpflow_pep.estimators import PEPRegressor, classifier, load_estimator
 
 
 def waves(num_rows: int) -> pd.DataFrame:
@@ -98,11 +81,11 @@ def test_of_two_classes_one_model_for_all_powers_is_tried(monkeypatch: pytest.Mo
         **{"num_inducing": 4, "max_iterations": 5, "splits": 1, "test_fraction": 0.2},
         **{"baselines": False, "details": False, "select": "folds"},
     }
-    compare(table, "load", neighbours=0, **options)
+    compare(table, "load", near_rows=False, **options)
     assert not tried
     comparison = compare(table, "load", **options)
     assert tried[0] == [0.0, 0.5, 1.0] and len(tried) == 1 + (comparison.best == "mix")
 
 
 def test_the_option_is_documented() -> None:
-    assert "--neighbours" in run("compare", "--help").output
+    assert "--near-rows" in run("compare", "--help").output
