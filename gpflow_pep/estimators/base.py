@@ -74,7 +74,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     _posterior: MixedPosterior | None
     #: What predicts with NumPy: one mixture; none where it cannot; None until it is needed.
     _numpy_mixtures: tuple[PredictiveMixture, ...] | None = None
-    _known_scores: dict[str, AnyNDArray]
+    _known_scores: AnyNDArray | None
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
 
     def _set_model(self, model: GPModel | MixedModel) -> None:
-        self.model_, self._posterior, self._known_scores = model, None, {}
+        self.model_, self._posterior, self._known_scores = model, None, None
         self._numpy_mixtures = None
         main = heaviest(model)
         self.kernel_, self.likelihood_ = main.kernel, main.likelihood

@@ -197,9 +197,8 @@ class Loader:
             return np.array(described["words"], dtype=object)
         if "slice" in described:
             return slice(*described["slice"])
-        for ref in ("ref", "again"):  # "again" is that of format 4
-            if ref in described:
-                return self._known[described[ref]]
+        if "ref" in described:
+            return self._known[described["ref"]]
         for kind, choices in _NAMED.items():
             if kind in described:
                 return choices[described[kind]]

@@ -22,7 +22,6 @@ from ..training.near_rows import GivenRows, near_posterior
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
-from .format_5 import complete_mixture
 from .regressor import PEPRegressor
 from .target_units import TargetUnits
 
@@ -104,9 +103,8 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
-        target = described["target"]  # without "logarithm" before it could be True
-        scaler = _construct_scaler(target, load)
-        estimator._target = TargetUnits(scaler, target.get("logarithm", False))
+        target = described["target"]
+        estimator._target = TargetUnits(_construct_scaler(target, load), target["logarithm"])
     mixture = described.get("mixture")
     every = mixture["models"] if mixture else [described["model"]]
     models = [_construct_model(component, load) for component in every]
@@ -145,7 +143,6 @@ def _describe_mixture(mixed: MixedModel, describe: Describer) -> dict[str, Descr
 
 
 def _construct_mixture(described: Any, models: list[GPModel], weights: Any) -> MixedModel:
-    described = complete_mixture(described)
     near = [values and GivenRows(*values) for values in described["near"]]
     return MixedModel([models[place] for place in described["components"]], weights, near=near)
 

@@ -13,9 +13,8 @@ in the place of the Gaussian one, an interval from the quantile :math:`\Phi(-z)`
 :math:`\Phi(z)` holds a new target with a probability of at least c where the scores of all N + 1
 rows are exchangeable, whatever the distribution of the rows (distributional conformal prediction:
 Chernozhukov, Wüthrich & Zhu, PNAS 2021). That is so if F was trained on other rows than the N. Here
-it was trained on almost all of them, so that the probability is about c and not guaranteed: with
-folds F is that of the other folds (cross-conformal prediction, Vovk 2015), with leave-one-out only
-the row's site is removed, while the hyperparameters and inducing inputs have seen it.
+F is trained on the other folds (cross-conformal prediction, Vovk 2015), so that the probability is
+about c and not guaranteed.
 """
 
 from collections.abc import Callable
@@ -23,14 +22,11 @@ from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from gpflow.models import GPModel
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..checks import refusal
-from ..training.mixed_model import MixedModel, components, near_rows
-from ..training.near_rows import left_out_moments
 from .base import PREDICTION_CHUNK
 
 NUM_FOLDS = 5
@@ -55,18 +51,6 @@ def normal_scores(
     b = weights.reshape(-1, *[1] * y.ndim)
     below, above = (logsumexp(log_ndtr(sign * standardised), axis=0, b=b) for sign in (1, -1))
     return -ndtri_exp(np.minimum(below, above))
-
-
-def loo_scores(model: GPModel | MixedModel) -> AnyNDArray:
-    """
-    Compute the scores of the rows of a model with Gaussian noise, each without its own site, [N],
-    or of several outputs [N, P].
-    """
-    models, weights = components(model)
-    parts = [left_out_moments(*pair) for pair in zip(models, near_rows(model), strict=True)]
-    moments = [tuple(map(_squeezed, part)) for part in parts]
-    means, variances = map(np.stack, zip(*moments))
-    return normal_scores(_squeezed(np.asarray(models[0].data[1])), means, variances, weights)
 
 
 def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:

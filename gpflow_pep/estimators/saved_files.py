@@ -24,7 +24,7 @@ DESCRIPTION, ARRAYS, PIPELINE = "model.json", "arrays.npz", "pipeline.skops"
 #: The format that is written.
 FORMAT = 6
 #: The files of each format that can be read. A format that was written once stays here.
-FILES = {4: (DESCRIPTION, ARRAYS), **dict.fromkeys((5, FORMAT), (DESCRIPTION, ARRAYS, PIPELINE))}
+FILES = {FORMAT: (DESCRIPTION, ARRAYS, PIPELINE)}
 #: A text for people, which is not read.
 CARD = "README.md"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."
@@ -40,8 +40,8 @@ class SavedFiles(NamedTuple):
     arrays: dict[str, AnyNDArray]
     """Of finite numbers or words."""
 
-    pipeline: bytes | None
-    """What skops wrote; None in format 4."""
+    pipeline: bytes
+    """What skops wrote."""
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def write_files(
         if card:
             (new / CARD).write_text(card, encoding="utf-8")
         np.savez(new / ARRAYS, **saved.arrays)
-        (new / PIPELINE).write_bytes(saved.pipeline or b"")
+        (new / PIPELINE).write_bytes(saved.pipeline)
         description = {
             "format": FORMAT,
             "versions": versions,
@@ -111,5 +111,4 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
         if digest(content, folder, file_format) != description.get("digest"):
             raise ValueError("the digest of the files is another")
     arrays = read_arrays(folder / ARRAYS, _EXPECTED, REMEDY)
-    pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[file_format] else None
-    return SavedFiles(content, arrays, pipeline)
+    return SavedFiles(content, arrays, (folder / PIPELINE).read_bytes())

@@ -21,7 +21,6 @@ from .. import __version__
 from ..checks import refusal
 from ..columns import Format, TableEncoder
 from ..columns.encodings import Encoding
-from . import format_4
 from .base import DESCRIBE, RESTORE, PEPEstimator
 from .describing import Described, Describer, Loader
 from .describing_estimators import (
@@ -106,8 +105,6 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
             "Set it with gpflow.config.set_default_float and gpflow.config.set_default_jitter.",
         )
     try:
-        if saved.pipeline is None:
-            return format_4.construct(saved.content["estimator"], Loader(saved.arrays))
         return _construct(saved, _construct_all(saved))
     # Whatever the error is: files that save_estimator wrote raise none.
     except Exception as error:
@@ -163,7 +160,6 @@ def _construct(saved: SavedFiles, estimators: list[PEPEstimator]) -> Any:
     """Construct what skops wrote, with our estimators in their places."""
     from skops import io
 
-    assert saved.pipeline is not None
     _check_types(saved.pipeline)
 
     def restore(state: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..tilted.entries import has_gaussian_noise
 from ..training.mixed_model import GivenOutputs, components, heaviest
 from ..training.mixture import Mixture
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .intervals import conformal_score, fold_scores, interval, loo_scores
+from .intervals import conformal_score, fold_scores, interval
 from .outputs import as_outputs, mean_r2
 from .target_units import TargetUnits
 
@@ -149,20 +149,18 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         correction is made for all rows, so that some regions can still have too few.
 
         :param coverage: The probability, in (0, 1).
-        :param calibrate: Which rows correct the intervals. "loo": the training rows, each by the
-            model without its site, for no extra training; the hyperparameters have seen the row, so
-            that intervals can still be narrow. "folds": the training rows by five estimators, each
-            trained without a fifth of the rows when this is called first, which is what to take
-            where coverage matters. None: no correction.
+        :param calibrate: "folds": the intervals are corrected by the training rows, each under five
+            estimators that are trained without a fifth of the rows when this is called first, which
+            is what to take where coverage matters. None: no correction.
         :raises ValueError: If an argument is outside its range; with ``calibrate``, if the
             likelihood is not Gaussian, rows cannot be left out, or there are too few of them.
         """
         check_is_fitted(self)
         ends = as_coverage(coverage)
-        check_choice("calibrate", calibrate, ("loo", "folds", None), "Leave it out if in doubt.")
+        check_choice("calibrate", calibrate, ("folds", None), "Leave it out if in doubt.")
         if calibrate is None:
             return self.predict_quantiles(X, ends)
-        scores = self._normal_scores(calibrate)
+        scores = self._normal_scores()
         if self.n_outputs_ == 1:
             ends = interval(partial(self._model_quantiles, X), conformal_score(scores, coverage))
             return self._target.inverse_transform(ends)
@@ -176,24 +174,18 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         ]
         return self._target.inverse_transform(np.stack(of_outputs, axis=1))
 
-    def _normal_scores(self, calibrate: str) -> AnyNDArray:
+    def _normal_scores(self) -> AnyNDArray:
         """Give the scores of training rows under predictions without them, computed once."""
-        if calibrate not in self._known_scores:
+        if self._known_scores is None:
             model = heaviest(self.model_)
             if not has_gaussian_noise(self.likelihood_) or not hasattr(model, "data"):
-                got = f"{calibrate!r} with {type(self.likelihood_).__name__} or minibatches"
+                got = f"'folds' with {type(self.likelihood_).__name__} or minibatches"
                 expected = "Gaussian noise, and a model that holds its rows"
                 raise refusal("calibrate", got, expected, "Pass calibrate=None.")
-            if calibrate == "loo":
-                if is_mixture(self.kernel_):
-                    got = "'loo' with outputs that are mixtures"
-                    raise refusal("calibrate", got, "'folds' or None", "Pass 'folds'.")
-                self._known_scores[calibrate] = loo_scores(self.model_)
-            else:
-                X, Y = map(np.asarray, model.data)
-                X, Y = self._scaler.inverse_transform(X), self._target.inverse_transform(Y)
-                self._known_scores[calibrate] = fold_scores(self, X, self._without_axis(Y))
-        return self._known_scores[calibrate]
+            X, Y = map(np.asarray, model.data)
+            X, Y = self._scaler.inverse_transform(X), self._target.inverse_transform(Y)
+            self._known_scores = fold_scores(self, X, self._without_axis(Y))
+        return self._known_scores
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
         """

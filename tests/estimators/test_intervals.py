@@ -83,19 +83,6 @@ def test_without_calibration_they_are_quantiles(fitted: PEPRegressor) -> None:
     np.testing.assert_allclose(fitted.predict_interval(XNEW, 0.8), expected, rtol=1e-12)
 
 
-def test_leave_one_out_is_that_of_the_components(fitted: PEPRegressor) -> None:
-    models, weights = components(fitted)
-    y = (Y - Y.mean()) / Y.std()
-    means, variances = (
-        np.stack([one.loo_moments()[k].numpy()[:, 0] for one in models]) for k in (0, 1)
-    )
-    scores = np.sort(np.abs(ndtri(weights @ norm.cdf(y, means, np.sqrt(variances)))))
-    score = scores[int(np.ceil(61 * 0.8)) - 1]
-    expected = fitted.predict_quantiles(XNEW, norm.cdf([-score, score]))
-    actual = fitted.predict_interval(XNEW, 0.8, calibrate="loo")
-    np.testing.assert_allclose(actual, expected, rtol=1e-8)
-
-
 @pytest.mark.near_copies("0.5")
 def test_folds_are_trained_without_the_row(fitted: PEPRegressor) -> None:
     scores = np.empty(60)
@@ -113,19 +100,19 @@ def test_folds_are_trained_without_the_row(fitted: PEPRegressor) -> None:
 
 
 def test_they_are_those_of_what_was_saved(fitted: PEPRegressor, tmp_path: Any) -> None:
-    expected = fitted.predict_interval(XNEW, 0.8, calibrate="loo")
+    expected = fitted.predict_interval(XNEW, 0.8, calibrate="folds")
     again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_allclose(again.predict_interval(XNEW, 0.8, calibrate="loo"), expected)
+    np.testing.assert_allclose(again.predict_interval(XNEW, 0.8, calibrate="folds"), expected)
     save_estimator(tmp_path / "saved", fitted)
     loaded = load_estimator(tmp_path / "saved")
-    actual = loaded.predict_interval(XNEW, 0.8, calibrate="loo")
+    actual = loaded.predict_interval(XNEW, 0.8, calibrate="folds")
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 def test_a_new_fit_has_scores_of_its_own() -> None:
     model = PEPRegressor(alpha=0.5, **OPTIONS).fit(X, Y)
-    before = model.predict_interval(XNEW, calibrate="loo")
-    after = model.fit(X, 2.0 * Y).predict_interval(XNEW, calibrate="loo")
+    before = model.predict_interval(XNEW, calibrate="folds")
+    after = model.fit(X, 2.0 * Y).predict_interval(XNEW, calibrate="folds")
     np.testing.assert_allclose(after, 2.0 * before, rtol=1e-6)
 
 
@@ -145,16 +132,19 @@ def test_leave_one_out_moments_are_exact_where_inducing_inputs_are_the_rows() ->
     "settings, arguments, message",
     [
         ({}, {"coverage": 1.0}, r"coverage: got 1.0, expected a number in \(0, 1\)"),
-        ({}, {"calibrate": "split"}, "calibrate: got 'split', expected 'loo' or 'folds' or None"),
-        ({}, {"coverage": 0.99, "calibrate": "loo"}, "0.99 with 60 rows, expected at most 0.9836"),
+        ({}, {"calibrate": "split"}, "calibrate: got 'split', expected 'folds' or None"),
+        (
+            {},
+            {"coverage": 0.99, "calibrate": "folds"},
+            "0.99 with 60 rows, expected at most 0.9836",
+        ),
         pytest.param(
             {"likelihood": "student_t"},
-            {"calibrate": "loo"},
+            {"calibrate": "folds"},
             "expected Gaussian noise",
             marks=pytest.mark.slow,
         ),
         ({"batch_size": 50}, {"calibrate": "folds"}, "and a model that holds its rows"),
-        ({"neighbours": 2}, {"calibrate": "loo"}, "a model with blocks or neighbours"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: Any, arguments: Any, message: str) -> None:

@@ -22,7 +22,6 @@ from gpflow_pep.estimators import (
     trainer,
 )
 from gpflow_pep.training import GivenRows, mixtures, points
-from gpflow_pep.training.near_rows import left_out_moments
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 10.0, (80, 1))
@@ -101,19 +100,6 @@ def test_all_predictions_know_them(fitted: PEPRegressor) -> None:
     from_model = fitted.model_.predict_y(scaled)[0].numpy()[:, 0]
     np.testing.assert_allclose(from_model * Y.std() + Y.mean(), mean, rtol=1e-9)
     assert fitted.far_rows([[5.0], [90.0]]).tolist() == [False, True]
-
-
-def test_intervals_by_rows_left_out(fitted: PEPRegressor) -> None:
-    model = fitted.model_
-    moments = [left_out_moments(*pair) for pair in zip(model.models, model.near)]
-    y = (Y[:, None] - Y.mean()) / Y.std()
-    below = sum(
-        weight * norm.cdf(y, mean, np.sqrt(variance))
-        for weight, (mean, variance) in zip(model.weights.numpy(), moments)
-    )[:, 0]
-    scores = np.sort(np.abs(norm.ppf(below)))
-    fitted.predict_interval(XNEW, 0.9, calibrate="loo")
-    np.testing.assert_allclose(np.sort(fitted._known_scores["loo"]), scores, rtol=1e-6)
 
 
 def test_they_are_saved(fitted: PEPRegressor, tmp_path: Path) -> None:
