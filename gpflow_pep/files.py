@@ -1,9 +1,11 @@
 """Files and folders that are written as a whole or not at all; files of others stay."""
 
-import ctypes
+import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +17,12 @@ from .refusals import refusal
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: Of Linux: the folder that relative paths begin at, and the flag that exchanges two paths.
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: What the folder of a saved estimator, a scorer, a SavedModel is described by: which versions
+#: wrote it, and which files it has.
+MODEL, SCORER, SAVED_MODEL = "model.json", "scorer.json", "gpflow_pep.json"
+#: Files beside the description that formats had whose description lists none.
+_OLDER_FILES = (MODEL, SCORER, "arrays.npz", "pipeline.skops", "README.md")
+_BEGIN, _END = ".gpflow_pep-", ".unfinished"
 
 
 @contextmanager
@@ -25,55 +31,135 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Give the name of a new file to write, which replaces ``path`` when the block has ended.
 
     Whenever the process ends, ``path`` is the old file or the new one, and whole. A block that
-    raises leaves the old file; a process that is killed leaves the new one as well, under the name
-    that :func:`unfinished_file` gives.
+    raises leaves the old file; a process that is killed leaves a hidden folder beside it. What is
+    no file, such as a pipe, is written as it is.
     """
-    new = unfinished_file(path)
-    try:
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    path = path.resolve()
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    with _workplace(path.parent) as work:
+        new = work / path.name
         yield new
+        if path.exists():
+            shutil.copymode(path, new)
         os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path, description: str) -> Iterator[Path]:
     """
-    Give the name of a new folder to write, which replaces ``folder`` when the block has ended.
+    Give a new folder to write, which replaces ``folder`` when the block has ended.
 
-    A process that is killed leaves the old folder or the new one, where the file system of Linux
-    can exchange two names. Elsewhere two names are changed, one after the other, and a process that
-    is killed between leaves both folders in one of :func:`unfinished_folders`.
+    It is written beside, and two names are changed, one after the other; a process that is killed
+    between leaves both in a hidden folder beside, which :func:`check_present` names. A folder that
+    cannot be moved, such as a mounted volume, gets the new files one by one; a process that is
+    killed meanwhile leaves a folder that loaders refuse, and that can be written again.
+
+    :param description: The file that says what the folder is, which is replaced last.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
-        new, old = Path(work, "new"), Path(work, "old")
+    folder = folder.resolve()
+    beside = not folder.exists() or os.access(folder.parent, os.W_OK)
+    with _workplace(folder.parent if beside else folder) as work:
+        new = work / "new"
+        new.mkdir()
         yield new
-        if folder.exists() and _exchange(new, folder):
-            return
+        if not (beside and _rename(new, folder)):
+            _move_files(new, folder, description)
+
+
+def _rename(new: Path, folder: Path) -> bool:
+    """Give a folder the name of another one; return whether that could be moved away."""
+    old = new
+    while True:
         try:
-            if folder.exists():
-                folder.rename(old)
             new.rename(folder)
+            return True
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not folder.exists():
+                if old is not new:
+                    old.rename(folder)
+                raise
+        old = old.with_name(f"old-{old.name}")
+        try:
+            folder.rename(old)
+        except FileNotFoundError:
+            pass  # another process has moved it away
+        except OSError:
+            return False
+
+
+def _move_files(new: Path, folder: Path, description: str) -> None:
+    """Replace the files of a folder by those of another, or none of them if that fails."""
+    with only_writer(folder) as alone, _workplace(folder) as work:
+        if alone is False:
+            got = "a folder that another process writes"
+            raise refusal(str(folder), got, "one writer at a time", "Write again when it is done.")
+        try:
+            new = Path(shutil.move(new, work / "next"))  # copied, where it is on another volume
+        except shutil.Error as error:
+            raise OSError(error.args[0][0][2]) from error
+        (work / "old").mkdir()
+        there = {name.split("/")[0] for name in files_in(folder)} - {description}
+        moves = [(folder / name, work / "old" / name) for name in sorted(there)]
+        moves += [(path, folder / path.name) for path in new.iterdir() if path.name != description]
+        done = []
+        try:
+            for source, target in moves:
+                source.rename(target)
+                done.append((source, target))
+            os.replace(new / description, folder / description)
         except BaseException:
-            if old.exists() and not folder.exists():
-                old.rename(folder)
+            for source, target in reversed(done):
+                target.rename(source)
             raise
 
 
-def unfinished_file(path: Path) -> Path:
-    """Name the file that :func:`atomic_write` writes until it is whole."""
-    return path.with_name(f".{path.name}")
+@contextmanager
+def _workplace(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder of a new name in a folder, and remove it at the end."""
+    with (
+        tempfile.TemporaryDirectory(_END, _BEGIN, folder, ignore_cleanup_errors=True) as work,
+        only_writer(Path(work)),
+    ):
+        yield Path(work)
 
 
 def unfinished_folders(folder: Path) -> list[Path]:
-    """Find the folders that processes left which were killed in :func:`atomic_folder`."""
-    return sorted(folder.parent.glob(f".{folder.name}-*"))
+    """Find the hidden folders of the processes that write in a folder, or were killed there."""
+    return sorted(path for path in folder.glob(f"{_BEGIN}*{_END}") if path.is_dir())
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[bool | None]:
+    """
+    Say whether no other process is in this context with the folder; None where the system cannot
+    tell (Windows, some networks). However the process ends, another one can begin.
+    """
+    place, alone = None, None
+    try:
+        import fcntl
+
+        place = os.open(folder, os.O_RDONLY)
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        alone = True
+    except BlockingIOError:
+        alone = False
+    except (ImportError, OSError):
+        pass
+    try:
+        yield alone
+    finally:
+        if place is not None:
+            os.close(place)
 
 
 def check_writable(folder: Path, remedy: str) -> None:
     """Make a folder if there is none, and check that files can be made in it."""
+    if re.match(r"\w[\w+.-]+:/", str(folder)):
+        raise refusal(str(folder), "a URL", "a folder of this machine", remedy)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -83,19 +169,51 @@ def check_writable(folder: Path, remedy: str) -> None:
         raise refusal(str(folder), got, "one that can", remedy) from error
 
 
-def check_no_foreign(
-    folder: Path, present: Iterable[str], known: Collection[str], expected: str, remedy: str
-) -> None:
-    """Refuse to replace a file whose name is none of the known ones of earlier calls."""
-    for name in sorted(set(present) - set(known)):
-        raise refusal(str(folder), f"{name} in it", expected, remedy)
+def files_in(folder: Path) -> set[str]:
+    """Name the files and links below a folder, but not what :func:`unfinished_folders` have."""
+    names = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
+    return {name for name in names if not (name.startswith(_BEGIN) and f"{_END}/" in name)}
+
+
+def written_files(folder: Path, description: str) -> set[str]:
+    """Name the files that this package wrote into a folder, as the description there says."""
+    try:
+        content = json.loads((folder / description).read_text(encoding="utf-8"))
+        ours = "gpflow_pep" in content["versions"]
+        return set(content.get("files", _OLDER_FILES)) if ours else set()
+    except Exception:  # whatever is there, it is not of this package
+        return set()
+
+
+def check_replaceable(folder: Path, description: str, remedy: str) -> None:
+    """Refuse to replace a folder with files that this package did not write."""
+    foreign = files_in(folder) - written_files(folder, description)
+    if foreign:
+        expected = f"only files that {description} there lists, as gpflow_pep wrote it, or none"
+        raise refusal(str(folder), f"{min(foreign)} in it", expected, remedy)
+
+
+def remove_written(folder: Path, description: str) -> None:
+    """Remove the files that this package wrote into a folder, and folders that are empty then."""
+    for name in files_in(folder) & written_files(folder, description):
+        (folder / name).unlink()
+    for path in sorted([folder, *folder.rglob("*")], reverse=True):
+        if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+            path.rmdir()
 
 
 def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
     """Refuse a folder that lacks one of some files."""
     for name in names:
         if not (folder / name).is_file():
-            raise refusal(str(folder), f"no file {name}", " and ".join(names), remedy)
+            left = [] if folder.exists() else unfinished_folders(folder.resolve().parent)
+            left = [str(path.parent) for work in left for path in sorted(work.glob(f"*/{name}"))]
+            where = f" (a process that was killed has left {' and '.join(left)})" if left else ""
+            raise refusal(str(folder), f"no file {name}{where}", " and ".join(names), remedy)
 
 
 @contextmanager
@@ -129,12 +247,3 @@ def read_arrays(path: Path, expected: str, remedy: str) -> "dict[str, npt.NDArra
             got = f"{array.dtype} values in entry {name} that are no finite numbers or words"
             raise refusal(str(path), got, "only such", remedy)
     return arrays
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two names, if the system can; say whether it could."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
-    paths = os.fsencode(first), os.fsencode(second)
-    return rename is not None and not rename(
-        _AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE
-    )

@@ -85,7 +85,7 @@ def clean(
     if task not in (None, "regression", "classification"):
         expected = "'regression' or 'classification'"
         raise refusal("task", repr(task), expected, "Leave it out to have it recognised.")
-    table = as_table(frame, "frame")
+    table = as_table(frame, "frame").reset_index(drop=True)  # rows are numbered from 0
     copies = table.columns[table.columns.duplicated()].unique()
     if len(copies):
         got = f"more than one column named {listed(copies)}"

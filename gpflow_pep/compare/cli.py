@@ -22,7 +22,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from .. import __version__
-from .process import exit_on_sigint, loading_tensorflow
+from ..files import atomic_write, only_writer
+from ..refusals import refusal
+from .process import exit_on_signals, loading_tensorflow, make_streams_writable
 from .settings import TASKS, Settings
 from .workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs, started_workers
 
@@ -64,6 +66,8 @@ EXAMPLES: "dict[str, Callable[[], tuple[pd.DataFrame, str]]]" = {
     "wine": partial(_from_scikit_learn, "wine", "cultivar"),
 }
 DEFAULT_EXAMPLE = next(iter(EXAMPLES))
+#: The standard input or output, in the place of a file.
+STANDARD = Path("-")
 
 
 class BadInput(click.ClickException):
@@ -74,11 +78,14 @@ class BadInput(click.ClickException):
 
 @contextmanager
 def _bad_input() -> Iterator[None]:
-    """End with one line that says what is wrong with an input."""
+    """End with one line that says what is wrong with an input, or with what is to be written."""
     try:
         yield
     except ValueError as error:
         raise BadInput(" ".join(str(error).split())) from error
+    except OSError as error:
+        remedy = "Make room, or choose another --out; what was written before is whole."
+        raise click.ClickException(f"{error}. {remedy}") from error
 
 
 @contextmanager
@@ -154,7 +161,7 @@ def _compare(
     cleaned: "Cleaned", settings: Settings, out: Path, saved_model: bool, workers: list[Worker]
 ) -> "Comparison":
     """Train, and write as results come in."""
-    from .folder import begin_folder
+    from .folder import UNFINISHED, begin_folder
 
     errors = Console(stderr=True)
     if errors.is_terminal:
@@ -166,9 +173,9 @@ def _compare(
         from .run import compare_table
         from .terminal import drawn, word_tables
         from .verdicts import advice, verdict, warnings_of
-    begin_folder(out)
     fits: list[Fit] = []
     with _warnings_as_lines(errors), _bad_input():
+        begin_folder(out)
         if not plotting.available():
             warnings.warn(plotting.INSTALL, stacklevel=1)
         with _progress(errors) as show:
@@ -176,7 +183,10 @@ def _compare(
             def after(progress: "Progress") -> None:
                 if progress.fit is not None and progress.fit.part:
                     fits.append(progress.fit)
-                    write_scores(out, fits)
+                    try:
+                        write_scores(out / UNFINISHED, fits)
+                    except OSError as error:
+                        warnings.warn(f"Scores cannot be written: {error}.", stacklevel=1)
                 show(progress)
 
             comparison = compare_table(cleaned, settings, after, workers)
@@ -201,8 +211,11 @@ def _command() -> str:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpflow-pep")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Sparse Gaussian processes trained by Power Expectation Propagation."""
+    make_streams_writable()
+    ctx.with_resource(exit_on_signals())
 
 
 def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
@@ -334,9 +347,13 @@ def compare(
         check_folder(out)
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))
-    interrupted = f"Interrupted. Scores of the fits that ended are in {out}."
-    with exit_on_sigint(interrupted), started_workers(jobs - 1) as workers:
-        comparison = _compare(cleaned, checked, out, saved_model, workers)
+    message = f"Scores of the fits that ended are in {out}."
+    with exit_on_signals(message), only_writer(out) as alone:
+        if alone is False:
+            got, expected = "a folder that another process writes", "one writer at a time"
+            raise BadInput(str(refusal("--out", got, expected, "Choose another, or wait.")))
+        with started_workers(jobs - 1) as workers:
+            comparison = _compare(cleaned, checked, out, saved_model, workers)
     ctx.exit(int(any(fit.failed for fit in comparison.fits) or comparison.model is None))
 
 
@@ -345,7 +362,7 @@ def compare(
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
-    help="CSV file to write.",
+    help="CSV file to write; - for the standard output.",
 )  # fmt: skip
 @click.option(
     "--keep", "kept_columns", callback=_names, metavar="A,B,...", default="",
@@ -374,16 +391,33 @@ def predict(
         for name in kept_columns:
             if name not in frame:
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
-        if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
-            raise ValueError(f"cannot write {out}: make its folder, or choose another --out.")
-    from .predicting import predict_table
+        _check_output(out, data)
+    from .predicting import as_cells, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         predictions = predict_table(_load(model), frame)
-    for place, name in enumerate(kept_columns):
-        predictions.insert(place, name, frame[name].to_numpy())
-    predictions.to_csv(out, index_label="row")
+        for place, name in enumerate(kept_columns):
+            predictions.insert(place, name, frame[name].to_numpy())
+    text = as_cells(predictions).to_csv(index_label="row")
+    if out == STANDARD:
+        click.echo(text, nl=False)
+        return
+    with _bad_input(), atomic_write(out) as new:
+        new.write_text(text, encoding="utf-8")
     click.echo(f"Wrote {len(predictions)} predictions to {out}")
+
+
+def _check_output(out: Path, data: Path) -> None:
+    """Refuse a file that cannot be written, or that the rows are read from."""
+    if out == STANDARD:
+        return
+    if out.exists() and data.exists() and out.samefile(data):
+        remedy = "Choose another name: predictions do not replace the data."
+        raise refusal("--out", f"{out}, which is DATA", "another file", remedy)
+    place = out if out.exists() else out.parent
+    if not place.exists() or not os.access(place, os.W_OK):
+        expected = "a file that can be written"
+        raise refusal("--out", out, expected, "Make its folder, or choose another --out.")
 
 
 def _load(folder: Path) -> Any:

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -73,13 +74,16 @@ _UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
 
 
 def read_content(path: Path) -> bytes:
-    """Read the file, and unpack it."""
+    """Read the file, or the standard input where the name is "-"; and unpack it."""
     if path.is_dir():
         raise TableFault(" is a folder, expected a file. Name the table in it.")
     with unreadable():
-        if not path.exists():
+        if str(path) == "-":
+            content = sys.stdin.buffer.read()
+        elif not path.exists():
             raise TableFault(" does not exist, expected a table. Check the name and the folder.")
-        content = path.read_bytes()
+        else:
+            content = path.read_bytes()
         for magic, unpack in _UNPACK.items():
             if content.startswith(magic):
                 content = unpack(content)

@@ -1,78 +1,67 @@
 """The folder that a comparison writes. It is checked first, and the files of others in it stay."""
 
+import json
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from .. import __version__
 from ..files import (
+    MODEL,
+    SAVED_MODEL,
+    SCORER,
     atomic_write,
-    check_no_foreign,
+    check_replaceable,
     check_writable,
-    unfinished_file,
+    only_writer,
     unfinished_folders,
+    written_files,
 )
+from ..refusals import refusal
 
-#: Lists the files of a run, so that the next run knows which are its own to remove.
-MANIFEST = "files.txt"
+#: Lists the files of a run, so that the next run has a list of what it may replace.
+MANIFEST = "files.json"
+#: The scores of the fits that have ended, while others are still trained.
+UNFINISHED = "unfinished.csv"
 FIGURES = ("scores", "predictions", "classes", "fit", "details", "relevance", "training")
-FOLDERS = ("model", "scorer", "saved_model")
 #: What a run may write into its folder.
 NAMES = (
-    "report.html", "metrics.csv", "folds.csv", "predictions.csv", *FOLDERS,
+    "report.html", "metrics.csv", "folds.csv", "predictions.csv", UNFINISHED,
     *(f"{name}.png" for name in FIGURES), MANIFEST,
 )  # fmt: skip
-#: What it may write into folders there: save_estimator, export_numpy, and TensorFlow.
-NESTED = (
-    "model/model.json", "model/arrays.npz", "model/pipeline.skops", "model/README.md",
-    "scorer/scorer.json", "scorer/arrays.npz", "saved_model/saved_model.pb",
-    "saved_model/fingerprint.pb", "saved_model/variables/variables.index",
-    "saved_model/variables/variables.data-00000-of-00001",
-)  # fmt: skip
+#: The folders that it may write there, and the file that describes each.
+FOLDERS = {"model": MODEL, "scorer": SCORER, "saved_model": SAVED_MODEL}
+_REMEDY = "Choose another --out, or move the file away."
 
 
 def check_folder(out: Path) -> None:
     """Make a folder, or check that what a run would replace in it was written by an earlier one."""
     check_writable(out, "Choose another --out.")
-    manifest = out / MANIFEST
-    earlier = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
-    check_no_foreign(
-        out,
-        _listed(out, [out / name for name in NAMES if (out / name).exists()]),
-        {*earlier, MANIFEST},
-        f"files that an earlier run has written (these are in {MANIFEST}), or none that a run would"
-        " replace",
-        "Choose another --out, or move the file away.",
-    )
+    earlier = written_files(out, MANIFEST)
+    files = [name for name in FOLDERS if (out / name).exists() and not (out / name).is_dir()]
+    for name in (*files, *(name for name in NAMES if os.path.lexists(out / name))):
+        if name not in earlier or (out / name).is_dir():
+            expected = f"only files that an earlier run has written, which {MANIFEST} there lists"
+            raise refusal(str(out), f"{name} in it", expected, _REMEDY)
+    for name, description in FOLDERS.items():
+        check_replaceable(out / name, description, _REMEDY)
 
 
 def begin_folder(out: Path) -> None:
     """
-    Remove what an earlier run has written, and list what this one may write.
-
-    The list comes first, so that a later run may replace the files of one that was killed.
+    List what a run may write, so that a later run may replace the files of one that was killed;
+    and remove what such a one was writing.
     """
-    for name in NAMES:
-        path = out / name
-        unfinished = unfinished_folders(path) if name in FOLDERS else [unfinished_file(path)]
-        for old in unfinished if name == MANIFEST else [path, *unfinished]:
-            if old.is_dir():
-                shutil.rmtree(old)
-            else:
-                old.unlink(missing_ok=True)
-    _write_list(out, (*NAMES, *NESTED))
+    for left in unfinished_folders(out):
+        with only_writer(left) as alone:
+            if alone:
+                shutil.rmtree(left)
+    list_files(out, NAMES)
 
 
-def list_files(out: Path, written: Iterable[Path]) -> None:
-    """Write the list of files of this run, which has ended: files and folders that it wrote."""
-    _write_list(out, _listed(out, written))
-
-
-def _write_list(out: Path, names: Iterable[str]) -> None:
+def list_files(out: Path, names: Iterable[str]) -> None:
+    """Write the list of the files of a run, beside those in folders that have their own list."""
+    content = {"versions": {"gpflow_pep": __version__}, "files": sorted({*names, MANIFEST})}
     with atomic_write(out / MANIFEST) as new:
-        new.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-
-
-def _listed(out: Path, paths: Iterable[Path]) -> list[str]:
-    """Name the files that some paths are, or have below them."""
-    below = (file for path in paths for file in ([path] if path.is_file() else path.rglob("*")))
-    return sorted({file.relative_to(out).as_posix() for file in below if file.is_file()})
+        new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

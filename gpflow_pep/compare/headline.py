@@ -11,7 +11,7 @@ from sklearn.metrics import mean_absolute_error, precision_recall_fscore_support
 from .run import Comparison
 from .scores import area_under_curve, class_indices, inside
 from .settings import has_gaussian_noise, is_counts
-from .summary import is_useless
+from .summary import LEAST_GAIN, LEAST_SMALLER, USES, gain_over_trivial
 
 #: Intervals are said to be wrong where so many rows more or fewer than 90% are inside, and the
 #: chance of that would be below LEAST_CHANCE if they were right.
@@ -35,8 +35,12 @@ def usable_for(comparison: Comparison) -> str:
     """Say what the best model's predictions can be used for, and what not."""
     if comparison.best is None:
         return ""
-    if is_useless(comparison, comparison.best):
+    gain, smaller, _ = gain_over_trivial(comparison, comparison.best)
+    if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
+    if gain < LEAST_GAIN:
+        useful, useless = USES[comparison.data.kind]
+        return f"Use its {useful}, but not its {useless}: those of a constant have a better NLPD."
     if comparison.data.kind == "classes":
         names = ", ".join(map(repr, missed_classes(comparison).index))
         if not names:

@@ -7,6 +7,8 @@ The templates are page.html.j2 and card.md.j2.
 import base64
 import datetime
 import platform
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -45,7 +47,15 @@ _ENVIRONMENT = Environment(
     autoescape=select_autoescape(["html.j2"]),
     trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
 )  # fmt: skip
-_ENVIRONMENT.filters["repr"] = repr
+
+
+def _in_markdown(text: str) -> str:
+    """Write words of a table so that Markdown shows them as they are, in one line."""
+    escaped = re.sub(r"([\\\[\]`*|])", r"\\\1", " ".join(str(text).split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+
+
+_ENVIRONMENT.filters |= {"repr": repr, "quoted": shlex.quote, "plain": _in_markdown}
 
 
 def page(

@@ -1,5 +1,6 @@
 """Predictions of new rows as a table, by an estimator or a scorer. No TensorFlow."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,6 +98,19 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     ]
     index = pd.RangeIndex(len(table))
     return pd.DataFrame({**columns, "unusual": remarks}, index=index)
+
+
+def as_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Put ' before words and names that a spreadsheet would run as a formula."""
+
+    def cell(value: Any) -> Any:
+        formula = isinstance(value, str) and re.match(
+            r"[=@\t\r]|[+-](?![\d.,\s]*(e[+-]?\d+)?$)", value
+        )
+        return f"'{value}" if formula else value
+
+    words = table.select_dtypes(exclude="number").columns
+    return table.assign(**{name: table[name].map(cell) for name in words}).rename(columns=cell)
 
 
 def _known_targets(table: pd.DataFrame, targets: Sequence[str]) -> npt.NDArray[np.float64]:

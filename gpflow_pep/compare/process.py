@@ -16,8 +16,8 @@ from rich.console import Console
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 #: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as well.
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
-#: What a shell gives a command that Ctrl-C has ended.
-EXIT_CODE = 130
+#: What a shell adds to the number of the signal that has ended a command: 130 after Ctrl-C.
+SHELL_CODE = 128
 
 
 @contextmanager
@@ -79,14 +79,29 @@ def _without_shape_checks() -> Iterator[None]:
         atexit.register(gc.freeze)
 
 
-@contextmanager
-def exit_on_sigint(message: str) -> Iterator[None]:
+def make_streams_writable() -> None:
     """
-    End the process at the first Ctrl-C, with a message on stderr.
+    Let output that was closed go nowhere, and show ? for what its encoding cannot write.
+
+    A file that is opened gets the place of a stream that was closed, and what libraries print.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+        elif name != "stdin" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+@contextmanager
+def exit_on_signals(message: str = "") -> Iterator[None]:
+    """
+    End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
 
     Python runs a signal's handler between two of its own instructions, and so not before a long
     evaluation of TensorFlow has returned. But its C code can write the signal's number to a socket
-    at once; a thread reads it there and ends the process. What has been written stays.
+    at once; a thread reads it there and ends the process. What has been written stays. A signal
+    that is ignored, as nohup makes SIGHUP, stays so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set a signal's handler
@@ -95,13 +110,19 @@ def exit_on_sigint(message: str) -> Iterator[None]:
     writer.setblocking(False)
     watcher = threading.Thread(target=_watch, args=(reader, message), daemon=True)
     watcher.start()
-    handler = signal.signal(signal.SIGINT, lambda *_: None)
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has not all
+    signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    handlers = {number: signal.getsignal(number) for number in signals}
+    for number, handler in handlers.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         writer.close()  # ends the watcher
         watcher.join()
         reader.close()
@@ -109,9 +130,12 @@ def exit_on_sigint(message: str) -> Iterator[None]:
 
 def _watch(reader: socket.socket, message: str) -> None:
     while received := reader.recv(1):
-        if received[0] == signal.SIGINT:
-            terminal = Console(stderr=True)
-            terminal.show_cursor()  # which a progress bar has hidden
-            terminal.print(f"\n{message}", markup=False, highlight=False, soft_wrap=True)
-            terminal.file.flush()
-            os._exit(EXIT_CODE)
+        if received[0] in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
+            try:
+                terminal = Console(stderr=True)
+                terminal.show_cursor()  # which a progress bar has hidden
+                text = f"\nInterrupted. {message}".rstrip()
+                terminal.print(text, markup=False, highlight=False, soft_wrap=True)
+                terminal.file.flush()
+            finally:  # the terminal may have gone
+                os._exit(SHELL_CODE + received[0])

@@ -9,19 +9,20 @@ import pandas as pd
 from .. import plotting
 from ..estimators import export_numpy, export_saved_model, save_estimator
 from ..estimators.exporting_numpy import predicts_without_tensorflow
-from ..files import atomic_write
+from ..files import atomic_write, remove_written
 from .figures import figures as figures_of
-from .folder import MANIFEST, list_files
+from .folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, begin_folder, check_folder, list_files
 from .page import model_card, page
+from .predicting import as_cells
 from .run import Comparison
 from .summary import summarise
 from .trials import Fit
 
 
-def write_scores(directory: Path, fits: Sequence[Fit]) -> Path:
-    """Write the scores of fits, as far as they have ended, to ``folds.csv``."""
+def write_scores(path: Path, fits: Sequence[Fit]) -> None:
+    """Write the scores of fits, a row for each."""
     table = pd.DataFrame([{**fit._asdict(), **fit.scores} for fit in fits])
-    return _write(directory / "folds.csv", table.drop(columns="scores").to_csv(index=False))
+    _write(path, table.drop(columns="scores").to_csv(index=False))
 
 
 def write_report(
@@ -41,43 +42,57 @@ def write_report(
     targets with columns such as "mean(name)" for each), the figures,
     ``model`` for :func:`~gpflow_pep.estimators.saving.load_estimator`, ``scorer`` for
     :func:`~gpflow_pep.scoring.load_scorer` where NumPy can predict what the model does, and
-    ``files.txt``, which lists them. Each is whole or not there, and the page is the last but for
-    that list. Where every power failed in some part there is no best, and only scores are written.
+    ``files.json``, which lists them. Each is whole or not there; the model is the first, and the
+    page is the last but for that list. Where every power failed in some part there is no best, and
+    only scores are written.
 
-    :param directory: Made if it does not exist; files of these names are replaced.
+    :param directory: Made if it does not exist; files that an earlier call wrote are replaced.
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     :param command: What was called, for the page.
     :param figures: Whether to draw; None: where matplotlib is installed.
     :param saved_model: Whether to export ``saved_model`` for :func:`tf.saved_model.load` too.
     :returns: The paths that were written.
+    :raises ValueError: If the folder has other files of these names.
     :raises ImportError: If figures are asked for without matplotlib.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    written = [write_scores(directory, comparison.fits)]
+    if figures and not plotting.available():
+        raise ImportError(plotting.INSTALL)
+    check_folder(directory)
+    begin_folder(directory)
+    model, best, written = comparison.model, comparison.best, []
 
     def write(name: str, content: str | bytes) -> None:
         written.append(_write(directory / name, content))
 
+    if model is not None:
+        written.append(directory / "model")
+        save_estimator(written[-1], model, card=model_card(comparison, command))
+    for name in NAMES:
+        if name not in (MANIFEST, UNFINISHED):
+            (directory / name).unlink(missing_ok=True)
+    if model is not None and predicts_without_tensorflow(model):
+        written.append(directory / "scorer")
+        export_numpy(written[-1], model)
+    if model is not None and saved_model:
+        written.append(directory / "saved_model")
+        export_saved_model(written[-1], model)
+    for name in FOLDERS:
+        if directory / name not in written:
+            remove_written(directory / name, FOLDERS[name])
+    written.append(directory / "folds.csv")
+    write_scores(written[-1], comparison.fits)
     write("metrics.csv", summarise(comparison).to_csv())
     drawn: dict[str, bytes] = {}
-    if comparison.best is not None:
-        held_out = comparison.held_out[comparison.best]
-        write("predictions.csv", by_row(held_out).to_csv(index_label="row"))
+    if best is not None:
+        predictions = by_row(comparison.held_out[best])
+        write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
         if figures if figures is not None else plotting.available():
             drawn = _draw(comparison)
             for name, content in drawn.items():
                 write(f"{name}.png", content)
-    if comparison.model is not None:
-        written.append(directory / "model")
-        save_estimator(written[-1], comparison.model, card=model_card(comparison, command))
-        if predicts_without_tensorflow(comparison.model):
-            written.append(directory / "scorer")
-            export_numpy(written[-1], comparison.model)
-        if saved_model:
-            written.append(directory / "saved_model")
-            export_saved_model(written[-1], comparison.model)
     write("report.html", page(comparison, drawn, command=command, folder=directory))
-    list_files(directory, written)
+    (directory / UNFINISHED).unlink(missing_ok=True)
+    list_files(directory, (path.name for path in written if path.name not in FOLDERS))
     return [written[-1], *written[:-1], directory / MANIFEST]
 
 

@@ -17,6 +17,8 @@ from .scores import (
 )
 from .trials import Fit
 
+#: What a model that is too sure of itself is good for, and what not.
+USES = {"numbers": ("means", "intervals"), "classes": ("classes", "probabilities")}
 #: A model whose decisive score is not lower than the baseline's by so many nats learnt nothing.
 LEAST_GAIN = 0.02
 #: Unless its error is smaller than the baseline's by this fraction.
@@ -161,9 +163,3 @@ def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, 
     )
     smaller = 1.0 - size / trivial_size if trivial_size else 0.0
     return float(trivial_nlpd - nlpd), float(smaller), error.heading
-
-
-def is_useless(comparison: Comparison, name: str) -> bool:
-    """Whether a model is no better than the mean, or the frequencies of the classes."""
-    gain, smaller, _ = gain_over_trivial(comparison, name)
-    return gain < LEAST_GAIN and smaller < LEAST_SMALLER

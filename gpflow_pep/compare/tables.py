@@ -61,7 +61,7 @@ def read_table(
     Values stay as they are but for spaces before them; empty cells and words such as NA and ? are
     missing.
 
-    :param path: The file.
+    :param path: The file; "-" for the standard input.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
     :param decimal: The decimal point, "." or ",".
     :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in none of them

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.table import Table
+from rich.text import Text
 
 from .cleaning import Cleaned
 from .run import Comparison
@@ -56,9 +57,11 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
 
 def drawn(comparison: Comparison, words: WordTable) -> Table:
     """Draw a table for a terminal."""
-    table = Table(title=words.title, caption=words.caption or None)
+    table = Table(title=Text(words.title), caption=words.caption or None)  # Text has no markup
     for heading in words.headings:
-        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
+        table.add_column(
+            Text(heading), justify="left" if heading == "model" else "right", no_wrap=True
+        )
     for name, row in words.rows.items():
         other = "red" if comparison.num_failed(name) else None
         table.add_row(*row, style="bold green" if name == comparison.best else other)

@@ -13,8 +13,10 @@ from .settings import AUTO, COUNTS, KERNELS, has_gaussian_noise
 from .summary import (
     LEAST_GAIN,
     LEAST_SMALLER,
+    USES,
     WITHIN,
     better_baselines,
+    difference,
     gain_over_trivial,
     summarise,
     together_or_separate,
@@ -26,23 +28,30 @@ MOST_COUNTED = 50.0
 
 
 def verdict(comparison: Comparison) -> str:
-    """Say in a sentence or two which power to take, or whether to mix them."""
+    """Say in a sentence or two which row of the table is the best, and what is close to it."""
     best = comparison.best
     if best is None:
         return "No power could be trained in every part: see the messages."
-    table = summarise(comparison)
     metric = comparison.metrics[0]
-    powers = table.loc[comparison.choices].query("failed == 0")
-    worse = powers.index[powers["verdict"] == ""]
-    within = powers.index[powers["verdict"] == WITHIN]
+    table = summarise(comparison).query("failed == 0")
+    losses = metric.loss(table[metric.name]).fillna(np.inf)
+    lowest = str(losses.idxmin())
     text = f"The {metric.best} {metric.heading} has {best}"
-    if len(worse):
-        text += (
-            f", clearly {'above' if metric.higher_is_better else 'below'} {listed_as_words(worse)}"
-        )
+    way = f"clearly {'above' if metric.higher_is_better else 'below'}"
+    if losses[best] > losses[lowest]:
+        near = way if difference(comparison, lowest, best).clear else "within noise of"
+        chosen = "the best of the powers"
+        if comparison.settings.select == "loo":
+            chosen = "which was chosen by leave-one-out densities"
+        text = f"The {metric.best} {metric.heading} has {lowest}, {near} {best}, {chosen}"
+    powers = table.loc[[name for name in table.index if name in comparison.choices]]
+    worse = powers.index[(powers["verdict"] == "") & (powers["difference"] > 0.0)]
+    if len(worse) and lowest == best:
+        text += f", {way} {listed_as_words(worse)}"
+    within = table.index[(table["verdict"] == WITHIN) & (table.index != lowest)]
     if len(within):
-        text += f"; {_they_are(within)} within noise of it"
-    better = better_baselines(comparison)
+        text += f"; {_they_are(within)} within noise of {'it' if lowest == best else best}"
+    better = [name for name in better_baselines(comparison) if name != lowest]
     if better:
         names = _they_are(better)
         text += f". {names[0].upper()}{names[1:]} clearly better on these rows"
@@ -101,8 +110,7 @@ def _warnings_of_model(comparison: Comparison, name: str) -> Iterator[str]:
         if smaller < LEAST_SMALLER:
             yield f"{start}: it has learnt nothing from these inputs that holds for other rows."
         else:
-            parts = ("classes", "probabilities"), ("means", "intervals")
-            useful, useless = parts[comparison.data.kind == "numbers"]
+            useful, useless = USES[comparison.data.kind]
             yield (
                 f"{start}, but its {error} is {smaller:.0%} smaller: it is too sure of"
                 f" itself where it is wrong. Its {useful} are of use, its {useless} are not."

@@ -1,5 +1,6 @@
 """Fitted estimators as TensorFlow SavedModels, to predict wherever TensorFlow runs."""
 
+import json
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -10,17 +11,16 @@ from gpflow.base import TensorType
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from .. import __version__
 from ..checks import refusal
 from ..columns import TableEncoder
+from ..files import SAVED_MODEL, files_in
 from ..ops.graphs import OneUseGraphs
 from ..ops.linalg import graphs_exported
 from .base import PEPEstimator
 from .exporting_columns import column_specs, encode_columns
 from .regressor import PEPRegressor
 from .saved_files import replaced_folder
-
-#: What TensorFlow writes into the folder of a SavedModel.
-WRITTEN = ("saved_model.pb", "variables", "assets", "fingerprint.pb")
 
 
 class Prediction(NamedTuple):
@@ -100,8 +100,14 @@ def export_saved_model(folder: str | PathLike[str], estimator: Any) -> None:
         if "://" in str(folder):  # of TensorFlow's own file systems, such as of a cloud
             tf.saved_model.save(module, str(folder), signatures=predict_y)
             return
-        with replaced_folder(folder, WRITTEN) as new:
-            tf.saved_model.save(module, str(new), signatures=predict_y)
+        with replaced_folder(folder, SAVED_MODEL) as new:
+            try:
+                tf.saved_model.save(module, str(new), signatures=predict_y)
+            except tf.errors.OpError as error:  # of a full disk, for example
+                raise OSError(error.message) from error
+            description = {"versions": {"gpflow_pep": __version__, "tensorflow": tf.__version__}}
+            files = sorted({*files_in(new), SAVED_MODEL})
+            (new / SAVED_MODEL).write_text(json.dumps(description | {"files": files}))
 
 
 def _columns(estimator: Any) -> list[str]:

@@ -14,7 +14,7 @@ from .. import __version__
 from ..checks import refusal
 from ..columns import TableEncoder
 from ..scoring.likelihoods import CLASSES
-from ..scoring.stored import FILES, write_parts
+from ..scoring.stored import DESCRIPTION, write_parts
 from ..scoring.units import Units
 from .base import PEPEstimator
 from .classifier import PEPClassifier
@@ -45,7 +45,7 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
     """
     parts = scorer_parts(estimator)
     versions = {"gpflow_pep": __version__, "python": platform.python_version()}
-    with replaced_folder(folder, FILES) as new:
+    with replaced_folder(folder, DESCRIPTION) as new:
         write_parts(new, parts, versions)
 
 

@@ -12,15 +12,20 @@ from gpflow.base import AnyNDArray
 
 from ..checks import refusal
 from ..files import (
+    MODEL as DESCRIPTION,
+)
+from ..files import (
     atomic_folder,
-    check_no_foreign,
     check_present,
+    check_replaceable,
+    check_writable,
     digest_of,
+    files_in,
     read_arrays,
     undamaged,
 )
 
-DESCRIPTION, ARRAYS, PIPELINE = "model.json", "arrays.npz", "pipeline.skops"
+ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
 #: The format that is written.
 FORMAT = 6
 #: The files of each format that can be read. A format that was written once stays here.
@@ -45,21 +50,16 @@ class SavedFiles(NamedTuple):
 
 
 @contextmanager
-def replaced_folder(folder: str | PathLike[str], names: tuple[str, ...]) -> Iterator[Path]:
+def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[Path]:
     """
     Give a folder to write, which appears when all is written; until then an earlier one stays.
 
-    :param names: What an earlier call wrote; a folder with other files is refused.
+    :param description: The file that names the files of the folder; one with others is refused.
     """
-    folder = Path(folder).resolve()
-    check_no_foreign(
-        folder,
-        [path.name for path in folder.iterdir()] if folder.exists() else [],
-        names,
-        f"{' and '.join(names[:2])} of an earlier call or nothing, because the folder is replaced",
-        "Choose another folder, or remove what is there.",
-    )
-    with atomic_folder(folder) as new:
+    folder = Path(folder).resolve() if "://" not in str(folder) else Path(folder)
+    check_writable(folder if folder.exists() else folder.parent, "Choose another folder.")
+    check_replaceable(folder, description, "Choose another folder, or move the file away.")
+    with atomic_folder(folder, description) as new:
         yield new
 
 
@@ -67,8 +67,7 @@ def write_files(
     folder: str | PathLike[str], saved: SavedFiles, versions: dict[str, str], card: str
 ) -> None:
     """Write what :func:`read_files` reads, and a text for people."""
-    with replaced_folder(folder, (*FILES[FORMAT], CARD)) as new:
-        new.mkdir()
+    with replaced_folder(folder, DESCRIPTION) as new:
         if card:
             (new / CARD).write_text(card, encoding="utf-8")
         np.savez(new / ARRAYS, **saved.arrays)
@@ -76,6 +75,7 @@ def write_files(
         description = {
             "format": FORMAT,
             "versions": versions,
+            "files": sorted({*files_in(new), DESCRIPTION}),
             "digest": digest(saved.content, new, FORMAT),
             **saved.content,
         }
@@ -100,12 +100,12 @@ def read_files(folder: str | PathLike[str]) -> SavedFiles:
     if not isinstance(file_format, int) or file_format not in FILES:
         raise refusal(
             str(folder / DESCRIPTION),
-            f"format {file_format}",
+            f"format {file_format!r}",
             f"one of {', '.join(map(str, FILES))}",
             "Load it with the version of gpflow_pep that wrote it, or save the estimator again.",
         )
     check_present(folder, FILES[file_format], REMEDY)
-    header = ("format", "versions", "digest")
+    header = ("format", "versions", "files", "digest")
     content = {name: part for name, part in description.items() if name not in header}
     with undamaged(folder, _EXPECTED, REMEDY):
         if digest(content, folder, file_format) != description.get("digest"):

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..files import SCORER as DESCRIPTION
 from ..files import check_present, digest_of, read_arrays, undamaged
 from ..refusals import refusal
 
-DESCRIPTION, ARRAYS = FILES = ("scorer.json", "arrays.npz")
+FILES = _, ARRAYS = DESCRIPTION, "arrays.npz"
 #: The format that is written and read.
 FORMAT = 1
 REMEDY = "Pass the folder that export_numpy wrote, or export the estimator again."
@@ -22,12 +23,11 @@ _ARRAY = "array"
 
 def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, str]) -> None:
     """
-    Write what :func:`read_parts` reads into a new folder.
+    Write what :func:`read_parts` reads into an empty folder.
 
     :param parts: Dictionaries with names as keys, lists, text, numbers, None and arrays.
     :param versions: Of the libraries that write, by name, for people to read.
     """
-    folder.mkdir()
     arrays: dict[str, npt.NDArray[Any]] = {}
 
     def put_aside(part: Any) -> dict[str, str]:
@@ -42,6 +42,7 @@ def write_parts(folder: Path, parts: Mapping[str, Any], versions: Mapping[str, s
     description = {
         "format": FORMAT,
         "versions": dict(versions),
+        "files": FILES,
         "digest": digest_of(content, [folder / ARRAYS]),
         "content": content,
     }
@@ -57,10 +58,10 @@ def read_parts(folder: str | PathLike[str]) -> dict[str, Any]:
     with undamaged(folder / DESCRIPTION, expected, REMEDY):
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         file_format = description["format"]
-    if file_format != FORMAT:
+    if type(file_format) is not int or file_format != FORMAT:
         remedy = "Load it with the version of gpflow_pep that wrote it, or export it again."
         raise refusal(
-            str(folder / DESCRIPTION), f"format {file_format}", f"format {FORMAT}", remedy
+            str(folder / DESCRIPTION), f"format {file_format!r}", f"format {FORMAT}", remedy
         )
     with undamaged(folder, expected, REMEDY):
         same = digest_of(description["content"], [folder / ARRAYS]) == description["digest"]

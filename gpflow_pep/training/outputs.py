@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -64,7 +65,7 @@ def saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
 
 def _check_writable(name: str, directory: str | PathLike[str]) -> None:
     """Refuse a folder that cannot be written to before training, and not after hours of it."""
-    probe = f"{directory}/.writable"
+    probe = f"{directory}/.gpflow_pep-{uuid.uuid4().hex}"
     try:
         tf.io.gfile.makedirs(str(directory))
         with tf.io.gfile.GFile(probe, "w") as file:

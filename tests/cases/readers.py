@@ -145,7 +145,8 @@ def rewrite(folder: Path, change: Any) -> None:
         arrays = dict(archive)
     change(description, arrays)
     np.savez(folder / "arrays.npz", **arrays)
-    content = {n: v for n, v in description.items() if n not in ("format", "versions", "digest")}
+    header = ("format", "versions", "files", "digest")
+    content = {name: part for name, part in description.items() if name not in header}
     description["digest"] = digest(content, folder, description["format"])
     (folder / "model.json").write_text(json.dumps(description))
 

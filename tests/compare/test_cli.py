@@ -1,6 +1,8 @@
 """The command line: what it writes, says and returns."""
 
+import errno
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from click.testing import CliRunner
 from compare.small_comparison import (
     FromCsv,
     run,
@@ -30,9 +33,11 @@ import gpflow_pep
 import gpflow_pep.compare.run
 from gpflow_pep import plotting
 from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, report
-from gpflow_pep.compare.folder import NAMES, NESTED
+from gpflow_pep.compare.folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, list_files
+from gpflow_pep.compare.predicting import as_cells
 from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow
 from gpflow_pep.estimators import load_estimator
+from gpflow_pep.files import files_in, only_writer
 
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Callable[..., Comparison]) -> None:
@@ -70,18 +75,16 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
     assert_array_equal(predictions["true"], small_table()["load"][predictions["row"]])
     assert_allclose(folds.loc["alpha 0.5", "nlpd"], -predictions["log_density"].mean())
 
-    files = (out / "files.txt").read_text().splitlines()
-    assert {*files} <= {*NAMES, *NESTED}  # else a run that is killed would not know its own
-    assert {name.split("/")[0] for name in files} == {
+    files = json.loads((out / MANIFEST).read_text())["files"]
+    assert {*files} <= {*NAMES}  # else a later run would refuse those of one that was killed
+    assert {*files} == {
         "report.html", "metrics.csv", "folds.csv", "predictions.csv", "scores.png",
-        "predictions.png", "details.png", "relevance.png", "training.png", "model", "scorer",
-        "saved_model",
+        "predictions.png", "details.png", "relevance.png", "training.png", MANIFEST,
     }  # fmt: skip
-    assert sorted(files) == sorted(
-        path.relative_to(out).as_posix()
-        for path in out.rglob("*")
-        if path.is_file() and path.name != "files.txt"
-    )
+    assert {path.name for path in out.iterdir()} == {*files, *FOLDERS}
+    for name, description in FOLDERS.items():
+        listed = json.loads((out / name / description).read_text())["files"]
+        assert {*listed} == files_in(out / name)
 
 
 def test_predictions_of_a_table_in_another_order(from_csv: FromCsv, tmp_path: Path) -> None:
@@ -154,7 +157,7 @@ def test_predictions_of_classes() -> None:
     [
         (lambda a: [*a[:1], "nowhere.csv", *a[2:]], "nowhere.csv does not exist"),
         (lambda a: [*a, "--keep", "price"], "no column 'price' to keep"),
-        (lambda a: [*a[:3], "{folder}/none/p.csv"], "cannot write"),
+        (lambda a: [*a[:3], "{folder}/none/p.csv"], "expected a file that can be written"),
         (
             lambda a: [a[0], "{folder}/other.csv", *a[2:]],
             "table: got no column 'kind', expected all",
@@ -174,44 +177,189 @@ def test_predictions_that_cannot_be_made(
     assert not (tmp_path / "p.csv").exists()
 
 
-@pytest.mark.slow
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files_in(folder)}
+
+
 def test_an_earlier_run_is_replaced_and_nothing_else(
     from_csv: FromCsv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     shutil.copytree(from_csv.out, out)
     (out / "notes.txt").write_text("mine")
-    leave_out_the_report(monkeypatch)
+    (out / ".model-backup").mkdir()
+    (out / ".model-backup" / "mine").write_text("mine")
+    (out / "model").rename(elsewhere)
+    (out / "model").symlink_to(elsewhere)
+    for name in ("classes.png", UNFINISHED):
+        (out / name).write_text("of an earlier run")
+    list_files(out, NAMES)
     replace_compare(monkeypatch, lambda *_: small_comparison())
-    assert run("compare", "--out", out).exit_code == 0
-    assert sorted(path.name for path in out.iterdir()) == ["files.txt", "notes.txt"]
+    result = run("compare", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert (out / ".model-backup" / "mine").exists() and (out / "notes.txt").exists()
+    assert (out / "model").is_symlink()
+    assert load_estimator(elsewhere)[-1].alpha_ != 0.5  # that of the small comparison
+    there = {path.name for path in out.iterdir()}
+    assert not {"saved_model", "classes.png", UNFINISHED} & there  # this run has none of them
+    assert {"model", "scorer", "report.html"} <= there
 
-    (out / "model").mkdir()
     (out / "model" / "weights.txt").write_text("mine")
     replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
     result = run("compare", "--out", out)
     assert result.exit_code == 2
-    assert (
-        "got model/weights.txt in it, expected files that an earlier run has written"
-        in result.stderr
-    )
+    assert "got weights.txt in it, expected only files that model.json there" in result.stderr
     assert (out / "model" / "weights.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_predictions_do_not_replace_their_rows(
+    from_csv: FromCsv, tmp_path: Path, link: bool
+) -> None:
+    data = shutil.copy(from_csv.data, tmp_path / "data.csv")
+    before, out = data.read_bytes(), tmp_path / "link.csv" if link else data
+    if link:
+        out.hardlink_to(data)
+    result = run("predict", from_csv.out / "scorer", data, "--out", out)
+    assert result.exit_code == 2 and "which is DATA, expected another file" in result.stderr
+    assert data.read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device of Linux")
+def test_predictions_on_a_full_disk(from_csv: FromCsv) -> None:
+    result = run("predict", from_csv.out / "scorer", from_csv.data, "--out", "/dev/full")
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+    assert "No space left on device" in result.stderr.splitlines()[-1]
+
+
+def test_predictions_into_a_file_that_may_not_be_written(
+    from_csv: FromCsv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, access = tmp_path / "p.csv", os.access
+    out.write_text("earlier")
+    monkeypatch.setattr(os, "access", lambda path, way: path != out and access(path, way))
+    result = run("predict", from_csv.out / "scorer", from_csv.data, "--out", out)
+    assert result.exit_code == 2 and "expected a file that can be written" in result.stderr
+    assert out.read_text() == "earlier"
+
+
+def test_predictions_through_pipes(
+    from_csv: FromCsv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("predict", from_csv.out / "scorer", from_csv.data, "--out", "p.csv").exit_code == 0
+    arguments = ["predict", str(from_csv.out / "scorer"), "-", "--out", "-"]
+    result = CliRunner().invoke(cli.main, arguments, input=from_csv.data.read_bytes())
+    assert result.exit_code == 0 and result.stdout == (tmp_path / "p.csv").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
+def test_a_column_to_keep_that_predictions_have(from_csv: FromCsv, tmp_path: Path) -> None:
+    rows = read_table(from_csv.data).assign(mean=1.0)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    arguments = [from_csv.out / "scorer", tmp_path / "rows.csv", "--out", tmp_path / "p.csv"]
+    result = run("predict", *arguments, "--keep", "mean")
+    assert result.exit_code == 2 and "already" in result.stderr
+
+
+def test_cells_that_a_spreadsheet_would_run() -> None:
+    words = ["=1+1", "@x", "+cmd|x", "-x", "\t=1", "\r=1", "+", "-", "-1.5", "+2e3", "a=b", "'=1"]
+    table = pd.DataFrame({"=name": words, "true": [-1.0] * len(words)})
+    cells = as_cells(table)
+    assert list(cells) == ["'=name", "true"] and list(table) == ["=name", "true"]
+    assert list(cells["'=name"]) == [f"'{word}" for word in words[:6]] + words[6:]
+    assert_array_equal(cells["true"], table["true"])
+
+
+@pytest.mark.parametrize("stream", ["ascii", "closed"])
+def test_a_standard_output_that_takes_little(tmp_path: Path, stream: str) -> None:
+    """Words that it cannot write are no reason to fail, once all has been done."""
+    code = (
+        "import sys; from gpflow_pep.compare import process\n"
+        "process.make_streams_writable(); print('0.1 \u00b1 0.2')\n"
+        "with open(sys.argv[1], 'w') as file: assert file.fileno() > 2\n"
+    )
+    close = (lambda: os.close(1)) if stream == "closed" else None
+    result = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "file"], capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, preexec_fn=close,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == (b"0.1 ? 0.2\n" if stream == "ascii" else b"")
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--example", "breast-cancer", "--likelihood", "poisson"], ["--likelihood", "poisson"],
+     ["--folds", "400"], ["--inducing", "0"]],
+)  # fmt: skip
+def test_what_is_refused_removes_nothing(
+    from_csv: FromCsv, tmp_path: Path, options: list[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(from_csv.out, out)
+    before = contents(out)
+    rows = tmp_path / "shares.csv"
+    rows.write_text("a,y\n" + "".join(f"{i},{i % 7}.5\n" for i in range(20)))
+    data = [] if "--example" in options else [rows, "--target", "y"]
+    assert run("compare", *data, *options, "--out", out).exit_code == 2
+    assert {**contents(out), MANIFEST: b""} == {**before, MANIFEST: b""}
+
+
 def test_scores_are_written_as_fits_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an earlier run's results stay until this one has ended, or for good if it does not."""
     fits = small_comparison().fits[:2]
     seen = []
+    (tmp_path / "report.html").write_text("earlier")
+    list_files(tmp_path, ["report.html"])
 
     def compare(*arguments: Any) -> Comparison:
         for number, fit in enumerate(fits, start=1):
             arguments[2](Progress(number, 9, "", fit))
-            seen.append(list(pd.read_csv(tmp_path / "folds.csv")["model"]))
-        return small_comparison()
+            seen.append(list(pd.read_csv(tmp_path / UNFINISHED)["model"]))
+        raise ValueError("so it ended")
 
-    leave_out_the_report(monkeypatch)
     replace_compare(monkeypatch, compare)
-    assert run("compare", "--out", tmp_path).exit_code == 0
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 2 and "so it ended" in result.stderr
     assert seen == [["mean"], ["mean", "linear"]]
+    assert (tmp_path / "report.html").read_text() == "earlier"
+
+
+def test_two_runs_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
+    with only_writer(tmp_path):
+        result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 2 and list(tmp_path.iterdir()) == []
+    assert "--out: got a folder that another process writes, expected one" in result.stderr
+
+
+@pytest.mark.parametrize("full", ["metrics.csv", "report.html", "scorer"])
+def test_a_disk_that_is_full_has_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def write(path: Path, content: bytes) -> int:
+        if path.name == full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write_bytes(path, content)
+
+    def export(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    if full == "scorer":
+        monkeypatch.setattr(report, "export_numpy", export)
+    (tmp_path / "report.html").write_text("of another model")
+    list_files(tmp_path, ["report.html"])
+    replace_compare(monkeypatch, lambda *_: small_comparison())
+    result = run("compare", "--out", tmp_path)
+    assert result.exit_code == 1 and "No space left on device" in result.stderr.splitlines()[-1]
+    assert isinstance(result.exception, SystemExit)  # and no traceback
+    load_estimator(tmp_path / "model")
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

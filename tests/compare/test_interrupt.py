@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,29 +28,25 @@ COMMAND = """
 import os, sys, time
 from rich.console import Console
 from gpflow_pep.compare import cli, process
-with process.exit_on_sigint("Interrupted: so it is."), cli._progress(Console(stderr=True)):
+with process.exit_on_signals("So it is."), cli._progress(Console(stderr=True)):
     print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
     time.sleep(60)
 """
+ROOT = Path(gpflow_pep.__file__).parents[1]
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 
 
-def press_ctrl_c(process: int, terminal: int) -> None:
-    """As a user does: the terminal sends the signal to all processes of the command."""
-    os.write(terminal, b"\x03")
+#: As a user does: the terminal sends the signal to all processes of the command.
+CTRL_C = "Ctrl-C"
 
 
-def signal_process(process: int, terminal: int) -> None:
-    os.kill(process, signal.SIGINT)
-
-
-@pytest.mark.parametrize("interrupt", [press_ctrl_c, signal_process])
-def test_ctrl_c_on_a_terminal(interrupt: Callable[[int, int], None]) -> None:
+@pytest.mark.parametrize("way", [CTRL_C, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_on_a_terminal(way: str | signal.Signals) -> None:
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", SHELL, COMMAND],
         stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True,
-        cwd=Path(gpflow_pep.__file__).parents[1], env={**os.environ, "TERM": "xterm"},
+        cwd=ROOT, env={**os.environ, "TERM": "xterm"},
     )  # fmt: skip
     os.close(its_end)
     written, began = b"", 0.0
@@ -59,13 +54,44 @@ def test_ctrl_c_on_a_terminal(interrupt: Callable[[int, int], None]) -> None:
         written += text
         if not began and (started := re.search(rb"under way: (\d+)\.", written)):
             began = time.perf_counter()
-            interrupt(int(started[1]), terminal)
+            if isinstance(way, str):
+                os.write(terminal, b"\x03")
+            else:
+                os.kill(int(started[1]), way)
     os.close(terminal)
-    assert process.wait(timeout=60.0) == 130, written
+    assert process.wait(timeout=60.0) == (130 if way == CTRL_C else 128 + way), written
     assert time.perf_counter() - began < 2.0
     assert HIDE_CURSOR in written  # by the bar
     assert written.rindex(SHOW_CURSOR) > written.rindex(HIDE_CURSOR)
-    assert written.endswith(b"\r\nInterrupted: so it is.\r\n")
+    assert written.endswith(b"\r\nInterrupted. So it is.\r\n")
+
+
+@pytest.mark.parametrize("command", ["compare", "predict"])
+def test_ctrl_c_before_tensorflow_is_loaded(command: str, tmp_path: Path) -> None:
+    """While the table is read, which is a pipe that nobody writes to."""
+    (tmp_path / "scorer.json").touch()
+    arguments = {"compare": ["-", "--target", "y"], "predict": [tmp_path, "-", "--out", "-"]}
+    code = "from gpflow_pep.compare import cli; print('begun', flush=True); cli.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, command, *map(str, arguments[command])], cwd=ROOT,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60.0)
+    assert process.returncode == 130 and errors.startswith(b"\nInterrupted.")
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As nohup has made SIGHUP."""
+    code = (
+        "import os, signal; from gpflow_pep.compare import process\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with process.exit_on_signals(): os.kill(os.getpid(), signal.SIGHUP)\n"
+        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def read(terminal: int) -> bytes:

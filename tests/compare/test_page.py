@@ -1,6 +1,8 @@
 """The report as one page."""
 
+import html
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pytest
 from compare.small_comparison import FromCsv, small_classification, small_comparison
 
 import gpflow_pep
-from gpflow_pep.compare.page import page
+from gpflow_pep.compare.page import model_card, page
 from gpflow_pep.compare.terminal import word_tables
 from gpflow_pep.compare.verdicts import verdict
 
@@ -48,6 +50,26 @@ def test_words_of_the_table_are_escaped() -> None:
     text = page(replace(comparison, data=data), {}, command="", folder=Path("out"))
     assert "&lt;b&gt;mail" in text and "<b>" not in text
     assert "&lt;i&gt;" in text and "<i>" not in text
+
+
+def test_commands_can_be_pasted_into_a_shell() -> None:
+    folder = Path("res $(touch x) 'y'")
+    text = html.unescape(page(small_comparison(), {}, command="", folder=folder))
+    (command,) = re.findall("<pre>(gpflow-pep predict .*)</pre>", text)
+    assert shlex.split(command)[2] == str(folder / "model")
+
+
+def test_the_card_shows_words_of_the_table_as_they_are() -> None:
+    """No HTML, link or picture, and one line for each column."""
+    comparison, name = small_comparison(), "<img src=x>\n![a](http://b) | `c` & d"
+    X = comparison.data.X.rename(columns={"time": name})
+    data = comparison.data._replace(X=X, notes=[f"Dropped column '{name}'."])
+    card = model_card(replace(comparison, data=data), "gpflow-pep compare 'a\n# b'")
+    lines = card.splitlines()
+    escaped = r"&lt;img src=x> !\[a\](http://b) \| \`c\` &amp; d"
+    assert f"| {escaped} | 10" in card
+    assert f"* Dropped column '{escaped}'." in lines
+    assert "    # b'" in lines and "# b'" not in lines  # still in the block of code
 
 
 def test_without_a_model_nothing_is_said_of_one() -> None:

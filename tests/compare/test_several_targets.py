@@ -1,5 +1,7 @@
 """Comparisons of several targets: all together, and each by itself."""
 
+import io
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pandas as pd
 import pytest
 from compare.small_comparison import run
 from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -28,6 +31,7 @@ from gpflow_pep.compare.report import by_row
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores
 from gpflow_pep.compare.summary import difference, together_or_separate
+from gpflow_pep.compare.terminal import drawn, word_tables
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
 
@@ -108,6 +112,26 @@ def test_errors_do_not_depend_on_units() -> None:
     held_out.loc[held_out["target"] == "height", numbers] *= 1000.0
     after = scores(held_out)
     assert_allclose([after[n] for n in ("rmse", "mae")], [before[n] for n in ("rmse", "mae")])
+
+
+def test_rows_are_numbered_whatever_their_index_is(tmp_path: Path) -> None:
+    """Labels of rows may repeat, as those of tables that were put together."""
+    cleaned = clean(pd.concat([table().iloc[:20], table().iloc[:20]]), TARGETS)
+    assert [*cleaned.X.index] == [*cleaned.y.index] == [*range(2), *range(3, 22), *range(23, 40)]
+
+
+def test_names_of_targets_are_no_markup() -> None:
+    comparison = small()
+    Y = comparison.data.y.rename(columns={"weight": "weight [/red] [kg]"})
+    tables = comparison.held_out
+    renamed = replace(
+        comparison, data=comparison.data._replace(y=Y),
+        held_out={n: t.replace("weight", "weight [/red] [kg]") for n, t in tables.items()},
+    )  # fmt: skip
+    console = Console(width=300, file=io.StringIO())
+    for words in word_tables(renamed):
+        console.print(drawn(renamed, words))
+    assert "RMSE of weight [/red] [kg]" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_separate_models_are_those_of_each_target() -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from scipy import stats
 
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
-from gpflow_pep.compare.headline import cautions, headline
+from gpflow_pep.compare.headline import cautions, headline, usable_for
 from gpflow_pep.compare.run import best_of
 from gpflow_pep.compare.summary import difference
 from gpflow_pep.compare.terminal import drawn, word_tables
@@ -90,8 +90,30 @@ def test_the_best_and_what_is_within_noise() -> None:
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
     assert verdict(comparison) == (
-        "The lowest NLPD has alpha 0, clearly below alpha 1."
-        " Exact GP is clearly better on these rows."
+        "The lowest NLPD has exact GP, clearly below alpha 0, the best of the powers; mean is"
+        " within noise of alpha 0."
+    )
+
+
+def test_a_baseline_whose_score_is_lower_is_not_passed_over() -> None:
+    """Within noise too: the words agree with the table."""
+    comparison = made({"mean": WORSE, "linear": [s - d for s, d in zip(NOISY, (0.1, 0, 0, 0.02))],
+                       "alpha 0": WORSE, "alpha 1": NOISY})  # fmt: skip
+    table = summarise(comparison)
+    assert table["nlpd"].idxmin() == "linear" and table.loc["linear", "verdict"] == "within noise"
+    assert verdict(comparison) == (
+        "The lowest NLPD has linear, within noise of alpha 1, the best of the powers."
+    )
+
+
+def test_a_constant_that_is_better_is_not_passed_over() -> None:
+    """Its errors are smaller, so that it is of some use: as its warning says too."""
+    errors = {"scores": {"nlpd": 3.0, "rmse": 1.0, "mae": 1.0, "coverage": 0.5}}
+    scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]}
+    comparison = made(scores, **{"alpha 0": errors})
+    assert verdict(comparison).startswith("The lowest NLPD has mean, clearly below alpha 0, the")
+    assert usable_for(comparison) == (
+        "Use its means, but not its intervals: those of a constant have a better NLPD."
     )
 
 

@@ -70,22 +70,41 @@ def test_replaces_its_own_and_no_others(tmp_path: Path, monkeypatch: pytest.Monk
     """A save that fails leaves the earlier one as it was, and nothing else."""
     model = PEPRegressor(**SMALL).fit(TABLE[["a"]], Y)
     folder = tmp_path / "saved"
-    (folder / "variables").mkdir(parents=True)
-    (folder / "saved_model.pb").write_text("earlier")
+    export_saved_model(folder, model)
+    earlier = (folder / "saved_model.pb").read_bytes()
 
     def fail(module: Any, path: str, **options: Any) -> None:
-        Path(path).mkdir()
         (Path(path) / "saved_model.pb").write_text("half")
         raise OSError("no space left")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
         patch.setattr(tf.saved_model, "save", fail)
         export_saved_model(folder, model)
-    assert (folder / "saved_model.pb").read_text() == "earlier"
+    assert (folder / "saved_model.pb").read_bytes() == earlier
     assert list(tmp_path.iterdir()) == [folder]
-    (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"got notes.txt in it, expected saved_model.pb .* Choose"):
+    export_saved_model(folder, model)
+    (folder / "variables" / "mine.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"got variables/mine.csv in it, expected only .* Choose"):
         export_saved_model(folder, model)
+
+
+def test_a_model_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    model = PEPRegressor(**SMALL).fit(TABLE[["a"]], Y)
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "saved_model.pb").write_text("theirs")
+    with pytest.raises(ValueError, match=r"got saved_model.pb in it, expected only .* Choose"):
+        export_saved_model(tmp_path, model)
+    assert (tmp_path / "saved_model.pb").read_text() == "theirs"
+
+
+def test_a_full_disk_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(OSError, match="No space left on device"):
+        export_saved_model(tmp_path, PEPRegressor(**SMALL).fit(TABLE[["a"]], Y))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

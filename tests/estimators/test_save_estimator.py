@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import gpflow_pep as pep
-from gpflow_pep import files
 from gpflow_pep.columns import Format, TableEncoder
 from gpflow_pep.estimators import (
     PEPClassifier,
@@ -223,32 +221,17 @@ def test_a_save_that_fails_leaves_what_was_there(
     def fail(target: Any, *arguments: Any, **options: Any) -> Any:
         if step != "rename":
             original(target, *arguments, **options)  # written, and then
-        elif target.name != "new":
+        elif target.name != "new" or not target.exists():
             return original(target, *arguments)
         raise OSError("no space left")
 
     monkeypatch.setattr(place, step, fail)
-    if step == "rename":  # as where two names cannot be exchanged
-        monkeypatch.setattr(files, "_exchange", lambda *paths: False)
     with pytest.raises(OSError, match="no space left"):
         save_estimator(folder, estimator)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == [folder] * earlier
     if earlier:
         load_estimator(folder)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="exchanges names")
-def test_there_is_a_folder_at_any_time(
-    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also for a process that is killed while one takes the place of the other."""
-    folder = shutil.copytree(saved, tmp_path / "model")
-    estimator = load_estimator(saved)
-    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("it was moved away"))
-    save_estimator(folder, estimator)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    load_estimator(folder)
 
 
 def test_a_saved_folder_is_as_open_as_any(tmp_path: Path, saved: Path) -> None:
@@ -258,11 +241,44 @@ def test_a_saved_folder_is_as_open_as_any(tmp_path: Path, saved: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
 
 
-def test_files_of_others_are_not_replaced(tmp_path: Path, saved: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"got notes.txt in it, expected model.json .* Choose"):
-        save_estimator(tmp_path, load_estimator(saved))
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("name", ["notes.txt", "README.md", "sub/.hidden"])
+def test_files_of_others_are_not_replaced(
+    tmp_path: Path, saved: Path, name: str, earlier: bool
+) -> None:
+    """Beside an earlier model too; the card of a model is none of others."""
+    folder = tmp_path / "model"
+    if earlier:
+        save_estimator(folder, load_estimator(saved), card="ours")
+        save_estimator(folder, load_estimator(saved))
+        assert not (folder / "README.md").exists()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("mine")
+    with pytest.raises(ValueError, match=rf"got {name} in it, expected only files .* Choose"):
+        save_estimator(folder, load_estimator(saved))
+    assert (folder / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "s3://bucket/model"])
+def test_places_where_no_folder_can_be(
+    tmp_path: Path, saved: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=r"(cannot be written|got a URL).* Choose another folder"):
+        save_estimator(place, load_estimator(saved))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_of_an_earlier_version_is_replaced(tmp_path: Path, saved: Path) -> None:
+    """Of one whose description lists no files."""
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    description = json.loads((tmp_path / "model.json").read_text())
+    del description["files"]
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    (tmp_path / "README.md").write_text("its card")
+    save_estimator(tmp_path, load_estimator(tmp_path))
+    assert not (tmp_path / "README.md").exists()
 
 
 def remove(name: str) -> Any:

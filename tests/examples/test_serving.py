@@ -1,6 +1,7 @@
 """The REST endpoint of the documentation, with its web framework where that is installed."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_the_answer_without_a_framework(folder: Path) -> None:
         "import json, sys\n"
         "from examples.serving.app import answer\n"
         "from gpflow_pep.scoring import load_scorer\n"
-        "print(json.dumps(answer(load_scorer(sys.argv[1]), json.loads(sys.argv[2]))))\n"
+        "print(json.dumps(answer(load_scorer(sys.argv[1]), sys.argv[2])))\n"
         "slow = {'tensorflow', 'gpflow', 'sklearn', 'click', 'rich', 'check_shapes', 'flask'}\n"
         "assert not slow & {*sys.modules}, slow & {*sys.modules}\n"
     )
@@ -61,9 +62,27 @@ def test_rows_that_are_refused(folder: Path) -> None:
     answer, scorer = load_example("serving/app.py").answer, load_scorer(folder)
     for rows in ({"area": 1.0}, [], [1.0]):
         with pytest.raises(ValueError, match="expected a list of at least one object"):
-            answer(scorer, rows)
+            answer(scorer, json.dumps(rows))
     with pytest.raises(ValueError, match="no column 'region'"):
-        answer(scorer, [{"area": 1.0}])
+        answer(scorer, '[{"area": 1.0}]')
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "[1", '[{"area": 1' + "0" * 400 + ', "region": "Ost"}]', "[" * 100_000,
+     '[{"area": ' + "9" * 5000 + "}]", '[{"area": ' + "[" * 100_000 + "]" * 100_000 + "}]"],
+)  # fmt: skip
+def test_bodies_that_are_refused(folder: Path, body: str) -> None:
+    """By the error that the endpoint answers by 422, whatever a stranger sends."""
+    with pytest.raises(ValueError):
+        load_example("serving/app.py").answer(load_scorer(folder), body)
+
+
+def test_the_container_is_pinned_and_without_root() -> None:
+    text = (EXAMPLES / "serving" / "Dockerfile").read_text()
+    assert re.search(r"^FROM python:\d+\.\d+\.\d+-slim-\w+$", text, re.M)
+    assert "--constraint constraints.txt numpy scipy pandas" in text
+    assert re.search(r"^USER app$.*^CMD", text, re.M | re.S)
 
 
 def test_the_endpoint(folder: Path) -> None:
@@ -72,5 +91,7 @@ def test_the_endpoint(folder: Path) -> None:
     response = client.post("/predict", json=ROWS)
     assert response.status_code == 200
     check_answer(response.get_json(), folder)
+    large = client.post("/predict", data=b"[" + b" " * (1 << 20) + b"]")
+    assert large.status_code == 413
     refused = client.post("/predict", json=[{"area": "large", "region": "Ost"}])
     assert refused.status_code == 422 and "column 'area'" in refused.get_json()["error"]

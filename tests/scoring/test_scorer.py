@@ -350,6 +350,8 @@ def objects(folder: Path) -> None:
         (write("scorer.json", "{"), "damaged or was changed"),
         (write("scorer.json", "[]"), "damaged or was changed"),
         (edit(lambda d: d.update(format=2), sign=False), "format 2, expected format 1.*version"),
+        (edit(lambda d: d.update(format="1"), sign=False), "format '1', expected format 1"),
+        (edit(lambda d: d.update(format=True), sign=False), "format True, expected format 1"),
         (edit(lambda d: d["content"].update(units=[1.0, 0.0]), sign=False), "digest of the files"),
         (flip_a_bit, "digest of the files is another"),
         (write("arrays.npz", "no archive"), "digest of the files is another"),
