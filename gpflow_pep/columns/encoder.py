@@ -73,9 +73,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if list(encodings) != list(self.formats):
             got, remedy = f"those of {listed(encodings)}", "Pass those of the same formats."
             raise refusal("encodings", got, listed(self.formats), remedy)
-        self.encodings_ = encodings
-        self.feature_names_in_ = np.array(list(self.formats), dtype=object)
-        self.n_features_in_ = len(self.formats)
+        names = np.array(list(self.formats), dtype=object)
+        learnt = {"encodings_": encodings, "feature_names_in_": names, "n_features_in_": len(names)}
+        self.__dict__.update(learnt)  # all at once
         return self
 
     def transform(self, X: pd.DataFrame) -> npt.NDArray[np.float64]:

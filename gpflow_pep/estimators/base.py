@@ -1,9 +1,10 @@
 """What the estimators have in common: columns matched by name, units, training, and pickling."""
 
 import abc
+import copy
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import gpflow
 import numpy as np
@@ -15,7 +16,6 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
@@ -32,9 +32,9 @@ from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
 from ..training.model_state import assign_same
 from ..training.points import MANY, PointsScore
-from .inputs import dense, words_refused
+from .inputs import check_sizes, dense, refuse_weights, seed_of, warn_of_wild_inputs, words_refused
 from .numpy_parts import numpy_mixtures
-from .parts import make_inducing_variable, make_kernel
+from .parts import make_inducing_variable, make_kernel, wants_near_rows
 from .trainer import Trainer, tied_model, train_by_batches
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long as a score
@@ -58,6 +58,9 @@ DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
 DESCRIBE = ContextVar("DESCRIBE", default=None)
 RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
 RESTORE = ContextVar("RESTORE", default=None)
+
+
+Fitted = TypeVar("Fitted", bound="PEPEstimator")
 
 
 class PEPEstimator(BaseEstimator, abc.ABC):
@@ -85,6 +88,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         likelihood: str | Likelihood = "auto",
         inducing: Any = "kmeans",
         neighbours: int | str | None = "auto",
+        ard: bool = True,
         standardize: bool = True,
         max_iterations: int = 1000,
         max_seconds: float | None = None,
@@ -94,6 +98,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         verbose: bool = False,
     ) -> None:
         self.kernel = kernel
+        self.ard = ard
         self.num_inducing = num_inducing
         self.alpha = alpha
         self.likelihood = likelihood
@@ -107,6 +112,40 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.warm_start = warm_start
         self.verbose = verbose
 
+    def fit(self: Fitted, X: Any, y: Any, **refused: Any) -> Fitted:
+        """
+        Train on rows. A fit that fails or is interrupted leaves the estimator as it was.
+
+        :param X: Inputs, [N, D]: an array or a table.
+        :param y: Targets, [N]: numbers, or labels of two classes or more. Of a regressor also
+            [N, P], with NaN where one was not observed.
+        :param refused: Nothing; ``sample_weight`` is refused with the reason.
+        :raises ValueError: If these or a parameter are not what the estimator can be trained with.
+        """
+        refuse_weights(refused)
+        fitted = copy.copy(self)
+        fitted._check_parameters()
+        fitted._fit(X, y)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    @abc.abstractmethod
+    def _fit(self, X: Any, y: Any) -> None:
+        """Train this estimator, a copy of the one that ``fit`` was called for."""
+
+    def _check_parameters(self) -> None:
+        if self.num_inducing != "auto":
+            checks.check_positive("num_inducing", self.num_inducing)
+        checks.check_positive("max_iterations", self.max_iterations)
+        if self.max_seconds is not None:
+            remedy = "None is for no limit."
+            checks.check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
+        wants_near_rows(self.neighbours)
+        for name in ("ard", "standardize", "warm_start"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                got = repr(getattr(self, name))
+                raise checks.refusal(name, got, "True or False", "Leave it out if in doubt.")
+
     @abc.abstractmethod
     def _make_likelihood(self) -> Likelihood: ...
 
@@ -115,15 +154,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel: ...
 
-    def _mean_log_slope(self, Y: AnyNDArray) -> float:
+    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
         """Average what log densities of original targets exceed those of the model's targets by."""
         return 0.0
 
     def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Train on inputs in original units, and targets [N, P] as the model takes them."""
-        if self.num_inducing != "auto":
-            checks.check_positive("num_inducing", self.num_inducing)
-        checks.check_positive("max_iterations", self.max_iterations)
+        warn_of_wild_inputs(X, getattr(self, "feature_names_in_", ()))
         self._scaler = StandardScaler(with_mean=self.standardize, with_std=self.standardize).fit(X)
         X = self._scaler.transform(X)
         seed = self._seed()
@@ -193,7 +230,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return mixed
 
     def _set_scores(self, scores: dict[float, float], model: GPModel | MixedModel) -> None:
-        log_slope = self._mean_log_slope(np.asarray(heaviest(model).data[1]))
+        main = heaviest(model)
+        log_slope = self._mean_log_slope(main.likelihood, np.asarray(main.data[1]))
         self.alpha_scores_ = {a: float(score) + log_slope for a, score in scores.items()}
 
     def _set_model(self, model: GPModel | MixedModel) -> None:
@@ -245,11 +283,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _powers(self, batch_size: int | None) -> tuple[tuple[float, ...], bool]:
         """Give the power, or those of which one is chosen, or that are mixed (and True)."""
-        if not isinstance(self.alpha, str):
+        if not isinstance(self.alpha, str) and np.asarray(self.alpha).dtype != bool:
             alpha: Any = self.alpha
             alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
             mixed = False
-        elif self.alpha in ("auto", "mix"):
+        elif isinstance(self.alpha, str) and self.alpha in ("auto", "mix"):
             mixed = self.alpha == "mix" or (batch_size is None and self._mixes())
             alphas = ALPHAS if mixed else (0.5,)
         else:
@@ -273,7 +311,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return batch_size is None and isinstance(self.inducing, str)
 
     def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return seed_of(self.random_state)
 
     def _with_near_labels(
         self, model: GPModel | MixedModel, data: RegressionData, seed: int
@@ -310,15 +348,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             expected = "a number of rows, 'auto' or None"
             remedy = "Leave it out if in doubt."
             raise checks.refusal("batch_size", repr(self.batch_size), expected, remedy)
-        checks.check_positive("batch_size", self.batch_size)
-        return min(self.batch_size, num_rows)
+        return min(checks.check_positive("batch_size", self.batch_size), num_rows)
 
     def _parts(
         self, X: AnyNDArray, Y: AnyNDArray, seed: int, grows: bool
     ) -> tuple[Kernel, Likelihood, InducingVariables]:
         """Make the parts of a model, with the values that training starts from."""
         kernel = self._make_kernel(X, Y)
-        number = self.num_inducing
+        number = self.num_inducing if isinstance(self.num_inducing, str) else int(self.num_inducing)
         likelihood = self._make_likelihood()
         if isinstance(number, str):
             in_closed_form = has_gaussian_noise(likelihood) and not is_mixture(kernel)
@@ -329,7 +366,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return kernel, likelihood, points
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
-        return make_kernel(self.kernel, X.shape[1])
+        return make_kernel(self.kernel, X.shape[1], self.ard)
 
     def _cache_key(self) -> tuple[Any, ...] | None:
         """
@@ -355,7 +392,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
         """Check inputs, and targets if there are any; they become of GPflow's float."""
         with words_refused(X):
-            return validate_data(self, dense(X), *y, dtype=gpflow.default_float(), **options)
+            dtype = gpflow.default_float()
+            checked = validate_data(self, dense(X), *y, dtype=dtype, **options)
+        check_sizes("X", checked[0] if y else checked)
+        return checked
 
     def _inputs(self, X: Any) -> AnyNDArray:
         """Check inputs, and change them from original units to the model's."""

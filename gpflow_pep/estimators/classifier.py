@@ -11,7 +11,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import type_of_target
 
 from .. import tilted
 from ..checks import is_number, refusal
@@ -21,7 +21,6 @@ from ..training import MixedModel, mix_near_labels
 from ..training.near_labels import STEPS
 from ..training.near_rows import LEAST_ROWS
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import refuse_weights
 from .parts import CLASSES, make_likelihood, wants_near_rows
 
 #: The part of ``max_seconds`` in which predictions from near rows are trained for.
@@ -63,25 +62,19 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     classes_: AnyNDArray
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> "PEPClassifier":
-        """
-        Train on rows.
-
-        :param X: Inputs, [N, D]: an array or a table.
-        :param y: Labels, [N], of two classes or more.
-        :param refused: Nothing; ``sample_weight`` is refused with the reason.
-        """
-        refuse_weights(refused)
+    def _fit(self, X: Any, y: Any) -> None:
         X, y = self._validate(X, y)
-        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y")
+        if kind not in ("binary", "multiclass"):
+            got = f"Unknown label type: {kind}"  # scikit-learn's words, by which it checks this
+            remedy = "Write ratings as words: y.astype(str). Measurements are for PEPRegressor."
+            raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to tell apart.")
         Y = numbers[:, None].astype(gpflow.default_float())
-        wants_near_rows(self.neighbours)
         self._train(X, Y)
-        return self
 
     def predict(self, X: Any) -> AnyNDArray:
         """
@@ -110,6 +103,12 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
         normal: AnyNDArray = probability / probability.sum(axis=1, keepdims=True)
         return normal
+
+    def predict_log_proba(self, X: Any) -> AnyNDArray:
+        """Predict the logarithms of :meth:`predict_proba`, [N, C]."""
+        with np.errstate(divide="ignore"):
+            logarithms: AnyNDArray = np.log(self.predict_proba(X))
+        return logarithms
 
     def log_score(self, X: Any, y: Any) -> float:
         """

@@ -1,17 +1,23 @@
 """What is done to the inputs of estimators before scikit-learn checks them."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
+from gpflow.base import AnyNDArray
+from sklearn.utils import check_random_state
 
 from ..checks import refusal
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
 MAX_DENSE = 50_000_000
+#: An input is wild where its column has less than this part of its standard deviation without it:
+#: on 100 rows R² stays at .99 where that is .01, and falls to .5 and .7 where it is .001.
+NEARLY_ONE = 0.003
 
 
 @contextmanager
@@ -50,9 +56,34 @@ def dense(X: Any) -> Any:
     return X.toarray()
 
 
+def check_sizes(name: str, values: AnyNDArray) -> None:
+    """Refuse numbers [N, ...] so large that a sum of their squares is infinite."""
+    most = np.sqrt(np.finfo(values.dtype).max / (4.0 * max(len(values), 1)))
+    large = np.abs(values) > most
+    if large.any():
+        row = int(np.argwhere(large)[0, 0])
+        got = f"{values[large][0]:g} in row {row} (rows count from 0)"
+        raise refusal(name, got, f"numbers below {most:.2g} in size", "Correct or rescale them.")
+
+
+def warn_of_wild_inputs(X: AnyNDArray, names: Sequence[Any]) -> None:
+    """Name inputs [N, D] beside which all others of their column are nearly one number."""
+    apart = np.abs(X - np.median(X, axis=0))
+    for column, row in enumerate(np.argmax(apart, axis=0)):
+        others = np.std(np.delete(X[:, column], row))
+        if 0.0 < others < NEARLY_ONE * np.std(X[:, column]):
+            label = repr(names[column]) if len(names) else column
+            warnings.warn(
+                f"X: got {X[row, column]:g} in column {label} of row {row} (rows count from 0),"
+                f" so far from the others, with a standard deviation of {others:.2g}, that they"
+                " look alike beside it. Correct it, or leave the row out.",
+                stacklevel=4,
+            )
+
+
 def refuse_weights(refused: dict[str, Any]) -> None:
     """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a TypeError."""
-    if "sample_weight" in refused:
+    if refused.pop("sample_weight", None) is not None:
         raise TypeError(
             "sample_weight: got weights, expected none: the likelihood of a Gaussian process says"
             " how much a row counts. Pass noise that depends on the input as the likelihood, or"
@@ -60,3 +91,14 @@ def refuse_weights(refused: dict[str, Any]) -> None:
         )
     if refused:
         raise TypeError(f"fit: got {', '.join(refused)}, expected X and y only. Leave them out.")
+
+
+def seed_of(random_state: Any) -> int:
+    """Draw a seed by a seed or generator of NumPy's, old or new, or None."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        expected = "None, a whole number, or a generator of numpy.random"
+        raise refusal("random_state", repr(random_state), expected, "Pass 0.") from error

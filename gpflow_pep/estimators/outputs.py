@@ -1,5 +1,7 @@
 """Targets of several columns, of which some may be missing: checks, scores, parts of the model."""
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,12 @@ from sklearn.utils import check_array, check_consistent_length
 from ..checks import check_number, refusal
 from ..covariances.mixing import is_mixture
 from ..selection import coregionalization
-from ..tilted import support
+from ..tilted import traits
+from .inputs import check_sizes
 
 #: The most latent functions of which outputs are mixtures by default: q is one Gaussian over the
 #: inducing variables of all of them, so that time grows with the square of their number at least.
 MOST_LATENT = 4
-#: Beyond all bounds of targets.
-_LARGE = 1e30
 
 
 def has_columns(y: Any) -> bool:
@@ -30,22 +31,36 @@ def has_columns(y: Any) -> bool:
     return len(shape) == 2 and shape[1] > 1
 
 
-def as_outputs(name: str, Y: Any, X: AnyNDArray, num_outputs: int | None = None) -> AnyNDArray:
+def as_outputs(
+    name: str,
+    Y: Any,
+    X: AnyNDArray,
+    num_columns: int | None = None,
+    names: Sequence[str] | None = None,
+) -> AnyNDArray:
     """
     Check targets of several columns, [N, P]; NaN are those that were not observed.
 
     :param X: The inputs of the rows, whose float they get.
-    :param num_outputs: P, where it is known.
-    :raises ValueError: If they are no numbers, of another shape, or infinite.
+    :param num_columns: P, where it is known.
+    :param names: Those of the columns, by which the columns of a table are put in order.
+    :raises ValueError: If they are no numbers, of another shape or other names, or infinite.
     """
     options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "input_name": name}
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, ensure_min_samples=0, **options)
     check_consistent_length(X, checked)
-    if num_outputs not in (None, checked.shape[1]):
-        expected = f"{num_outputs}, as the estimator was trained on"
+    if num_columns not in (None, checked.shape[1]):
+        expected = f"{num_columns}, as the estimator was trained on"
         remedy = "Give as many, with NaN where a target is not known."
         raise refusal(name, f"{checked.shape[1]} columns", expected, remedy)
-    return checked
+    check_sizes(name, checked)
+    present = column_names(Y)
+    if names is None or present is None or present == list(names):
+        return checked
+    if sorted(present) != sorted(set(names)):
+        expected = f"{list(names)} in any order, as the estimator was trained on"
+        raise refusal(name, f"the columns {present}", expected, "Rename or choose them.")
+    return checked[:, [present.index(column) for column in names]]
 
 
 def column_names(Y: Any) -> list[str] | None:
@@ -53,14 +68,31 @@ def column_names(Y: Any) -> list[str] | None:
     return [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
 
 
+def check_readings(Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray) -> None:
+    """
+    Refuse targets [N, P] of which a column has less than two, and warn of those that are equal.
+
+    :param has_noise: Of which outputs the likelihood has noise whose size is learnt, [P].
+    """
+    for place, (column, learns) in enumerate(zip(Y.T, has_noise, strict=True)):
+        label = f" in column {place if names is None else repr(names[place])}"
+        label, there = label if Y.shape[1] > 1 else "", column[~np.isnan(column)]
+        if len(there) < 2:
+            remedy = "Leave such a column out, or take more rows."
+            got = f"{len(there)} sample(s) with a target{label}"
+            raise refusal("y", got, "at least 2, to learn how targets vary", remedy)
+        rounding = len(there) * np.finfo(there.dtype).eps * np.abs(there).max()
+        if learns and np.ptp(there) <= rounding:
+            warnings.warn(
+                f"y: all targets{label} are {there[0]:g}: how far others are from it cannot be"
+                " learnt, and predicted standard deviations say nothing.",
+                stacklevel=4,
+            )
+
+
 def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Leave out rows of which nothing was observed; refuse an output that never was."""
-    there = ~np.isnan(Y)
-    unseen = np.flatnonzero(~there.any(axis=0))
-    if unseen.size:
-        got = f"NaN alone in column {unseen[0]}"
-        raise refusal("y", got, "some targets in each column", "Leave such columns out.")
-    some = there.any(axis=1)
+    """Leave out rows of which nothing was observed."""
+    some = ~np.isnan(Y).all(axis=1)
     return X[some], Y[some]
 
 
@@ -95,18 +127,21 @@ def make_output_kernel(
     return mixture
 
 
-def takes_any_number(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
-    """Say of each output, [P], whether its targets may be shifted and scaled: whether negative
-    ones, fractions and numbers of any size have a probability."""
+def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
+    """Give the likelihood of each output; refuse another number of them."""
     parts = [likelihood] * num_outputs
     if num_outputs > 1:
         parts = list(getattr(likelihood, "likelihoods", parts))
     if len(parts) != num_outputs:
         expected = f"{num_outputs}, one for each column of y"
         raise refusal("likelihood", f"{len(parts)} likelihoods", expected, "Give as many.")
-    probes = np.array([[-0.5], [0.5], [-_LARGE], [_LARGE]])
-    rules = (support.dispatch_or_raise(type(part))(part, probes) for part in parts)
-    return np.array([bool(np.all(rule.inside)) for rule in rules])
+    return parts
+
+
+def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
+    """Say of each output, [P], whether targets may be shifted and scaled: location and scale."""
+    parts = parts_of(likelihood, num_outputs)
+    return np.array([traits(part).in_units is not None for part in parts])
 
 
 def mean_r2(Y: AnyNDArray, mean: AnyNDArray, sample_weight: AnyNDArray | None) -> float:

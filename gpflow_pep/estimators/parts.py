@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..checks import as_numbers, refusal
-from ..likelihoods import NegativeBinomial, Ordinal, ZeroInflatedPoisson
+from ..likelihoods import NegativeBinomial, Ordinal, Tobit, ZeroInflatedPoisson
 from ..selection import greedy_variance, kmeans, random_subset
 from ..training.model_state import copy_of
 
@@ -30,6 +30,7 @@ NUMBERS: dict[str, type[Likelihood]] = {
     "poisson": gpflow.likelihoods.Poisson,
     "negative_binomial": NegativeBinomial,
     "zero_inflated_poisson": ZeroInflatedPoisson,
+    "tobit": Tobit,
 }
 #: Of classes: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.
 CLASSES: dict[str, Callable[..., Likelihood]] = {
@@ -53,26 +54,37 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
     raise refusal(argument, repr(name), expected, "Choose one of them.")
 
 
-def make_kernel(kernel: str | Kernel, num_inputs: int) -> Kernel:
+def make_kernel(kernel: str | Kernel, num_inputs: int, ard: bool = True) -> Kernel:
     """
     Make a kernel for standardised inputs, or copy the one that is given.
 
-    By name it has a lengthscale for each input. It starts at unit variance and lengthscales √D,
-    because squared distances between standardised rows grow in proportion to D.
+    By name it starts at unit variance and lengthscales √D, because squared distances between
+    standardised rows grow in proportion to D.
+
+    :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
+    :raises ValueError: If a kernel that is given is to have one for all.
     """
     if isinstance(kernel, Kernel):
+        if not ard:
+            got = f"False with a {type(kernel).__name__} as the kernel"
+            remedy = "Give that kernel one lengthscale, or name one such as 'rbf'."
+            raise refusal("ard", got, "True: it has its own lengthscales", remedy)
         return copy_of(kernel)
-    lengthscales = np.full(num_inputs, np.sqrt(num_inputs))
+    lengthscales = np.full(num_inputs if ard else (), np.sqrt(num_inputs))
     return _choose("kernel", kernel, KERNELS, "a GPflow kernel")(lengthscales=lengthscales)
 
 
 def make_likelihood(
-    likelihood: str | Likelihood, choices: Mapping[str, Callable[..., Likelihood]], *arguments: Any
+    likelihood: str | Likelihood,
+    choices: Mapping[str, Callable[..., Likelihood]],
+    *arguments: Any,
+    **options: Any,
 ) -> Likelihood:
     """Make a likelihood by its name, with these arguments, or copy the one that is given."""
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
-    return _choose("likelihood", likelihood, choices, "a GPflow likelihood")(*arguments)
+    kind = _choose("likelihood", likelihood, choices, "a GPflow likelihood")
+    return kind(*arguments, **options)
 
 
 def make_inducing_variable(

@@ -1,7 +1,6 @@
 """Regression for scikit-learn."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,21 @@ from ..checks import refusal
 from ..covariances.mixing import is_mixture
 from ..likelihoods import PerOutput
 from ..models import PEP, PEPRegression
+from ..tilted import layout_of
 from ..tilted.entries import has_gaussian_noise
 from ..training import MixedModel, mix_near_rows
 from ..training.ascent import FAILURES
 from ..training.mixtures import near_rows_gain
 from ..training.near_rows import LEAST_ROWS, knows_near_rows
-from .inputs import refuse_weights
+from .inputs import check_sizes
 from .outputs import (
     as_outputs,
+    check_readings,
     column_names,
     has_columns,
+    have_units,
     make_output_kernel,
     observed_rows,
-    takes_any_number,
 )
 from .parts import NUMBERS, make_likelihood, wants_near_rows
 from .target_predictions import TargetPredictions
@@ -49,9 +50,9 @@ class PEPRegressor(TargetPredictions):
     :class:`~gpflow_pep.models.PEP`, and with minibatches :class:`~gpflow_pep.models.ARPEP`. Columns
     of a DataFrame are matched by name.
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic", each with a
-        lengthscale for each input; or a GPflow kernel, which is copied, for inputs as the model
-        takes them.
+    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic"; or a GPflow
+        kernel, which is copied, for inputs as the model takes them.
+    :param ard: Whether a kernel by name has a lengthscale for each input, or one for all.
     :param num_inducing: How many inducing points, at most as many as there are rows that differ.
         "auto": 25, to which others are added as long as a score rises
         (:mod:`gpflow_pep.training.points`); 100 with minibatches or inducing variables of your own.
@@ -65,8 +66,11 @@ class PEPRegressor(TargetPredictions):
         tables, and far worse on some that are small and noisy: :doc:`/study`.
     :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y, which the
         model then takes; "poisson", "negative_binomial" or "zero_inflated_poisson" (y counts, exp
-        of f the rate); or a GPflow likelihood of one latent function, which is copied. Of several
-        columns that are mixtures each has one of this name, or as ``PerOutput`` says.
+        of f the rate); "tobit", of y [N, 2] with a limit for each row
+        (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent function,
+        which is copied. Its bounds, and noise that is not trained, are in units of y; noise that is
+        trained starts in those of the model. Of several columns that are mixtures each has one of
+        this name, or as ``PerOutput`` says.
     :param inducing: Where inducing points start: "kmeans", "random" or "greedy_variance"; or points
         [M, D] or GPflow's inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are mixtures
@@ -76,13 +80,15 @@ class PEPRegressor(TargetPredictions):
         predictions from the inducing points alone (:func:`~gpflow_pep.training.mix_near_rows`), of
         mixtures of powers on 1000 rows or more, where rows left out are predicted better so; the
         training does not change. 0 or None: none.
-    :param standardize: Whether the model takes inputs, and targets of likelihoods that give any
-        number a density, standardised. Everything that goes in and comes out is in original units.
+    :param standardize: Whether the model takes inputs standardised, and targets where noise is
+        added to f (Gaussian, Student's t, Tobit). Everything that goes in and comes out is in
+        original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by minibatches.
     :param max_seconds: The most seconds of L-BFGS, without compilation; None: any number.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches of 1000
         where there are more than 100 000 rows.
-    :param random_state: A seed or generator of random numbers, for inducing points and batches.
+    :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a ``RandomState``, for
+        inducing points and batches.
     :param warm_start: Whether another ``fit`` starts from the parameters of the one before.
     :param verbose: Whether to show a bar on stderr.
 
@@ -109,6 +115,7 @@ class PEPRegressor(TargetPredictions):
         inducing: Any = "kmeans",
         neighbours: int | str | None = "auto",
         num_latent: int | None = None,
+        ard: bool = True,
         standardize: bool = True,
         max_iterations: int = 1000,
         max_seconds: float | None = None,
@@ -124,6 +131,7 @@ class PEPRegressor(TargetPredictions):
             likelihood=likelihood,
             inducing=inducing,
             neighbours=neighbours,
+            ard=ard,
             standardize=standardize,
             max_iterations=max_iterations,
             max_seconds=max_seconds,
@@ -135,44 +143,44 @@ class PEPRegressor(TargetPredictions):
         self.num_latent = num_latent
         self.objective = objective
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> "PEPRegressor":
-        """
-        Train on rows.
-
-        :param X: Inputs, [N, D]: an array or a table.
-        :param y: Targets, [N]; or [N, P], with NaN where one was not observed.
-        :param refused: Nothing; ``sample_weight`` is refused with the reason.
-        """
-        refuse_weights(refused)
+    def _fit(self, X: Any, y: Any) -> None:
         if has_columns(y):
             X = self._validate(X)
             X, Y = observed_rows(X, as_outputs("y", y, X))
         else:
             X, y = self._validate(X, y, y_numeric=True)
             Y = np.asarray(y, dtype=X.dtype)[:, None]
-        self.n_outputs_ = Y.shape[1]
-        self.target_names_ = column_names(y) if self.n_outputs_ > 1 else None
-        wants_near_rows(self.neighbours)
-        likelihood = self._make_likelihood()
-        scaled = self.standardize & takes_any_number(likelihood, self.n_outputs_)
-        logarithm = self.likelihood == "log_normal"
+            check_sizes("y", Y)
+        # Columns beside that of the targets may be what the likelihood takes.
+        P = Y.shape[1]
+        self.n_outputs_ = P = 1 if layout_of(self._one_likelihood(), P) == (P, 1) else P
+        self.target_names_ = column_names(y) if Y.shape[1] > 1 else None
+        likelihood = self._named_likelihood()
+        in_units = have_units(likelihood, P)
+        check_readings(Y[:, :P], self.target_names_, in_units)
+        scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
         self._target = TargetUnits.fit(Y, scaled=scaled, logarithm=logarithm)
         self._train(X, self._target.transform(Y))
-        return self
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
-        kernel = super()._make_kernel(X, Y)
-        in_units = takes_any_number(self._make_likelihood(), self.n_outputs_)
-        return make_output_kernel(kernel, X, Y, self.num_latent, in_units)
+        kernel, P = super()._make_kernel(X, Y), self.n_outputs_
+        in_units = have_units(self._named_likelihood(), P)
+        return make_output_kernel(kernel, X, Y[:, :P], self.num_latent, in_units)
 
     def _make_likelihood(self) -> Likelihood:
-        gaussian = self.likelihood in ("gaussian", "log_normal")
-        arguments = (NOISE_VARIANCE,) if gaussian else ()
+        return self._target.likelihood_of(self._named_likelihood())
+
+    def _one_likelihood(self) -> Likelihood:
+        has_variance = self.likelihood in ("gaussian", "log_normal", "tobit")
+        options = {"variance": NOISE_VARIANCE} if has_variance else {}
+        return make_likelihood(self.likelihood, NUMBERS, **options)
+
+    def _named_likelihood(self) -> Likelihood:
+        """Make the likelihood of all outputs, in units of the targets."""
         name, mixed = self.likelihood, is_mixture(self.kernel) or self.num_latent != 0
-        make_one = partial(make_likelihood, name, NUMBERS, *arguments)
         if self.n_outputs_ == 1 or not mixed or not isinstance(name, str):
-            return make_one()
-        return PerOutput([make_one() for _ in range(self.n_outputs_)])
+            return self._one_likelihood()
+        return PerOutput([self._one_likelihood() for _ in range(self.n_outputs_)])
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float

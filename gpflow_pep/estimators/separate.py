@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord, mix_models
 from ..training.mixed_model import heaviest
-from .outputs import as_outputs, column_names, mean_r2
+from .inputs import refuse_weights
+from .outputs import as_outputs, check_readings, column_names, mean_r2
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -35,18 +36,20 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def __init__(self, estimator: Any, max_seconds: float | None = None) -> None:
         self.estimator, self.max_seconds = estimator, max_seconds
 
-    def fit(self, X: Any, y: Any) -> "SeparateRegressors":
+    def fit(self, X: Any, y: Any, **refused: Any) -> "SeparateRegressors":
         """Train on rows X [N, D] and y [N, P], with NaN where a target was not observed."""
-        self.target_names_ = column_names(y)
+        refuse_weights(refused)
         Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
+        check_readings(Y, column_names(y), np.zeros(Y.shape[1], dtype=bool))
         estimator = clone(self.estimator)
         if self.max_seconds is not None and "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=self.max_seconds / Y.shape[1])
-        self.estimators_ = []
+        fitted = []
         for column in Y.T:
             there = np.flatnonzero(~np.isnan(column))
             rows = _safe_indexing(X, there)
-            self.estimators_.append(clone(estimator).fit(rows, column[there]))
+            fitted.append(clone(estimator).fit(rows, column[there]))
+        self.__dict__.update(estimators_=fitted, target_names_=column_names(y))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -62,7 +65,8 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
         """Compute the log density of each target, [N, P], NaN where it was not observed."""
-        Y = as_outputs("y", y, np.asarray(X, dtype=np.float64), len(self.estimators_))
+        check_is_fitted(self)
+        Y = self._checked(y, np.asarray(X, dtype=np.float64))
         densities = np.full(Y.shape, np.nan)
         for p, part in enumerate(self.estimators_):
             there = np.flatnonzero(~np.isnan(Y[:, p]))
@@ -77,7 +81,11 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the mean R² over columns, each of the targets that are there."""
         mean = self.predict(X)
-        return mean_r2(as_outputs("y", y, mean, mean.shape[1]), mean, sample_weight)
+        return mean_r2(self._checked(y, mean), mean, sample_weight)
+
+    def _checked(self, y: Any, X: AnyNDArray) -> AnyNDArray:
+        """Check targets, with the columns of a table in the order of those of ``fit``."""
+        return as_outputs("y", y, X, len(self.estimators_), self.target_names_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

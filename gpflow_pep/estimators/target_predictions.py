@@ -7,19 +7,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
+from gpflow.likelihoods import Likelihood
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.metrics import r2_score
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import check_choice, check_positive, refusal
 from ..covariances.mixing import is_mixture
 from ..scoring.arguments import as_coverage, as_probabilities
 from ..scoring.mixture import predict_log_densities, predict_quantiles, predict_targets
-from ..tilted import traits
+from ..tilted import layout_of, traits
 from ..tilted.entries import has_gaussian_noise
 from ..training.mixed_model import GivenOutputs, components, heaviest
 from ..training.mixture import Mixture
 from .base import PREDICTION_CHUNK, PEPEstimator
+from .inputs import check_sizes, seed_of
 from .intervals import conformal_score, fold_scores, interval
 from .outputs import as_outputs, mean_r2
 from .target_units import TargetUnits
@@ -35,7 +38,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
 
     In all methods X are inputs, [N, D], an array or a table, and y are targets, [N], or if there
-    were several columns [N, P], with NaN where one was not observed.
+    were several columns [N, P], with NaN where one was not observed. Columns of a table y are found
+    by name if ``fit`` was given a table.
     """
 
     n_outputs_: int = 1
@@ -70,6 +74,18 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             parts = self._by_posterior(X, known, self._target.predict_y)
             mean, variance = map(self._without_axis, parts)
         return (mean, np.sqrt(variance)) if return_std else mean
+
+    def predict_f(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Predict f, [N], or [N, P] if y had several columns: y without noise and bounds where noise
+        is added to f (of "log_normal" log y), else what the likelihood takes, as a log rate.
+
+        :param return_std: Also the standard deviation of f.
+        """
+        parts = self._predicted(self._inputs(X), self.posterior_.predict_f, PREDICTION_CHUNK)
+        scale, offset, _ = self._target.numbers
+        mean = self._without_axis(scale * parts[0] + offset)
+        return (mean, self._without_axis(scale * np.sqrt(parts[1]))) if return_std else mean
 
     def predict_quantiles(
         self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, known: Any = None
@@ -125,7 +141,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             got, expected = "them with outputs that are independent", "none"
             raise refusal("known", got, expected, "Leave them out: they say nothing of others.")
         D, model = X.shape[1], self.model_
-        Y = self._target.transform(as_outputs("known", known, X, self.n_outputs_))
+        Y = self._target.transform(self._checked("known", known, X))
 
         def predict_given(rows: AnyNDArray) -> Any:
             return predict(GivenOutputs(*components(model), rows[:, D:]), rows[:, :D])
@@ -192,12 +208,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         Draw y jointly at some rows, [N, n_samples], or [N, P, n_samples] if y had several columns.
 
         :param n_samples: How many draws.
-        :param random_state: A seed or generator of random numbers.
+        :param random_state: As of the estimator.
         """
         X = self._inputs(X)
         check_positive("n_samples", n_samples)
-        seed = check_random_state(random_state).randint(2**31 - 1)
-        draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed)
+        draws = self.posterior_.predict_y_samples(X, n_samples, seed=seed_of(random_state))
         values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))
         return self._target.inverse_transform(values)
 
@@ -208,10 +223,14 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         :param sample_weight: The weight of each row, [N]; None: equal ones.
         """
         check_is_fitted(self)
-        if self.n_outputs_ == 1:
-            return float(super().score(X, y, sample_weight))
         mean: Any = self.predict(X)
-        return mean_r2(as_outputs("y", y, mean, self.n_outputs_), mean, sample_weight)
+        if self._num_columns == 1:
+            return float(r2_score(y, mean, sample_weight=sample_weight))
+        Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
+        if self.n_outputs_ < self._num_columns:  # of a row with a limit the target is not known
+            known = traits(self.likelihood_).has_density(self._target.transform(Y))
+            Y = np.where(known, Y[:, : self.n_outputs_], np.nan)
+        return mean_r2(Y, mean, sample_weight)
 
     def log_score(self, X: Any, y: Any) -> float:
         """
@@ -227,11 +246,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         it was not observed; see :meth:`log_score`.
         """
         X = self._inputs(X)
-        if self.n_outputs_ > 1:
-            Y = as_outputs("y", y, X, self.n_outputs_)
-        else:
-            Y = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[:, None]
-            check_consistent_length(X, Y)
+        Y = self._checked("y", y, X)
         D, is_gaussian = X.shape[1], traits(self.likelihood_).is_gaussian
         mixture = self._numpy_mixture if is_gaussian else None
 
@@ -243,13 +258,34 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
                 return predict_log_densities(mixture, X, Y[:, 0])
             return self.posterior_.predict_log_density((X, Y))
 
-        rows = np.hstack([X, self._target.transform(Y)])
-        (densities,) = self._predicted(rows, density, PREDICTION_CHUNK)
-        return densities + self._without_axis(self._target.numbers.log_slope(Y))
+        Y = self._target.transform(Y)
+        (densities,) = self._predicted(np.hstack([X, Y]), density, PREDICTION_CHUNK)
+        return densities + self._without_axis(self._log_slopes(self.likelihood_, Y))
 
-    def _mean_log_slope(self, Y: AnyNDArray) -> float:
-        slopes = self._target.numbers.log_slope(self._target.inverse_transform(Y))
-        return float(np.mean(np.nansum(slopes, axis=1)))
+    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
+        return float(np.mean(np.nansum(self._log_slopes(likelihood, Y), axis=1)))
+
+    def _log_slopes(self, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
+        """Give what log densities in original units exceed those of targets as the model takes them
+        by, [N, P]; 0 where a target has a probability, which has no units."""
+        slopes = self._target.numbers.log_slope(
+            self._target.inverse_transform(Y[:, : self.n_outputs_])
+        )
+        return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
+
+    @property
+    def _num_columns(self) -> int:
+        """How many columns y has: outputs, and what else a likelihood takes."""
+        return layout_of(self.likelihood_, self.n_outputs_).num_columns or self.n_outputs_
+
+    def _checked(self, name: str, y: Any, X: AnyNDArray) -> AnyNDArray:
+        """Check targets of rows, with the columns of a table in the order of those of ``fit``."""
+        if self._num_columns > 1:
+            return as_outputs(name, y, X, self._num_columns, self.target_names_)
+        Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[:, None]
+        check_consistent_length(X, Y)
+        check_sizes(name, Y)
+        return Y
 
     def _joint(self, X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Predict y jointly in the model's units: mean [N] and covariance [N, N]."""

@@ -2,15 +2,19 @@
 
 from typing import Any, NamedTuple
 
+import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
+from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
-from ..likelihoods import LogNormal
+from ..likelihoods import LogNormal, PerOutput
 from ..likelihoods.integrated import moments_of_exponential
 from ..scoring.units import Units
+from ..tilted import traits
 from ..tilted.entries import check_entries
 from ..training.mixture import Mixture
+from .outputs import parts_of
 
 
 class TargetUnits(NamedTuple):
@@ -27,7 +31,7 @@ class TargetUnits(NamedTuple):
     @classmethod
     def fit(cls, Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> "TargetUnits":
         """
-        Choose the units by targets [N, P], which may lack some.
+        Choose the units by targets [N, P], which may lack some; other columns are not looked at.
 
         :param scaled: Whether the model takes those of each output standardised, [P].
         :param logarithm: Whether it takes their logarithms.
@@ -35,14 +39,37 @@ class TargetUnits(NamedTuple):
         """
         scaler = StandardScaler(with_mean=bool(scaled.any()), with_std=bool(scaled.any()))
         units = cls(scaler, logarithm)
-        scaler.fit(units._levels(Y))
+        scaler.fit(units._levels(Y[:, : len(scaled)]))
         if scaled.any():
             scaler.mean_, scaler.scale_ = scaler.mean_ * scaled, np.where(scaled, scaler.scale_, 1)
         return units
 
     def transform(self, Y: AnyNDArray) -> AnyNDArray:
-        """Change targets [N, P], which may lack some, to the model's units."""
-        return self.scaler.transform(self._levels(Y))
+        """Change targets [N, P], which may lack some, to the model's units; columns beside them,
+        of what else a likelihood takes, stay."""
+        P = self.scaler.n_features_in_
+        return np.hstack([self.scaler.transform(self._levels(Y[:, :P])), Y[:, P:]])
+
+    def likelihood_of(self, likelihood: Likelihood) -> Likelihood:
+        """Change the likelihood of targets to that of targets in the model's units."""
+        scaler = self.scaler
+        if not scaler.with_mean:
+            return likelihood
+        P = scaler.n_features_in_
+        parts = parts_of(likelihood, P)
+        changed = list(parts)
+        for p, part in enumerate(parts):
+
+            def change(value: float, p: int = p) -> float:
+                row: AnyNDArray = np.full([1, P], value, gpflow.default_float())
+                return float(scaler.transform(row)[0, p])  # rounded as targets are
+
+            in_units = traits(part).in_units
+            if in_units is not None:
+                changed[p] = in_units(change, float(scaler.scale_[p]))
+        if all(new is old for new, old in zip(changed, parts, strict=True)):
+            return likelihood
+        return changed[0] if P == 1 else PerOutput(changed)
 
     def inverse_transform(self, values: AnyNDArray) -> AnyNDArray:
         """Change values of any shape to the original units; several outputs are their axis 1."""

@@ -33,9 +33,10 @@ class IntegratedLikelihood(ScalarLikelihood):
     def _integral(self, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: float) -> Tensor:
         """Compute the tilted integrals of rows in any number of batches."""
         shape = tf.shape(Fmu)
+        of_targets = tf.concat([shape[:-1], [max(Y.shape[-1], Fmu.shape[-1])]], axis=0)
         mean, variance, targets = (
             tf.reshape(part, [-1, part.shape[-1]])
-            for part in (Fmu, Fvar, tf.broadcast_to(Y, shape))
+            for part in (Fmu, Fvar, tf.broadcast_to(Y, of_targets))
         )
         # The means stand for the inputs, on which nothing depends.
         ell = log_power_expectation(self, mean, mean, variance, targets, alpha)

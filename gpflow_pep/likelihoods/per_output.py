@@ -140,7 +140,12 @@ def _traits(likelihood: PerOutput) -> Traits:
         drawn = [part.draw(X, f, random) for part, f in zip(every, columns, strict=True)]
         return np.stack(drawn, axis=-1)
 
+    def has_density(Y: AnyNDArray) -> AnyNDArray:
+        columns = zip(every, Y.T, strict=True)
+        return np.hstack([part.has_density(y[:, None]) for part, y in columns])
+
     return Traits(
         starts_at_high_powers=any(part.starts_at_high_powers for part in every),
+        has_density=has_density,
         draw=None if any(part.draw is None for part in every) else draw,
     )

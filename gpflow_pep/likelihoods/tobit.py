@@ -1,5 +1,7 @@
 """Targets that are cut off at one or both ends."""
 
+import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gpflow
@@ -14,9 +16,18 @@ from tensorflow import Tensor
 from ..checks import check_real, refusal
 from ..ops.power import divide_by_power
 from ..ops.quadrature import Mode, Structure
-from ..tilted import ScalarFactor, Support, Traits, implementations, support, traits
+from ..tilted import (
+    Layout,
+    ScalarFactor,
+    Support,
+    Traits,
+    implementations,
+    layout,
+    support,
+    traits,
+)
 from ..tilted.bernoulli import normal_cdf
-from ..tilted.gaussian import gaussian_log_power_expectation
+from ..tilted.gaussian import gaussian_log_power_expectation, noise_in_units
 from ..tilted.generic import integrate
 from ..tilted.normal_tail import normal_tail
 from .integrated import LikelihoodWithMoments
@@ -40,6 +51,10 @@ class Tobit(LikelihoodWithMoments):
     :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited dependent variables*,
     Econometrica 26, 1958). The latent function is that of the targets as they would be without
     bounds.
+
+    ``Tobit()`` has a limit for each row, such as "<5.8", and no bounds of its own: the targets
+    [N, 2] are numbers, and beside each -1 where the true one is at most the number, 1 where it is
+    at least that, and 0 where it is the number itself. Predictions are of numbers without limits.
     """
 
     def __init__(
@@ -51,18 +66,16 @@ class Tobit(LikelihoodWithMoments):
     ) -> None:
         r"""
         :param low: a, in units of the targets; None: no lower bound.
-        :param high: b; None: no upper bound.
+        :param high: b; None: no upper bound. Neither: targets [N, 2] with a limit for each row.
         :param variance: :math:`\sigma^2`, above 1e-6; a trainable parameter.
-        :raises ValueError: If there is no bound, the bounds are not in order, or the variance is
+        :raises ValueError: If a bound is no number, the bounds are not in order, or the variance is
             outside its range.
         """
         super().__init__(**kwargs)
         for name, bound in (("low", low), ("high", high)):
             if bound is not None:
-                check_real(name, float(bound), "(-inf, inf)", "Leave it out if there is none.")
-        if low is None and high is None:
-            remedy = "Without bounds use gpflow.likelihoods.Gaussian."
-            raise refusal("low, high", "neither", "at least one of them", remedy)
+                remedy = "Leave it out if there is none; a limit for each row is Tobit()."
+                check_real(name, bound, "(-inf, inf)", remedy)
         if low is not None and high is not None and not low < high:
             raise refusal("low", f"{low:g} with high={high:g}", "one below high", "Swap them.")
         check_real(
@@ -79,7 +92,7 @@ class Tobit(LikelihoodWithMoments):
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
         ends, deviation = _ends(self, Y), tf.sqrt(self.variance)
         at_bound = normal_tail(ends.sign * (F - ends.place) / deviation).log_cdf
-        inside = gpflow.logdensities.gaussian(Y, F, self.variance)
+        inside = gpflow.logdensities.gaussian(ends.place, F, self.variance)
         return tf.where(ends.inside, inside, at_bound)
 
     def _moments(self, mean: Tensor, variance: Tensor) -> MeanAndVariance:
@@ -97,6 +110,11 @@ class Tobit(LikelihoodWithMoments):
         shift = up - down
         square = tf.nn.relu(up_square + down_square - tf.square(shift))  # rounding, near bounds
         return nearest + deviation * shift, tf.square(deviation) * square
+
+    @property
+    def has_limits_of_rows(self) -> bool:
+        """Whether each row has a limit of its own, in the second column of the targets."""
+        return self.low is None and self.high is None
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -125,7 +143,7 @@ def _partial_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Ends(NamedTuple):
-    """The bounds at which targets are, [N, P] each."""
+    """The bounds at which targets are, [N, P] each; with limits of rows, [N, 1]."""
 
     inside: Tensor
     """Whether a target is at none."""
@@ -138,6 +156,9 @@ class _Ends(NamedTuple):
 
 
 def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
+    if likelihood.has_limits_of_rows:
+        place, side = Y[..., :1], Y[..., 1:]
+        return _Ends(side == 0.0, place, tf.where(side > 0.0, tf.ones_like(side), -1.0))
     low, high = likelihood.bounds
     at_low, at_high = low >= Y, high <= Y
     place = tf.where(at_high, tf.cast(high, Y.dtype), tf.where(at_low, tf.cast(low, Y.dtype), Y))
@@ -153,7 +174,7 @@ def _tobit(
     exact = normal_tail(ends.sign * (Fmu - ends.place) / tf.sqrt(noise + Fvar)).log_cdf
     by_nodes = integrate(_factor(ends, tf.sqrt(noise), power), Fmu, Fvar, power)
     at_bound = tf.where(power == 1.0, exact, by_nodes)
-    inside = gaussian_log_power_expectation(Fmu, Fvar, Y, noise, power)
+    inside = gaussian_log_power_expectation(Fmu, Fvar, ends.place, noise, power)
     return tf.reduce_sum(tf.where(ends.inside, inside, at_bound), axis=-1)
 
 
@@ -182,9 +203,17 @@ def _factor(ends: _Ends, deviation: Tensor, alpha: Tensor) -> ScalarFactor:
 
 @support.register(Tobit)
 def _between_bounds(likelihood: Tobit, Y: AnyNDArray) -> Support:
+    if likelihood.has_limits_of_rows:
+        inside = np.isfinite(Y) & ((np.arange(Y.shape[1]) == 0) | np.isin(Y, [-1.0, 0.0, 1.0]))
+        return Support(inside, "numbers, and -1, 0 or 1 in the second column,")
     low, high = likelihood.bounds
     ends = [f"{name} {end:g}" for name, end in (("from", low), ("to", high)) if np.isfinite(end)]
     return Support(np.isfinite(Y) & (low <= Y) & (high >= Y), f"numbers {' '.join(ends)}")
+
+
+@layout.register(Tobit)
+def _layout(likelihood: Tobit, num_columns: int) -> Layout:
+    return Layout(2, 1) if likelihood.has_limits_of_rows else Layout(None, num_columns)
 
 
 @traits.register(Tobit)
@@ -193,4 +222,14 @@ def _traits(likelihood: Tobit) -> Traits:
         deviation = np.sqrt(np.asarray(likelihood.variance))
         return np.clip(f + deviation * random.standard_normal(f.shape), *likelihood.bounds)
 
-    return Traits(draw=draw)
+    def in_units(change: Callable[[float], float], scale: float) -> Tobit:
+        changed = copy.copy(noise_in_units(likelihood, "variance", scale**-2))
+        low, high = likelihood.low, likelihood.high
+        changed.low = None if low is None else change(low)
+        changed.high = None if high is None else change(high)
+        return changed
+
+    def has_density(Y: AnyNDArray) -> AnyNDArray:
+        return np.asarray(_ends(likelihood, tf.convert_to_tensor(Y)).inside)
+
+    return Traits(draw=draw, in_units=in_units, has_density=has_density)

@@ -12,7 +12,7 @@ from gpflow.likelihoods import Gaussian
 
 from .. import checks
 from ..likelihoods import PerOutput
-from ..tilted import check_num_latent, check_support, layout, traits
+from ..tilted import check_num_latent, check_support, layout_of, traits
 
 #: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
 CONDITIONALS = "prior", "scaled"
@@ -119,7 +119,7 @@ def gaussian_likelihood(
 
 def takes_any_columns(likelihood: Gaussian) -> bool:
     """Whether the targets of a likelihood may have any number of columns."""
-    return layout.dispatch_or_raise(type(likelihood))(likelihood, 2).num_columns is None
+    return layout_of(likelihood, 2).num_columns is None
 
 
 def check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood, ScalarLikelihood, SwitchedLikelihood
+from gpflow.likelihoods import Likelihood, ScalarLikelihood
 from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
 
@@ -17,7 +17,7 @@ from .moments import (
     require_resolved,
     tilted_derivatives,
 )
-from .support import check_support, traits
+from .support import check_support, layout_of, traits
 
 #: ``(likelihood, num_outputs) -> list[OutputGroup]``: which outputs have which likelihood.
 output_groups = Dispatcher("gpflow_pep.tilted.output_groups")
@@ -59,8 +59,9 @@ class _Entries(NamedTuple):
 
 def is_of_one_target(likelihood: Any) -> bool:
     """Whether a likelihood is of one latent function and one target."""
-    scalar = isinstance(likelihood, ScalarLikelihood)
-    return scalar and not isinstance(likelihood, SwitchedLikelihood)
+    if not isinstance(likelihood, ScalarLikelihood):
+        return False
+    return layout_of(likelihood, 1) in [(None, 1), (1, 1)]
 
 
 def has_gaussian_noise(likelihood: Any) -> bool:

@@ -1,12 +1,18 @@
 """Gaussian noise: everything in closed form."""
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
+from gpflow import Parameter
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Gaussian, GaussianMC
+from gpflow.likelihoods import Gaussian, GaussianMC, Likelihood
 from tensorflow import Tensor
 
+from ..checks import refusal
 from ..ops.power import log1p_over_power
 from .moments import implementations
 from .support import Traits, any_number, support, traits
@@ -73,13 +79,38 @@ def _gaussian(
     return tf.reduce_sum(terms, axis=-1)
 
 
+def noise_in_units(likelihood: Any, name: str, factor: float) -> Any:
+    """
+    Give a likelihood whose noise, of that name, is a factor times as large if it is not trained. If
+    it is, it stays: training starts there.
+
+    :raises ValueError: If it is a function of the row, or becomes too small.
+    """
+    noise = getattr(likelihood, name)
+    if noise.trainable_variables or factor == 1.0:
+        return likelihood
+    value = np.asarray(noise * factor) if isinstance(noise, Parameter) else np.nan
+    if not np.isfinite(value) or not np.isfinite(noise.transform.inverse(value)):
+        got = f"a {name} that is not trained, and a function of the row or of {value} there"
+        expected = "a larger constant, because the model takes standardised targets and rows"
+        remedy = "Pass standardize=False, and data whose size is near 1."
+        raise refusal("likelihood", got, expected, remedy)
+    copied = copy.deepcopy(likelihood)
+    getattr(copied, name).assign(value)
+    return copied
+
+
 @traits.register(Gaussian)
 def _traits(likelihood: Gaussian) -> Traits:
     def draw(X: AnyNDArray, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
         deviation = np.sqrt(np.asarray(likelihood.variance_at(X)))
         return np.asarray(f + deviation * random.standard_normal(f.shape))
 
-    return Traits(is_gaussian=True, draw=draw)
+    def in_units(change: Callable[[float], float], scale: float) -> Likelihood:
+        name, power = ("variance", 2) if likelihood.variance is not None else ("scale", 1)
+        return noise_in_units(likelihood, name, scale**-power)
+
+    return Traits(is_gaussian=True, draw=draw, in_units=in_units)
 
 
 for _kind in (Gaussian, GaussianMC):

@@ -131,3 +131,8 @@ def _traits(likelihood: MultiLatentTFPConditional) -> Traits:
         return np.asarray(likelihood.conditional_distribution(f).sample(seed=seed))[..., 0]
 
     return Traits(draw=draw)
+
+
+@traits.register(HeteroskedasticTFPConditional)
+def _location_and_scale(likelihood: HeteroskedasticTFPConditional) -> Traits:
+    return _traits(likelihood)._replace(in_units=lambda change, scale: likelihood)

@@ -1,12 +1,15 @@
 """Student-t noise: tails so heavy that the tilted distribution can have two modes."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 from gpflow.base import AnyNDArray
-from gpflow.likelihoods import StudentT
+from gpflow.likelihoods import Likelihood, StudentT
 from tensorflow import Tensor
 
 from ..ops.quadrature import Structure
+from .gaussian import noise_in_units
 from .generic import ScalarFactor
 from .moments import scalar_factor
 from .support import Traits, any_number, support, traits
@@ -38,7 +41,10 @@ def _traits(likelihood: StudentT) -> Traits:
         scale = np.asarray(likelihood._scale(X))
         return np.asarray(f + scale * random.standard_t(np.asarray(likelihood.df), f.shape))
 
-    return Traits(draw=draw, follows_by_newton=True)
+    def in_units(change: Callable[[float], float], scale: float) -> Likelihood:
+        return noise_in_units(likelihood, "scale", 1.0 / scale)
+
+    return Traits(draw=draw, follows_by_newton=True, in_units=in_units)
 
 
 support.register(StudentT)(any_number)

@@ -43,6 +43,11 @@ class Layout(NamedTuple):
     """How many latent functions there are for them."""
 
 
+def layout_of(likelihood: Likelihood, num_columns: int) -> Layout:
+    """Give the columns of a likelihood for targets of so many columns; refuse what is none."""
+    return layout.dispatch_or_raise(type(likelihood))(likelihood, num_columns)
+
+
 def check_support(likelihood: Likelihood, Y: Tensor) -> None:
     """
     Refuse targets that the likelihood gives no probability. Inside a graph there is no value yet.
@@ -72,7 +77,7 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     :raises ValueError: If the numbers do not agree.
     """
     columns, name = int(Y.shape[1]), type(likelihood).__name__
-    observed, needed = layout.dispatch_or_raise(type(likelihood))(likelihood, columns)
+    observed, needed = layout_of(likelihood, columns)
     if observed not in (None, columns):
         got = f"{columns} columns"
         raise refusal("Y", got, f"{observed} for the likelihood {name}", "Remove or add columns.")
@@ -146,6 +151,14 @@ class Traits(NamedTuple):
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = None
     """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or several
     [N, S, L]; those of several outputs are [N, S, P]. None where nothing is known that draws."""
+
+    in_units: Callable[[Callable[[float], float], float], Likelihood] | None = None
+    r"""``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`, with f in the same
+    units; ``change(y)`` is g. Of location-scale families: it changes bounds, and noise that is not
+    trained. None for others, whose targets stay as they are."""
+
+    has_density: Callable[[AnyNDArray], AnyNDArray] = lambda Y: np.ones(Y.shape, dtype=bool)
+    """``Y -> [N, P]``: which targets have a density, and not a probability as at a bound."""
 
     predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
     """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P]; None where GPflow's own are right."""

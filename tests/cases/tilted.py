@@ -378,6 +378,15 @@ CASES: dict[str, Case] = {
     "Tobit high": Case(
         lambda: pep.likelihoods.Tobit(-1.0, 2.0, variance=1e-4), [2.0], _censored(1.0, 2.0, 1e-4)
     ),
+    "Tobit limit of a row": Case(
+        lambda: pep.likelihoods.Tobit(variance=0.3), [0.5, -1.0], _censored(-1.0, 0.5, 0.3)
+    ),
+    "Tobit upper limit of a row": Case(
+        lambda: pep.likelihoods.Tobit(variance=0.3), [0.5, 1.0], _censored(1.0, 0.5, 0.3)
+    ),
+    "Tobit no limit of a row": Case(
+        lambda: pep.likelihoods.Tobit(variance=0.3), [1.1, 0.0], _gaussian(1.1, 0.3)
+    ),
     "Bin first": _bin(0),
     "Bin middle": _bin(1),
     "Bin last": _bin(3),

@@ -1,6 +1,8 @@
 """Estimators: units, names of columns, labels, draws, and what scikit-learn does with them."""
 
 import pickle
+import warnings
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -8,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from gpflow.base import AnyNDArray
+from helpers import skip_training
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -17,8 +20,19 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.columns import TableEncoder, recognise
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    export_numpy,
+    load_estimator,
+    save_estimator,
+)
+from gpflow_pep.estimators.parts import KERNELS
+from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
+from gpflow_pep.scoring import load_scorer
+from gpflow_pep.training.mixed_model import mixed_posterior
 
 SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "max_iterations": 30, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
@@ -147,6 +161,121 @@ def test_counts_are_not_scaled() -> None:
         fitted.predict(X, return_cov=True)
 
 
+def state(estimator: Any) -> dict[str, int]:
+    return {name: id(value) for name, value in vars(estimator).items()}
+
+
+def refits() -> dict[str, Any]:
+    """Estimators, the rows of a first fit, and those of one that fails."""
+    X, y = table()
+    Y = pd.DataFrame({"p": y, "q": -y})
+    formats = {name: recognise(X[name]) for name in X}
+    several = SeparateRegressors(PEPRegressor(**SMALL))
+    words = np.where(y > 200.0, "zebra", "ant")
+    return {
+        "regressor": (PEPRegressor(**SMALL), (X, y), (X * 50.0 + 7.0, Y)),
+        "classifier": (PEPClassifier(**SMALL), (X, y > 200.0), (X.to_numpy(), words)),
+        "separate": (several, (X, Y), (X * 50.0, Y[["q", "p"]])),
+        "encoder": (TableEncoder(formats), (X,), (X * 2.0,)),
+    }
+
+
+@pytest.mark.parametrize("name", ["regressor", "classifier", "separate", "encoder"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_fit_that_fails_leaves_the_one_before(
+    name: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rows, others = refits()[name]
+    never = clone(model)
+    with monkeypatch.context() as patched:
+        skip_training(patched)
+        model.fit(*rows)
+    before, predict = state(model), getattr(model, "predict", getattr(model, "transform", None))
+    predictions, calls = predict(rows[0]), []
+
+    def fail(*arguments: Any) -> Any:
+        calls.append(None)
+        if len(calls) > (name == "separate"):  # in the training of the second column
+            raise error("stopped")
+        return mixed_posterior(*arguments)
+
+    # Where it is latest: all other attributes have been computed.
+    monkeypatch.setattr("gpflow_pep.estimators.base.mixed_posterior", fail)
+    monkeypatch.setattr("gpflow_pep.columns.encoder.learn", fail)
+    skip_training(monkeypatch)
+    for estimator, expected in ((model, before), (never, state(never))):
+        calls.clear()
+        with pytest.raises(error, match="stopped"):
+            estimator.fit(*others)
+        assert state(estimator) == expected
+    monkeypatch.undo()
+    np.testing.assert_array_equal(predict(rows[0]), predictions)
+
+
+def test_targets_that_are_equal_are_warned_of(no_training: None) -> None:
+    X, y = table(8)
+    for Y, place in (
+        (np.full(8, 5e6), ""),
+        (np.full(8, 1e-9), ""),
+        (np.full(8, 0.1) + 0.2 - np.arange(8) % 2 * 1e-17, ""),
+        (np.column_stack([y, np.full(8, 3.0)]), " in column 1"),
+    ):
+        with pytest.warns(UserWarning, match=f"y: all targets{place} are .* cannot be learnt") as w:
+            PEPRegressor(**SMALL).fit(X, Y)
+        assert len([each for each in w if "cannot be learnt" in str(each.message)]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PEPRegressor(**SMALL).fit(X, np.full(8, 5e6) + 1e-6 * np.arange(8))
+        PEPRegressor(**SMALL, likelihood="poisson").fit(X, np.ones(8))  # without a size of noise
+
+
+def test_one_wild_input_is_named(no_training: None) -> None:
+    X, y = table()
+    for fit in (PEPRegressor(**SMALL).fit, lambda X, y: PEPClassifier(**SMALL).fit(X, y > 200.0)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fit(X.assign(rare=np.arange(60) == 7), y)  # an indicator of one row
+        wild = X.assign(near=np.where(np.arange(60) == 7, -1e9, X["near"]))
+        with pytest.warns(UserWarning, match=r"X: got -1e\+09 in column 'near' of row 7 \("):
+            fit(wild, y)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_one_lengthscale_for_all_inputs(kernel: str, tmp_path: Path, no_training: None) -> None:
+    X, y = table()
+    for estimator, targets in ((PEPRegressor, y), (PEPClassifier, y > 200.0)):
+        fitted = estimator(kernel, ard=False, **SMALL).fit(X, targets)
+        assert fitted.kernel_.lengthscales.shape == ()
+        assert estimator(kernel, **SMALL).fit(X, targets).kernel_.lengthscales.shape == (2,)
+        save_estimator(tmp_path / "model", fitted)
+        loaded = load_estimator(tmp_path / "model")
+        assert loaded.ard is False
+        export_numpy(tmp_path / "scorer", fitted)
+        for again in (loaded, load_scorer(tmp_path / "scorer")):
+            np.testing.assert_allclose(
+                getattr(again, "predict_proba" if targets is not y else "predict")(X),
+                getattr(fitted, "predict_proba" if targets is not y else "predict")(X),
+                rtol=1e-9,
+            )
+
+
+def test_what_scikit_learn_passes_and_asks_for(no_training: None) -> None:
+    X, y = table()
+    seeds = [PEPRegressor(num_inducing=6, alpha=0.5, random_state=r) for r in generators()]
+    points = [model.fit(X, y, sample_weight=None).inducing_variable_.Z for model in seeds]
+    np.testing.assert_array_equal(points[0], points[1])
+    draws = [seeds[0].sample_y(X[:3], 2, random_state=r) for r in generators()]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    classifier = PEPClassifier(**SMALL).fit(X, labels(y), sample_weight=None)
+    logarithms = classifier.predict_log_proba(X)
+    np.testing.assert_array_equal(np.exp(logarithms), np.exp(np.log(classifier.predict_proba(X))))
+    SeparateRegressors(PEPRegressor(**SMALL)).fit(X, y[:, None], sample_weight=None)
+
+
+def generators() -> list[np.random.Generator]:
+    return [np.random.default_rng(5), np.random.default_rng(5)]
+
+
 def test_own_kernel_and_points_are_copied() -> None:
     X, y = table()
     kernel, Z = gpflow.kernels.Matern32(lengthscales=[1.0, 2.0]), np.zeros([3, 2])
@@ -190,6 +319,14 @@ def test_warm_start_goes_on() -> None:
         ({"batch_size": 0}, "batch_size"),
         ({"num_inducing": 0}, "num_inducing"),
         ({"max_iterations": 0}, "max_iterations"),
+        ({"max_seconds": "x"}, "max_seconds: got 'x', expected a number"),
+        ({"max_seconds": -1}, "max_seconds: got -1"),
+        ({"standardize": "yes"}, "standardize: got 'yes', expected True or False"),
+        ({"warm_start": 1}, "warm_start: got 1"),
+        ({"alpha": True}, "alpha: got True, expected a number"),
+        ({"random_state": "a"}, "random_state: got 'a', expected None, a whole number"),
+        ({"ard": None}, "ard: got None, expected True or False"),
+        ({"kernel": gpflow.kernels.Matern32(), "ard": False}, "ard: got False with a Matern32"),
     ],
 )
 def test_refused(change: dict[str, Any], message: str) -> None:
@@ -201,8 +338,24 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
     X, y = table()
     with pytest.raises(TypeError, match="sample_weight: got weights"):
         PEPRegressor().fit(X, y, sample_weight=np.ones(len(y)))
+    for model, rows in ((SeparateRegressors(PEPRegressor()), y[:, None]), (PEPClassifier(), y)):
+        with pytest.raises(TypeError, match="sample_weight: got weights"):
+            model.fit(X, rows, sample_weight=np.ones(len(y)))
     with pytest.raises(ValueError, match="y: got one class"):
         PEPClassifier().fit(X, np.zeros(len(y)))
+    with pytest.raises(ValueError, match="y: got Unknown label type: continuous, expected labels"):
+        PEPClassifier(likelihood="ordinal").fit(X[:3], [2.5, 2.75, 3.0])
+    with pytest.raises(
+        ValueError, match=r"y: got 1 sample\(s\) with a target, expected at least 2"
+    ):
+        PEPRegressor().fit(X[:1], y[:1])
+    with pytest.raises(ValueError, match=r"X: got 1e\+200 in row 3 .*, expected numbers below"):
+        PEPRegressor().fit(np.where(np.arange(60)[:, None] == 3, 1e200, X), y)
+    for number in (1e200, -1e160):
+        with pytest.raises(ValueError, match=r"y: got -?1e\+\d+ in row 0"):
+            PEPRegressor().fit(X, np.r_[number, y[1:]])
+        with pytest.raises(ValueError, match=r"X: got -?1e\+\d+ in row 0"):
+            regressor.predict(X[:1] * 0.0 + number)
     with pytest.raises(ValueError, match="'bernoulli' for 3 classes"):
         PEPClassifier(likelihood="bernoulli").fit(X, labels(y))
     with pytest.raises(ValueError, match="inconsistent"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 import pytest
 from gpflow.base import AnyNDArray
 from scipy.stats import norm
@@ -13,6 +14,7 @@ from sklearn.base import clone
 from sklearn.metrics import r2_score
 
 from gpflow_pep.estimators import PEPRegressor, export_numpy, load_estimator, save_estimator
+from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.training.mixed_model import MixedModel, MixedPosterior
 
@@ -231,8 +233,14 @@ def test_intervals_of_folds() -> None:
         ({"num_latent": 3}, Y, "num_latent: got 3, expected an integer from 1 to 2"),
         ({"num_latent": 2}, Y[:, 0] * 0.0 + 1.0, "NaN"),
         ({"num_latent": 2}, COMPLETE[:, 0], "num_latent: got 2, expected an integer from 1 to 1"),
-        ({}, np.where([True, False], Y, np.nan), "y: got NaN alone in column 1"),
+        ({}, np.where([True, False], Y, np.nan), r"y: got 0 sample\(s\) with a target in column 1"),
+        (
+            {},
+            np.where([True, False] | (X[0] == X), COMPLETE, np.nan),
+            r"y: got 1 sample\(s\) .* 1,",
+        ),
         ({}, np.where(np.isnan(Y), np.inf, Y), "infinity"),
+        ({}, np.where(np.isnan(Y), 1e200, Y), r"y: got 1e\+200 in row"),
         ({"batch_size": 10}, Y, "batch_size: got 10 with several columns"),
         ({"neighbours": 2}, Y, "neighbours"),
         ({}, Y[:-1], "inconsistent"),
@@ -250,3 +258,24 @@ def test_refused_by_predictions(fitted: PEPRegressor) -> None:
         fitted.predict(X, known=Y[:, :1])
     with pytest.raises(ValueError, match="y: got 1 columns, expected 2"):
         fitted.score(X, Y[:, :1])
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_columns_of_y_are_matched_by_name(separate: bool, no_training: None) -> None:
+    model: Any = PEPRegressor(**SMALL)
+    model = SeparateRegressors(model) if separate else model
+    table = pd.DataFrame(COMPLETE, columns=["p", "q"])
+    turned = table[["q", "p"]]
+    model.fit(X, table)
+    for method in (model.score, model.log_score, model.log_densities):
+        np.testing.assert_array_equal(method(X, turned), method(X, COMPLETE))
+        with pytest.raises(
+            ValueError, match=r"y: got the columns \['p', 'r'\], expected \['p', 'q'"
+        ):
+            method(X, table.rename(columns={"q": "r"}))
+    if not separate:
+        for predict in (model.predict, model.predict_quantiles):
+            expected = predict(X, known=COMPLETE)
+            np.testing.assert_array_equal(predict(X, known=turned), expected)
+        with pytest.raises(ValueError, match="known: got the columns"):
+            model.predict(X, known=table.rename(columns={"q": "r"}))

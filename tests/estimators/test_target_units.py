@@ -4,9 +4,11 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from gpflow.base import AnyNDArray, TensorType
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpflow_pep.estimators import (
@@ -15,7 +17,13 @@ from gpflow_pep.estimators import (
     load_estimator,
     save_estimator,
 )
-from gpflow_pep.likelihoods import LogNormal, NegativeBinomial, Tobit, ZeroInflatedPoisson
+from gpflow_pep.likelihoods import (
+    LogNormal,
+    NegativeBinomial,
+    PerOutput,
+    Tobit,
+    ZeroInflatedPoisson,
+)
 from gpflow_pep.models import PEP
 
 RNG = np.random.default_rng(0)
@@ -139,15 +147,115 @@ def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
     likelihood, kind, y = OTHERS[name]
     model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, y)
     assert type(model.likelihood_) is kind and isinstance(model.model_, PEP)
-    assert_array_equal(model.model_.data[1][:, 0], y)  # the bounds are those of the targets
+    targets, units = model.model_.data[1][:, 0], model._target.numbers
+    if kind is Tobit:
+        ends = [(end - y.mean()) / y.std() for end in likelihood.bounds]
+        assert_allclose(targets, (y - y.mean()) / y.std())
+        assert_allclose(model.likelihood_.bounds, ends)
+        assert np.min(targets) == model.likelihood_.bounds[0] or likelihood.low is None  # exactly
+    else:
+        assert_array_equal(targets, y)
     assert np.isfinite(model.log_score(X, y))
     mean, std = model.predict(ROWS, return_std=True)
     draws = model.sample_y(ROWS, 4000)
     assert_allclose(draws.mean(axis=1), mean, atol=5.0 * std.max() / np.sqrt(4000))
     assert_allclose(draws.std(axis=1), std, rtol=0.3)
     ends = model.predict_quantiles(ROWS, [0.05, 0.95])
-    low, high = getattr(model.likelihood_, "bounds", (0.0, np.inf))
+    low, high = units.inverse_transform(
+        np.array(getattr(model.likelihood_, "bounds", (0.0, np.inf)))
+    )
     assert np.all((low <= ends) & (ends <= high))
     save_estimator(tmp_path, model)
     again = load_estimator(tmp_path)
     assert_array_equal(again.predict(ROWS), mean)
+
+
+SHIFTED = LOG_Y - 5.0
+CUT = np.clip(SHIFTED, -0.8, 0.9)
+LIMITS = np.column_stack([CUT, np.sign(CUT - SHIFTED) * -1.0])
+FAMILIES: dict[str, tuple[Any, AnyNDArray]] = {
+    "Gaussian": (lambda s, b: gpflow.likelihoods.Gaussian(0.1), SHIFTED),
+    "StudentT": (lambda s, b: gpflow.likelihoods.StudentT(), SHIFTED),
+    "Tobit": (lambda s, b: Tobit(-0.8 * s + b, 0.9 * s + b, variance=0.1), CUT),
+    "limits of rows": (lambda s, b: "tobit", LIMITS),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None:
+    """Where y has a density this is divided by the scale; a probability at a bound is not."""
+    create, y = FAMILIES[name]
+    plain = PEPRegressor(likelihood=create(1.0, 0.0), **SMALL).fit(X, y)
+    scale, shift = 40.0, 300.0
+    moved_y = np.column_stack([y]) * [scale, 1.0][: np.ndim(y)] + [shift, 0.0][: np.ndim(y)]
+    moved_y = moved_y.reshape(y.shape)
+    moved = PEPRegressor(likelihood=create(scale, shift), **SMALL).fit(X, moved_y)
+    for predict in ("predict", "predict_f"):
+        mean, std = getattr(plain, predict)(ROWS, return_std=True)
+        expected = scale * mean + shift, scale * std
+        assert_allclose(getattr(moved, predict)(ROWS, return_std=True), expected, rtol=1e-7)
+    inside = (y if y.ndim == 1 else y[:, 0]) == SHIFTED
+    assert name in ("Gaussian", "StudentT") or 0 < inside.sum() < 40
+    slope = np.where(inside, np.log(scale), 0.0)
+    densities = plain.log_densities(X, y) - slope
+    assert_allclose(moved.log_densities(X, moved_y), densities, rtol=1e-6, atol=1e-6)
+    assert_allclose(moved.score(X, moved_y), plain.score(X, y))
+
+
+def test_equal_limits_of_rows_are_a_bound() -> None:
+    y = np.maximum(SHIFTED, -0.3)
+    bound = PEPRegressor(likelihood=Tobit(low=-0.3, variance=0.1), **SMALL).fit(X, y)
+    rows = PEPRegressor(likelihood="tobit", **SMALL).fit(
+        X, np.column_stack([y, np.where(y == -0.3, -1.0, 0.0)])
+    )
+    for got, expected in zip(*(m.predict_f(ROWS, return_std=True) for m in (rows, bound))):
+        assert_allclose(got, expected, rtol=1e-7)
+    assert_allclose(rows.predict(ROWS), bound.predict_f(ROWS))  # no limits are predicted
+    with pytest.raises(ValueError, match="Y: got 1 columns, expected 2 for the likelihood Tobit"):
+        PEPRegressor(likelihood="tobit", **SMALL).fit(X, y)
+
+
+def test_bounds_of_columns_are_in_their_units() -> None:
+    y = np.column_stack([CUT, 100.0 * CUT + 7.0])
+    likelihood = PerOutput([Tobit(-0.8, variance=0.1), Tobit(-73.0, variance=0.1)])
+    model = PEPRegressor(likelihood=likelihood, num_latent=2, **SMALL).fit(X, y)
+    lows = [part.low for part in model.likelihood_.likelihoods]
+    assert_array_equal(lows, np.min(model.model_.data[1], axis=0))
+
+
+class OfTheExponential(gpflow.likelihoods.ScalarLikelihood):  # type: ignore[misc]
+    """Gaussian noise of exp(f): any number has a density, and none may be taken from y."""
+
+    def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
+        return gpflow.logdensities.gaussian(Y, tf.exp(F), 0.1 * tf.ones_like(F))
+
+    def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return tf.exp(F)
+
+    def _conditional_variance(self, X: TensorType, F: TensorType) -> tf.Tensor:
+        return 0.1 * tf.ones_like(F)
+
+
+def test_of_other_likelihoods_no_level_is_taken_away() -> None:
+    model = PEPRegressor(likelihood=OfTheExponential(), **SMALL).fit(X, SHIFTED)
+    assert_array_equal(model.model_.data[1][:, 0], SHIFTED)
+
+
+def test_noise_that_is_not_trained_is_in_units_of_y() -> None:
+    for likelihood, expected in (
+        (gpflow.likelihoods.Gaussian(variance=25.0), 25.0),
+        (gpflow.likelihoods.Gaussian(scale=5.0), 25.0),
+        (gpflow.likelihoods.StudentT(scale=5.0, df=4.0), 50.0),
+    ):
+        gpflow.set_trainable(likelihood, False)
+        model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, 40.0 * LOG_Y)
+        (_, std), (_, of_f) = (
+            predict(ROWS, return_std=True) for predict in (model.predict, model.predict_f)
+        )
+        assert_allclose(std**2 - of_f**2, expected, rtol=1e-6)
+    tiny = gpflow.likelihoods.Gaussian(variance=2e-6)
+    varying = gpflow.likelihoods.Gaussian(variance=gpflow.functions.Constant(1.0))
+    for likelihood in (tiny, varying):
+        gpflow.set_trainable(likelihood, False)
+        with pytest.raises(ValueError, match="likelihood: got a variance that is not trained"):
+            PEPRegressor(likelihood=likelihood, **SMALL).fit(X, 40.0 * LOG_Y)

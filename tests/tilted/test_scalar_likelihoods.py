@@ -259,7 +259,10 @@ def test_small_dispersion_is_poisson() -> None:
         (lambda: ZeroInflatedPoisson(1.0), r"zero_probability: got 1.0, expected a number in \(1e"),
         (lambda: LogNormal(-1.0), "variance: got -1.0, expected a number above 1e-06"),
         (lambda: Tobit(0.0, variance=0.0), "variance: got 0.0, expected a number above 1e-06"),
-        (Tobit, "low, high: got neither, expected at least one of them"),
+        (
+            lambda: Tobit(low=[0.0, 1.0]),
+            r"low: got \[0.0, 1.0\], expected .* each row is Tobit\(\)",
+        ),
         (lambda: Tobit(2.0, 1.0), "low: got 2 with high=1, expected one below high"),
         (lambda: Tobit(low=np.nan), "low: got nan, expected a number"),
         (lambda: Ordinal([0.0, 0.0]), r"edges: got \[0.0, 0.0\], expected one .* ascending"),

@@ -52,6 +52,7 @@ ACCEPTED: "list[tuple[Callable[[], Any], Any]]" = [
     (pep.likelihoods.ZeroInflatedPoisson, [[0.0], [7.0]]),
     (pep.likelihoods.LogNormal, [[1e-9], [1e9]]),
     (lambda: pep.likelihoods.Tobit(high=2.0), [[-1e9], [2.0]]),
+    (pep.likelihoods.Tobit, [[-1e9, -1.0], [2.0, 1.0], [3.0, 0.0]]),
     (lambda: pep.likelihoods.Ordinal([0.0, 1.0]), [[0.0], [2.0]]),
 ]
 REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
@@ -73,6 +74,7 @@ REFUSED: "list[tuple[Callable[[], Any], Any, str]]" = [
     (pep.likelihoods.NegativeBinomial, [[0.5]], "got 0.5 at row 0, expected whole numbers from 0"),
     (pep.likelihoods.ZeroInflatedPoisson, [[-1.0]], "got -1 at row 0, expected whole numbers from"),
     (pep.likelihoods.LogNormal, [[1.0], [0.0]], "got 0 at row 1, expected numbers above 0"),
+    (pep.likelihoods.Tobit, [[0.5, 0.5]], "got 0.5 at row 0, expected numbers, and -1, 0 or 1"),
     (lambda: pep.likelihoods.Tobit(low=1.0), [[0.5]], "got 0.5 at row 0, expected numbers from 1"),
     (lambda: pep.likelihoods.Tobit(0.0, 1.0), [[1.5]], "expected numbers from 0 to 1 for"),
     (lambda: "Bernoulli", [[0.0]], "likelihood: got str, expected one of gpflow.likelihoods"),

@@ -60,7 +60,8 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
     ],
 )
 def test_traits(create: Callable[[], Any], expected: dict[str, Any]) -> None:
-    others = {"draw": None, "advice": "", "error_rate": None}
+    others: dict[str, Any] = {"draw": None, "advice": "", "error_rate": None, "in_units": None}
+    others["has_density"] = Traits().has_density
     assert traits(create())._replace(**others) == Traits(**expected)
 
 
