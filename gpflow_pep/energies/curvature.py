@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ..sites.conditional import conditional_scale, scale_terms
 from ..sites.implicit import Converged
 from ..sites.posterior import (
     Marginals,
@@ -38,12 +37,9 @@ def energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
     m, s = marginals(A, q)
     moments, power, d = Marginals(m, s + tf.zeros_like(m)), alpha[:, None], tf.transpose(D)
-    left, scale = cavity(moments, sites, power), tf.ones_like(m)
-    if problem.scaled:
-        scale = conditional_scale(d, sites.tau, power)
-    mean, variance = left.m + parts.mean(X), left.s + scale * d
+    left = cavity(moments, sites, power)
+    mean, variance = left.m + parts.mean(X), left.s + d
     value = tf.reduce_sum(log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha))
-    value += tf.reduce_sum(scale_terms(scale))
     slope = sites.nu - sites.tau * m
     value += site_terms(moments.s, slope, sites.tau, left.e, power)
     value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(q)

@@ -35,9 +35,6 @@ in the likelihood's parameters, and q(v) of mean w, with which the first sum has
 .. math::
 
     \frac{\partial}{\partial A_{nl}} = (\nu - \tau m)_{nl} w_l - \tau_{nl} B_l^{-1} A_{nl} .
-
-With a scaled conditional (:mod:`gpflow_pep.sites.conditional`) the energy is stationary in the
-scales as well, or they are 1: they are held fixed too.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +48,6 @@ from ..covariances import Projection
 from ..ops import chunks
 from ..ops.linalg import sum_like
 from ..ops.power import log1p_over_power
-from ..sites.conditional import conditional_scale
 from ..sites.implicit import Converged
 from ..sites.posterior import Marginals, SiteProblem, Sites, cavity, log_root, terms_of_mean
 from ..sites.record import FixedPoint
@@ -80,18 +76,15 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
 
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
-        X, (slope, tau, delta1, by_variance, alpha) = piece
+        X, (slope, tau, delta1, by_variance) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
         d, mean, prior = tf.stop_gradient(tf.transpose(D)), parts.mean(X), parts.variance(X)
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
-        if problem.scaled:
-            v = conditional_scale(d, tau, alpha[:, None])
-            by_d *= v
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
         by_A = projection_gradient_only(A, covariance, w, *map(tf.transpose, (slope, tau, by_d)))
         return change + by_A
 
-    rows = slope, fixed_point.sites.tau, delta1, by_variance, all_alpha
+    rows = slope, fixed_point.sites.tau, delta1, by_variance
     chunk_size, keep_all = problem.plan(KEPT_MATRICES)
     change = chunks.sum_over_chunks(
         chunk_terms,

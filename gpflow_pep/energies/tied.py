@@ -16,7 +16,6 @@ Constants, normalisers and quadratic forms in :math:`S^{-1}` are cancelled on pa
 term has a finite limit as :math:`\alpha / N \to 0` and keeps its digits for any N.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -24,17 +23,9 @@ from check_shapes import check_shapes
 from gpflow.base import TensorType
 from gpflow.kullback_leiblers import gauss_kl
 
-from ..ops import chunks
 from ..ops.power import log1p_over_power
 from ..ops.tempered import normaliser, tempered
-from ..sites.conditional import conditional_scale
 from ..sites.posterior import WhitenedGaussian
-
-#: Evaluations of the precision: with three, derivatives of the energy were off by up to 1e-3, with
-#: five by less than 1e-6.
-_SCALE_STEPS = 5
-#: The least and most that a step of the secant method is, in plain steps.
-_SHORTEST, _LONGEST = 0.1, 2.0
 
 
 class TiedEnergy(NamedTuple):
@@ -130,40 +121,6 @@ def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> Tied
         + tf.reduce_sum(quadratic)
     )
     return TiedEnergy(WhitenedGaussian(q.q_mu, q.q_sqrt * tf.math.rsqrt(c)), rest)
-
-
-@check_shapes("d: [N, broadcast L]", "alpha: []", "return: [N, L]")
-def converged_scale(
-    d: tf.Tensor, precision: Callable[[tf.Tensor], tf.Tensor], alpha: tf.Tensor
-) -> tf.Tensor:
-    r"""
-    Compute the scale of each row's conditional, :math:`v_n = 1 / (1 + \lambda_n d_n)` with
-    :math:`\lambda_n = \max(-2 \, \partial \ell_n / \partial s_n, 0)` at the variance
-    :math:`s_n + v_n d_n`, by the secant method from :math:`v_n = 1`; see
-    :mod:`gpflow_pep.sites.conditional`.
-
-    One step is enough for Gaussian noise. The energy is stationary in v, which is a constant for
-    differentiation: the first derivative of the energy is right, and no higher one.
-
-    :param precision: Of the scales, [N, L]: :math:`-2 \, \partial \ell_n / \partial s_n` there.
-    :param alpha: The power. The scale is 1 where it is not 0.
-    """
-    power = tf.reshape(alpha, [1, 1])
-
-    def converged() -> tf.Tensor:
-        before = tf.ones_like(d)
-        v = conditional_scale(d, precision(before), power)
-        change_before = v - before
-        for _ in range(_SCALE_STEPS - 1):
-            change = conditional_scale(d, precision(v), power) - v
-            # 1 / (1 - slope) of the secant, times the plain step
-            length = tf.math.divide_no_nan(before - v, change - change_before)
-            length = tf.clip_by_value(length, _SHORTEST, _LONGEST)
-            before, change_before = v, change
-            v = tf.clip_by_value(v + length * change, 0.0, 1.0)
-        return v
-
-    return chunks.without_gradient(converged)
 
 
 def _half_logdet(q: WhitenedGaussian) -> tf.Tensor:

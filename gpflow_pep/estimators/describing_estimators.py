@@ -30,13 +30,13 @@ MODELS: dict[str, Any] = {
     kind.__name__: kind for kind in (PEPRegression, PEP, PEPClassification, ARPEP)
 }
 _PARTS = ("kernel", "likelihood", "inducing_variable")
-_OF_POINTS = ("conditional", "chunk_size", "num_latent_gps", "fresh_sites")
+_OF_POINTS = ("chunk_size", "num_latent_gps", "fresh_sites")
 #: Of a model, the arguments beside data, parts and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPRegression": ("conditional", "chunk_size"),
     "PEP": _OF_POINTS,
     "PEPClassification": _OF_POINTS,
-    "ARPEP": ("conditional", "num_data", "num_latent_gps", "whiten"),
+    "ARPEP": ("num_data", "num_latent_gps", "whiten"),
 }
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = (

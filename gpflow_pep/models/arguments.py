@@ -14,9 +14,6 @@ from .. import checks
 from ..likelihoods import PerOutput
 from ..tilted import check_num_latent, check_support, layout_of, traits
 
-#: What q(f | u) may be: the prior's p(f | u), or that with its covariance scaled.
-CONDITIONALS = "prior", "scaled"
-
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
     """Count the inducing variables of each latent function."""
@@ -165,18 +162,3 @@ def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:
         " (at 1 that of EP and FITC), or set the power first: model.alpha = 0.0.",
     )
     return checks.require(tf.reduce_all(tf.equal(alpha, 0.0)), text)
-
-
-def check_scaled_powers(alpha: tf.Tensor, name: str = "alpha") -> tf.Tensor:
-    """Let powers pass at which the tilted integrals of rows have a scaled conditional."""
-    known = tf.reduce_all(tf.equal(alpha, 0.0) | tf.equal(alpha, 1.0))
-    text = checks.message(
-        name,
-        "a power between 0 and 1 with conditional='scaled'",
-        "0 or 1 for each row: no scale is known for the powers between that is right for any"
-        " likelihood",
-        "Assign or pass alpha=0.0, or leave conditional out. Only log Z of PEPRegression has powers"
-        " between.",
-    )
-    with tf.control_dependencies(checks.require(known, text)):
-        return tf.identity(alpha)

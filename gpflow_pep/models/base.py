@@ -67,7 +67,7 @@ class PowerEPModel(GPModel, abc.ABC):
     inducing_variable: InducingVariables
     memory: AttachedMemory | None = None
     """What is known of rows that the model does not have."""
-    _conditional: str
+    _conditional: str = "prior"
     num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
     paths = draw_paths
 
@@ -158,8 +158,8 @@ class PowerEPModel(GPModel, abc.ABC):
     def elbo(self, *data: RegressionData) -> tf.Tensor:
         """
         Compute the evidence lower bound at alpha 0: that of :meth:`gpflow.models.SGPR.elbo`, or of
-        :class:`gpflow.models.SVGP`, of models that hold their data at its best q; with a scaled
-        conditional a tighter one.
+        :class:`gpflow.models.SVGP`, of models that hold their data at its best q; of
+        ``PEPRegression`` with a scaled conditional a tighter one.
 
         :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
             bound then.

@@ -24,7 +24,6 @@ from .variants import variant_of
 
 #: See :class:`~gpflow_pep.models.pep.PEP`.
 SITES = "rows", "entries"
-_BOUND = "Use elbo, which is a bound at alpha 0 up to quadrature."
 
 
 @variant_of(PEP, has_mixture)
@@ -45,7 +44,7 @@ class MixedPEP(MixedOutputs, PEP):
         sites: str | None = None,
         **options: Any,
     ) -> None:
-        refuse_options(options, memory=None, conditional="prior")
+        refuse_options(options, memory=None)
         chosen = checks.check_choice("sites", SITES[0] if sites is None else sites, list(SITES))
         self._by_rows = chosen == "rows"
         check_mixture(kernel, int(self._check_data(data)[1].shape[1]), num_latent_gps)
@@ -90,8 +89,6 @@ class MixedPEP(MixedOutputs, PEP):
     )
     converged_rows = refusing("converged_rows", *MIXED, "Use loo_log_density_of_entries.")
     converged_sites = refusing("converged_sites", *MIXED, "Read model.sites, which are constants.")
-    certified_rows = refusing("certified_rows", *MIXED, _BOUND)
-    certified_bound = refusing("certified_bound", *MIXED, _BOUND)
 
     def _energy(self, mean_square: TensorType) -> tf.Tensor:
         problem = self.site_problem().keep_projections(KEPT_MATRICES)

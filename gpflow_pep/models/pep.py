@@ -15,7 +15,7 @@ from gpflow.models.util import InducingVariablesLike
 from .. import checks
 from ..covariances import check_independent
 from ..covariances.evaluate import unconverted
-from ..energies import certificate, point
+from ..energies import point
 from ..energies.curvature import hessian_product
 from ..ops import chunks
 from ..ops.graphs import OneUseGraphs
@@ -40,7 +40,7 @@ from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .memory import attach_memory
 from .minibatch import MinibatchLoss
-from .parameters import Power, SiteParameters, record_of_run, warn_unless_converged
+from .parameters import SiteParameters, record_of_run, warn_unless_converged
 from .rows import SingleRows, replace_rows
 
 _TOLERANCE = 1e-6
@@ -78,10 +78,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
     :param num_latent_gps: L; by default what the likelihood needs.
     :param sites: With ``LinearCoregionalization``, ``"rows"`` or ``"entries"`` of Y are factors.
-    :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
-        ``"scaled"`` (:mod:`gpflow_pep.sites.conditional`), for a tighter bound than SVGP's at
-        :math:`\alpha = 0`; no difference at 1. Between them no scale is known for every
-        likelihood, and powers are refused.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
@@ -124,7 +120,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         sites: str | None = None,
-        conditional: str = "prior",
         memory: Memory | None = None,
         chunk_size: int | None = None,
         max_sweeps: int = 200,
@@ -139,7 +134,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             kernel, likelihood, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         self._check_latent(num_latent_gps)
-        self._conditional = checks.check_choice("conditional", conditional, arguments.CONDITIONALS)
         self._set_rows((X, Y), SingleRows(), chunk_size)
         self._powers()
         self.memory = attach_memory(memory, self)
@@ -252,30 +246,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         return MinibatchLoss(self, batch_size, seed, refresh_every, compile)
 
-    @unconverted("return: [N]")
-    def certified_rows(self) -> tf.Tensor:
-        """
-        Check for which rows log Z is proved a bound, see :mod:`gpflow_pep.energies.certificate`.
-
-        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is no lower
-            bound then.
-        """
-        return self._certify("certified_rows")[1].proved
-
-    @unconverted("return: []")
-    def certified_bound(self) -> tf.Tensor:
-        """Compute log Z less what unproved rows lack, a bound: see :meth:`certified_rows`."""
-        log_z, (_, shortfall) = self._certify("certified_bound")
-        (lacking,) = self.reduction.total([tf.reduce_sum(shortfall)])
-        return checks.require_finite(log_z - lacking, "certified bound", ADVICE)
-
-    def _certify(self, name: str) -> tuple[tf.Tensor, certificate.Certificate]:
-        with tf.control_dependencies(self._require_bound(name)):
-            problem, fixed_point, *_ = self._converge()
-            # Hundreds of small steps, which take seconds outside a graph.
-            proved = tf.function(lambda: certificate.certify(problem, fixed_point), autograph=False)
-            return point.energy(problem, fixed_point), proved()
-
     def update_data(self, new_data: RegressionData, *, alpha: TensorData | None = None) -> None:
         """
         Train on other rows. Rows that were there before, the same in X and Y, keep their sites.
@@ -316,16 +286,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             W,
             self.chunk_size,
             self.reduction,
-            self.conditional == "scaled",
             self._memory_terms(W),
         )
 
     def _assign_data(self, data: RegressionData) -> None:
         self.update_data(data)
-
-    def _check_powers(self, alpha: Power) -> tf.Tensor:
-        powers = super()._check_powers(alpha)
-        return arguments.check_scaled_powers(powers) if self.conditional == "scaled" else powers
 
     def read_sites(self) -> Sites:
         """Read the cached sites; none where the data were replaced by another number of rows."""

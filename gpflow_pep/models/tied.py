@@ -18,28 +18,24 @@ from gpflow.utilities import positive, triangular
 from .. import checks
 from ..covariances import (
     check_columns,
-    check_independent,
     check_inducing_variable,
     covariance_of_u,
     mixes_outputs,
 )
 from ..covariances.evaluate import convert_user_code, unconverted
 from ..energies import tied
-from ..energies.tied import TiedEnergy, converged_scale
-from ..ops.chunks import float_variables
+from ..energies.tied import TiedEnergy
 from ..predictions.posterior import f_under
-from ..sites.conditional import scale_terms
 from ..sites.posterior import WhitenedGaussian, row_moments, unwhitened
 from ..tilted import (
     check_num_latent,
     check_support,
     log_power_expectation,
     require_resolved,
-    tilted_derivatives,
     traits,
 )
 from ..tilted.gaussian import joint_log_power_expectation
-from .arguments import CONDITIONALS, check_q, check_scaled_powers, size_of_u
+from .arguments import check_q, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
 from .parameters import Power
 
@@ -77,16 +73,6 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         standard deviations [M, L].
     :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing variables v
         (u = L v), or of u less the mean function. The energy is the same at the same q.
-    :param conditional: What f is given u in the approximation: ``"prior"``, as in the papers, or
-        ``"scaled"``, at :math:`\alpha = 0`, for latent functions that are independent a priori:
-        a tighter bound than SVGP's at the same q, row by row
-        (:mod:`gpflow_pep.sites.conditional`), whose scales
-        :func:`gpflow_pep.energies.tied.converged_scale` finds. It is the bound of Titsias (2025)
-        for Gaussian noise, proven. For other likelihoods it is a lower bound where the expected
-        log density of a row, as a function of the variance, stays above its tangent: so for the
-        probit and logit wherever it was tried. Poisson's does not, and the value is that of a bound
-        up to a small error (0.02 nats on small problems). At :math:`\alpha = 1` any scale drops
-        out; powers between are refused. It is a little slower.
     :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree, GPflow knows no
         covariance of the inducing variables under the kernel, or ``q_sqrt`` is no square root.
     """
@@ -117,9 +103,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         q_mu: TensorData | None = None,
         q_sqrt: TensorData | None = None,
         whiten: bool = True,
-        conditional: str = "prior",
     ) -> None:
-        self._conditional = checks.check_choice("conditional", conditional, CONDITIONALS)
         inducing_variable = check_inducing_variable(inducing_variable, kernel, None)
         size = size_of_u(inducing_variable, kernel)
         mean, root = check_q(q_mu, q_sqrt, size, num_latent_gps, q_diag)
@@ -127,8 +111,6 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             kernel, likelihood, inducing_variable, mean_function, mean.shape[1], alpha, None
         )
         self._powers()
-        if conditional == "scaled":
-            check_independent(kernel, inducing_variable, self.num_latent_gps)
         self.num_data = num_data
         self.whiten, self.q_diag = whiten, q_diag
         self.q_mu = Parameter(mean)
@@ -186,23 +168,14 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _tilted(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
     ) -> tf.Tensor:
-        """Compute the tilted integral of each row under q, with what its scale costs, [B]."""
+        """Compute the tilted integral of each row under q, [B]."""
         if mixes_outputs(self.kernel, self.inducing_variable):
             return self._tilted_of_mixed(q, X, Y, alpha)
         A, D = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
         d, mean = tf.transpose(D), h + self._parts.mean(X)
         check_num_latent(mean.shape[1], self.likelihood, Y)
-        if self.conditional == "prior":
-            return self._resolved(X, mean, s + d, Y, alpha)
-
-        def precision(v: tf.Tensor) -> tf.Tensor:
-            return -tilted_derivatives(self.likelihood, X, mean, s + v * d, Y, alpha).delta2
-
-        v = converged_scale(d, precision, alpha)
-        value = self._resolved(X, mean, s + v * d, Y, alpha) + scale_terms(v)
-        sources = [*float_variables(self), X]
-        return checks.once_differentiable(value, sources, "log Z with a scaled conditional")
+        return self._resolved(X, mean, s + d, Y, alpha)
 
     def _tilted_of_mixed(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
@@ -250,7 +223,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             remedy = "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
             got, expected = f"shape {tuple(power.shape)}", "one number: the sites are tied"
             raise checks.refusal("alpha", got, expected, remedy)
-        return check_scaled_powers(power) if self.conditional == "scaled" else power
+        return power
 
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""

@@ -84,9 +84,6 @@ class SiteProblem(NamedTuple):
     reduction: Reduction
     """Over processes that hold a shard of the rows each."""
 
-    scaled: bool = False
-    """Whether f given u is scaled, see :mod:`gpflow_pep.sites.conditional`."""
-
     memory: MemoryTerms | None = None
     """What is known of v beside the rows of this model."""
 

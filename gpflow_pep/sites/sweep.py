@@ -15,7 +15,6 @@ from ..covariances import Projection
 from ..ops import chunks
 from ..tilted import TiltedDerivatives, traits
 from . import coupling
-from .conditional import conditional_scale, scale_terms
 from .coupling import Curvature, CurvatureFactor, gradually, mean_step, on_rows, within_trust
 from .fixed_point import run_to_fixed_point
 from .posterior import (
@@ -88,7 +87,6 @@ class _Matched(NamedTuple):
     cavity: Cavity
 
     tilted: TiltedDerivatives
-    """With what a scaled conditional adds to the energy in its integral."""
 
     by_parameters: Sequence[tf.Tensor]
     """[1, ...], see :class:`AtFixedPoint`."""
@@ -126,17 +124,13 @@ def match_moments(
     left = cavity(q, sites, power)
     d = tf.transpose(projection.D)
     proper = (left.e > 0.0) & (left.s + d <= LARGEST_CAVITY * prior.variance)
-    v = conditional_scale(d, sites.tau, power) if problem.scaled else None
-    residual = d if v is None else v * d
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
     moments, by_parameters = tilted.derivatives_in_moments_and_parameters(
-        problem.parts.likelihood, X, m + prior.mean, s + residual, Y, alpha, variables, rough
+        problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha, variables, rough
     )
-    if v is not None:
-        moments = moments._replace(ell=moments.ell + scale_terms(v))
     target, limited = matching_sites(moments, m, s, power)
     proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
     proper &= tf.expand_dims(tf.math.is_finite(moments.ell), 1)
@@ -173,8 +167,7 @@ def sweep(
     r"""
     Evaluate the sites of all rows: q, its marginals, and the sites that match the tilted moments.
 
-    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites, or with
-    a scaled conditional the tighter one.
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever sites.
 
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
     :param others: What other rows add to q, whose sites stay as they are.

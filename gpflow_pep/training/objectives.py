@@ -61,17 +61,17 @@ def hybrid_evidence(alpha: float) -> Callable[[PEP], tf.Tensor]:
     and at 1 the estimate of expectation propagation. It takes memory for several M x N matrices.
 
     :param alpha: The power of the energy, in [0, 1].
-    :raises ValueError: If that is outside; when it is computed, if the model is another or has a
-        scaled conditional, or a cavity is improper at that power.
+    :raises ValueError: If that is outside; when it is computed, if the model is another, or a
+        cavity is improper at that power.
     """
     check_real("alpha", alpha, "[0, 1]", "1 is the energy of expectation propagation.")
 
     @tf.autograph.experimental.do_not_convert
     def objective(model: PEP) -> tf.Tensor:
         problem = model.site_problem() if isinstance(model, PEP) else None
-        if not isinstance(problem, SiteProblem) or problem.scaled:
+        if not isinstance(problem, SiteProblem):
             got = f"{type(model).__name__}"
-            expected = "PEP of independent latent functions with the conditional of the prior"
+            expected = "PEP of independent latent functions"
             raise refusal("hybrid_evidence", got, expected, "Train by the evidence.")
         power = tf.constant([alpha], problem.W.dtype)
         problem = problem._replace(rows=problem.rows._replace(alpha=power))

@@ -208,8 +208,6 @@ POINT = [
     ("likelihood | NoneType | gpflow.likelihoods", {"likelihood": None}),
     ("alpha | 1.5 | [0, 1]", {"alpha": 1.5}),
     ("alpha | 6 | 7", {"alpha": np.full(N - 1, 0.5)}),
-    ("conditional | 'local' | 'prior' or 'scaled'", {"conditional": "local"}),
-    ("alpha | between 0 and 1 | 0 or 1", {"conditional": "scaled"}),
     ("chunk_size | 0 | at least 1", {"chunk_size": 0}),
     ("max_sweeps | 0 | at least 1", {"max_sweeps": 0}),
     ("max_sweeps | -1 | at least 1", {"max_sweeps": -1}),

@@ -110,13 +110,6 @@ def test_a_power_that_is_assigned(create: Any) -> None:
         compiled()
 
 
-def test_a_power_that_the_conditional_does_not_know() -> None:
-    model = _point(alpha=0.0, conditional="scaled")
-    with pytest.raises(ValueError, match="between 0 and 1 with conditional='scaled'"):
-        model.alpha = 0.5
-    assert float(model.alpha.numpy()) == 0.0
-
-
 def test_point_sites_take_data_and_powers() -> None:
     """What of them needs no compiled function."""
     model = _point(alpha=0.5)

@@ -123,12 +123,6 @@ def test_all_that_depends_on_sites() -> None:
 
 
 @pytest.mark.slow
-def test_scaled_conditional() -> None:
-    model = CASES["probit"].model(alpha=0.0, conditional="scaled")
-    check(model, {name: FUNCTIONS[name] for name in ("predict_f",)})
-
-
-@pytest.mark.slow
 def test_memory() -> None:
     case = CASES["probit"]
     memory = case.model(alpha=0.5).remember()

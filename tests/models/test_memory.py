@@ -539,8 +539,6 @@ def test_no_bound_with_a_memory(alpha: float | None) -> None:
         model.upper_bound,
         tf.function(model.elbo),
         point.elbo,
-        point.certified_bound,
-        point.certified_rows,
     ):
         with pytest.raises(ValueError, match=r"got a model with a memory, expected one that has"):
             refusing()

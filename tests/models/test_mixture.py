@@ -554,11 +554,10 @@ REFUSALS = {
     "remember: got": lambda: converged("four", "rows", 0.5).remember(),
     "converged_sites: got": lambda: converged("four", "rows", 0.5).converged_sites(),
     "surrogate: got": lambda: regression().surrogate(),
-    "certified_bound: got": lambda: model("four", alpha=0.0).certified_bound(),
     "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
         4, seed=0
     ),
-    "conditional: got": partial(model, "four", conditional="scaled"),
+    "conditional: got": partial(regression, conditional="scaled"),
 }
 
 

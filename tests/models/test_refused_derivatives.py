@@ -156,29 +156,6 @@ def test_regression_has_all_derivatives() -> None:
         )
 
 
-#: Targets of each likelihood for a scaled conditional.
-TARGETS = {
-    "Bernoulli": (gpflow.likelihoods.Bernoulli, lambda f: 1.0 * (f > 0.4)),
-    "Poisson": (gpflow.likelihoods.Poisson, lambda f: np.floor(np.exp(f))),
-    "Student's t": (lambda: gpflow.likelihoods.StudentT(scale=0.3), lambda f: f),
-}
-
-
-@pytest.mark.near_copies("Bernoulli")
-@pytest.mark.parametrize("name", TARGETS)
-def test_scaled_tied_models_have_first_derivatives_only(name: str) -> None:
-    problem = regression_problem(3)
-    make, targets = TARGETS[name]
-    data = tf.constant(problem.X), tf.constant(targets(problem.Y))
-    kernel = gpflow.kernels.SquaredExponential(variance=4.0, lengthscales=[0.4, 0.5])
-    model = pep.ARPEP(kernel, make(), problem.Z, alpha=0.0, num_data=17, conditional="scaled")
-    variable, loss = lengthscale(model), lambda: model.training_loss(data)
-    assert_close(gradient(loss, variable), finite_difference_gradient(loss, variable), rtol=1e-6)
-    for source in (variable, model.q_mu.unconstrained_variable):
-        with pytest.raises(ValueError, match=REFUSED):
-            second_derivative(loss, source)
-
-
 def test_tied_models_have_all_derivatives_with_the_conditional_of_the_prior() -> None:
     problem = regression_problem(3)
     data = problem.X, 1.0 * (problem.Y > 0.4)

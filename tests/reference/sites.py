@@ -138,7 +138,6 @@ class Problem(NamedTuple):
     means: Array  # [N, L], the mean functions at the rows
     factors: Sequence[Factor]  # N
     alpha: Array  # [N]
-    conditional: str = "prior"  # or "scaled": f given u has v d instead of d at alpha = 0
 
     def prior_of_u(self, latent: int) -> Natural:
         Kuu = self.priors[latent].Kuu
@@ -174,26 +173,13 @@ def posterior(problem: Problem, sites: Sites) -> list[Natural]:
     return q
 
 
-def scales(problem: Problem, sites: Sites, row: int) -> Array:
-    """v = 1 / (1 + tau d) of the row's latent functions, where its site is tau in direction w."""
-    v = np.ones(len(problem.priors))
-    if problem.conditional == "scaled" and problem.alpha[row] == 0.0:
-        for latent, site in enumerate(sites[row]):
-            w = problem.direction(row, latent)
-            tau = float(w @ site.T2 @ w) / float(w @ w) ** 2
-            v[latent] = 1.0 / (1.0 + max(tau, 0.0) * problem.residual_variance(row, latent))
-    return v
-
-
-def _moments_of_f(
-    problem: Problem, row: int, of_u: Sequence[Natural], v: Array
-) -> tuple[Array, Array]:
+def _moments_of_f(problem: Problem, row: int, of_u: Sequence[Natural]) -> tuple[Array, Array]:
     """Mean and variance of the row's latent functions where u has these distributions, [L]."""
     mean, variance = [], []
     for latent, natural in enumerate(of_u):
         w, (m, V) = problem.direction(row, latent), natural.moments()
         mean.append(float(w @ m) + problem.means[row, latent])
-        variance.append(float(w @ V @ w) + v[latent] * problem.residual_variance(row, latent))
+        variance.append(float(w @ V @ w) + problem.residual_variance(row, latent))
     return np.array(mean), np.array(variance)
 
 
@@ -203,12 +189,10 @@ def _cavity(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) -> l
     return [one.plus(site, -alpha) for one, site in zip(q, sites[row])]
 
 
-def _log_tilted_normaliser(
-    problem: Problem, row: int, cavity: Sequence[Natural], v: Array
-) -> float:
+def _log_tilted_normaliser(problem: Problem, row: int, cavity: Sequence[Natural]) -> float:
     """log of E[p^alpha] under the cavity; at alpha = 0, E[log p]."""
     alpha = float(problem.alpha[row])
-    zeroth = problem.factors[row](*_moments_of_f(problem, row, cavity, v), alpha).zeroth
+    zeroth = problem.factors[row](*_moments_of_f(problem, row, cavity), alpha).zeroth
     return float(np.log(zeroth)) if alpha > 0.0 else zeroth
 
 
@@ -222,7 +206,7 @@ def target_site(problem: Problem, q: Sequence[Natural], sites: Sites, row: int) 
     """
     alpha = float(problem.alpha[row])
     cavity = _cavity(problem, q, sites, row)
-    mean, variance = _moments_of_f(problem, row, cavity, scales(problem, sites, row))
+    mean, variance = _moments_of_f(problem, row, cavity)
     tilted = problem.factors[row](mean, variance, alpha)
     target = []
     for latent, natural in enumerate(cavity):
@@ -283,20 +267,19 @@ def log_z(problem: Problem, sites: Sites) -> float:
     BYT17 (8): G(q) - G(prior) + sum_n (log Z_tilted + G(cavity) - G(q)) / alpha.
 
     A factor of power 0 adds the limit instead, which is E[log p] plus the derivative of G along
-    the site: -E_q[log t]; and where f given u is scaled, what that costs.
+    the site: -E_q[log t].
     """
     q = posterior(problem, sites)
     G_q = sum(one.log_normaliser() for one in q)
     value = G_q - sum(problem.prior_of_u(k).log_normaliser() for k in range(len(q)))
     for row, alpha in enumerate(problem.alpha):
         cavity = _cavity(problem, q, sites, row)
-        v = scales(problem, sites, row)
-        normaliser = _log_tilted_normaliser(problem, row, cavity, v)
+        normaliser = _log_tilted_normaliser(problem, row, cavity)
         if alpha > 0.0:
             G_cavity = sum(one.log_normaliser() for one in cavity)
             value += (normaliser + G_cavity - G_q) / float(alpha)
         else:
-            value += normaliser + 0.5 * float(np.sum(np.log(v) - v + 1.0))
+            value += normaliser
             for one, site in zip(q, sites[row]):
                 mean, covariance = one.moments()
                 second_moment = covariance + np.outer(mean, mean)
@@ -328,7 +311,7 @@ def leave_one_out(problem: Problem, sites: Sites) -> Array:
     q = posterior(problem, sites)
     return np.array(
         [
-            _log_tilted_normaliser(whole, row, _cavity(whole, q, sites, row), np.ones(len(q)))
+            _log_tilted_normaliser(whole, row, _cavity(whole, q, sites, row))
             for row in range(len(problem.factors))
         ]
     )

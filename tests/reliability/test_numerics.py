@@ -123,8 +123,6 @@ def test_grid(trial: Trial, size: Size, name: str) -> None:
         evaluate = evaluation(model, rows)
         cells = list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))[::step]
         for alpha, variance, lengthscale in cells:
-            if model.conditional == "scaled" and isinstance(model, pep.models.PEP):
-                continue
             model.alpha.assign(alpha)
             model.kernel.variance.assign(variance)
             model.kernel.lengthscales.assign(lengthscale)
