@@ -5,6 +5,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, InputData, MeanAndVariance
@@ -58,7 +59,7 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> "WithSpread":
         """Train on rows."""
-        y = np.asarray(y)
+        y = _without_limits(y)[0]
         self.regressor_ = clone(self.regressor).fit(X, y)
         residual = y - self.regressor_.predict(X)
         if self.held_out:
@@ -81,8 +82,18 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
         """Compute the log density of each row, [N]."""
-        densities: AnyNDArray = norm.logpdf(y, *self.predict(X, return_std=True))
+        y, sides = _without_limits(y)
+        mean, std = self.predict(X, return_std=True)
+        beyond = norm.logcdf(np.where(sides < 0.0, y - mean, mean - y) / std)
+        densities: AnyNDArray = np.where(sides == 0.0, norm.logpdf(y, mean, std), beyond)
         return densities
+
+
+def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
+    """Give numbers, and the side of each that a target is on: 0 where it is the number, [N]."""
+    values = np.asarray(y, np.float64)
+    values = values[:, None] if values.ndim == 1 else values
+    return values[:, 0], values[:, 1] if values.shape[1] > 1 else np.zeros(len(values))
 
 
 class _SafeGPR(gpflow.models.GPR):
@@ -232,7 +243,7 @@ def check_targets(data: Cleaned, settings: Settings) -> None:
     name = settings.likelihood
     if data.kind == "numbers" and name != "auto" and len(data.targets) == 1:
         likelihood = LogNormal() if name == "log_normal" else make_likelihood(name, NUMBERS)
-        check_support(likelihood, tf.constant(data.y.to_numpy()[:, None]))
+        check_support(likelihood, tf.constant(pd.DataFrame(data.outcomes).to_numpy()))
 
 
 def make_candidates(

@@ -14,6 +14,8 @@ from ..refusals import refusal
 from .suspicions import suspicions
 
 MIN_ROWS = 10
+#: The column of the limits of rows, beside that of the target.
+LIMIT = "limit (-1: at most, 1: at least)"
 #: A text target of more values, with fewer than two rows for each, is not taken for classes.
 _MANY = 20
 _ID_NAME = re.compile(
@@ -33,6 +35,8 @@ class Cleaned(NamedTuple):
     :param notes: What was done, a sentence each.
     :param formats: How the cells of each input were read, and are to be read in other tables.
     :param warnings: What makes scores look better or worse than they are, a sentence or more each.
+    :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is at least
+        that, else 0; None where all are the numbers themselves.
     """
 
     X: pd.DataFrame
@@ -41,6 +45,14 @@ class Cleaned(NamedTuple):
     notes: list[str]
     formats: dict[str, Format]
     warnings: list[str]
+    limits: Any = None
+
+    @property
+    def outcomes(self) -> Any:
+        """The target or targets as models take them: with the limits of rows beside, if any."""
+        if self.limits is None:
+            return self.y
+        return pd.concat([self.y, self.limits.loc[self.y.index]], axis=1)
 
     @property
     def targets(self) -> "list[pd.Series[Any]]":
@@ -61,6 +73,7 @@ def clean(
     drop_missing: bool = False,
     task: str | None = None,
     as_written: Sequence[str] = (),
+    limits: bool = False,
 ) -> Cleaned:
     """
     Choose the columns and rows of a table that can be learnt from, and read their cells.
@@ -79,6 +92,8 @@ def clean(
         that are only two.
     :param as_written: Columns whose numbers and words are values as they are written: -999 is a
         number, Yes and yes are two words, and numbers with a unit are text.
+    :param limits: Whether targets such as "<5.8" are limits of what was not measured, for the
+        likelihood "tobit"; else they are refused.
     :raises ValueError: If a column does not exist, a number is infinite, all targets are equal, no
         input is left, or fewer than 10 rows are.
     """
@@ -97,6 +112,10 @@ def clean(
     table = table.drop(columns=list(map(str, drop)))
     notes: list[str] = list(table.attrs.get("notes", ()))
     literal = set(map(str, as_written))
+    sides = None
+    for name in targets if task != "classification" else ():
+        if name not in literal:
+            table, sides = _read_limits(table, name, limits, notes)
     y, kind, table = _read_targets(table, targets, task, literal, notes)
     X, formats = _read_inputs(table, literal, notes)
     missing = X.isna().any(axis=1)
@@ -114,7 +133,39 @@ def clean(
         _check_enough(X, column.dropna(), str(column.name), kind)
         there = column.notna()
         warnings += suspicions(X[there], column[there], kind == "classes")
-    return Cleaned(X, y, kind, notes, formats, warnings)
+    return Cleaned(X, y, kind, notes, formats, warnings, sides)
+
+
+def _read_limits(
+    table: pd.DataFrame, target: str, limits: bool, notes: list[str]
+) -> tuple[pd.DataFrame, "pd.Series[Any] | None"]:
+    """Take the marks off targets such as <5.8, and give the side of the number that each is on."""
+    words = table[target].where(table[target].map(lambda cell: isinstance(cell, str)))
+    marks = words.astype(object).str.extract(r"^\s*([<>\u2264\u2265])\s*=?\s*(?=[-+.,\d])(.*)$")
+    marked = marks[0].notna()
+    plain = table[target].astype(object).where(~marked, marks[1])
+    numbers = [recognise(part).kind == "number" for part in (plain, plain[~marked])]
+    if not marked.any() or not all(numbers) or recognise(plain).missing:
+        if limits:
+            got = f"'tobit' for '{target}', which has no limits such as <5.8 beside numbers"
+            raise refusal("likelihood", got, "another one", "Leave it out.")
+        return table, None
+    example = repr(str(table[target][marked].iloc[0]))
+    if not limits:
+        raise refusal(
+            f"target '{target}'",
+            f"{example} among its numbers, in {marked.sum()} of {len(table)} rows",
+            "numbers alone, or limits and the likelihood 'tobit', which has a probability for them",
+            "Pass --likelihood tobit (likelihood='tobit'). To leave such rows out, or to put a"
+            " number there, would shift what is predicted.",
+        )
+    notes.append(
+        f"'{target}' has limits such as {example} in {marked.sum()} of {len(table)} rows: the"
+        " likelihood is that the value is beyond. Baselines take the number for the value; RMSE,"
+        " MAE and coverage are of the other rows."
+    )
+    sides = marks[0].map({"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}).astype(np.float64)
+    return table.assign(**{target: plain}), sides.fillna(0.0).rename(LIMIT)
 
 
 def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind: str) -> None:

@@ -144,7 +144,8 @@ def _read(
         )
         size = f"{len(frame)} rows of {frame.shape[1]} columns"
         click.echo(f"Read {size} ({dialect})." if dialect else f"Read {size}", err=True)
-    cleaned = note_equal_inputs(clean(frame, target, **cleaning), settings)
+    limits = settings.likelihood == "tobit"
+    cleaned = note_equal_inputs(clean(frame, target, **cleaning, limits=limits), settings)
     for note in cleaned.notes:
         click.echo(f"Note: {note}", err=True)
     for warning in cleaned.warnings:

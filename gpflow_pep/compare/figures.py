@@ -17,7 +17,7 @@ from .candidates import MIXTURE, label_of
 from .details import learning_table
 from .predicting import predictions
 from .run import Comparison
-from .scores import class_indices
+from .scores import class_indices, without_limits
 from .summary import summarise
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MOST_TARGETS = 9
 
 def _best(comparison: Comparison) -> pd.DataFrame:
     _check(comparison.best is not None, "every model failed", "The messages of its fits say why.")
-    return comparison.held_out[str(comparison.best)]
+    return without_limits(comparison.held_out[str(comparison.best)])
 
 
 def _model(comparison: Comparison) -> Any:

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import mean_absolute_error, precision_recall_fscore_support, r2_score
 
 from .run import Comparison
-from .scores import area_under_curve, class_indices, inside
+from .scores import area_under_curve, class_indices, inside, without_limits
 from .settings import has_gaussian_noise, is_counts
 from .summary import LEAST_GAIN, LEAST_SMALLER, USES, gain_over_trivial
 
@@ -67,7 +67,7 @@ def _levels(comparison: Comparison) -> tuple[AnyNDArray, AnyNDArray, str]:
     The mean of targets that spread over decades depends on the largest few alone. For these the
     logarithms of the targets are compared with those of the medians.
     """
-    table = comparison.held_out[str(comparison.best)]
+    table = without_limits(comparison.held_out[str(comparison.best)])
     if comparison.settings.likelihood == "log_normal":
         return np.log(table["true"].to_numpy()), np.log(table["median"].to_numpy()), "median"
     return table["true"].to_numpy(), table["mean"].to_numpy(), "mean"

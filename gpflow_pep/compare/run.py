@@ -148,8 +148,9 @@ def compare(
     checked = Settings(**settings)
     frame, target = table_of(X, y)
     data = clean(
-        frame, target, drop=drop, drop_missing=drop_missing, task=task, as_written=as_written
-    )
+        frame, target, drop=drop, drop_missing=drop_missing, task=task, as_written=as_written,
+        limits=checked.likelihood == "tobit",
+    )  # fmt: skip
     return compare_table(note_equal_inputs(data, checked), checked, callback)
 
 
@@ -316,7 +317,7 @@ def _details(
     ]
     details = Details(None, sorted(points, key=lambda point: point.num_rows))
     data, (_, test) = trials.data, trials.parts[0]
-    X, y = data.X.iloc[test], data.y.iloc[test]
+    X, y = data.X.iloc[test], data.outcomes.iloc[test]
     pipeline = outcomes[str(comparison.best), 1].pipeline
     if pipeline is not None:
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"

@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from ..estimators.classifier import log_of_labels
 from ..metrics import calibration
+from .cleaning import LIMIT
 from .predicting import predictions
 
 #: A difference is called clear where chance alone gives so large a one with at most this
@@ -83,6 +84,9 @@ def held_out(pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool) -> pd.D
         densities = log_of_labels(probability, names, targets)
     else:
         densities = estimator.log_densities(inputs, targets)
+        if LIMIT in getattr(y, "columns", ()):
+            columns = {LIMIT: targets[:, 1], **columns}
+            targets = targets[:, 0]
         if targets.ndim == 2:
             there = ~np.isnan(targets)
             rows, places = np.nonzero(there)
@@ -105,6 +109,9 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
         return {name: float(np.mean([part[name] for part in each])) for name in each[0]}
     values = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
+        table = without_limits(table)
+        if table.empty:
+            return values | dict.fromkeys(("rmse", "mae", "coverage"), np.nan)
         true, mean = table["true"], table["mean"]
         return values | {
             "rmse": float(root_mean_squared_error(true, mean)),
@@ -128,8 +135,14 @@ def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name] / spread for name in columns})
 
 
+def without_limits(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out rows of which a limit of the target is known, and not the target."""
+    return table[table[LIMIT] == 0.0] if LIMIT in table else table
+
+
 def inside(table: pd.DataFrame) -> "pd.Series[bool]":
-    """Say of each row whether the target is in its 90% interval."""
+    """Say of each row whether the target, if it is known, is in its 90% interval."""
+    table = without_limits(table)
     return (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
 
 
@@ -220,6 +233,7 @@ def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
     if metric.name in ("rmse", "mae"):
+        table = without_limits(table)
         table = in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
         return size**2 if metric.name == "rmse" else size

@@ -18,7 +18,7 @@ KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 #: Of whole numbers, whose probabilities are no densities.
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
 LIKELIHOODS = {
-    "numbers": ("gaussian", "student_t", "log_normal", *COUNTS),
+    "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
     "classes": ("bernoulli", "multiclass", "softmax", "ordinal"),
 }
 #: As many inducing points, or near rows, as improve the score.
@@ -203,8 +203,9 @@ class Settings:
     )  # fmt: skip
     likelihood: str = _setting(
         "auto", _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
-        "Likelihood of a number (the first six) or a class. By default it is Gaussian for"
-        " numbers, and for classes the one that suits their number.",
+        "Likelihood of a number (the first seven) or a class. By default it is Gaussian for"
+        " numbers, and for classes the one that suits their number. tobit: of numbers, of which"
+        " some are limits, such as <5.8.",
     )  # fmt: skip
     near_rows: bool = _setting(
         True, _FLAG,

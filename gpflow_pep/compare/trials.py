@@ -147,7 +147,7 @@ class Trials:
         return outcome._replace(fit=fit, table=table)
 
     def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
-        return self.data.X.iloc[rows], self.data.y.iloc[rows]
+        return self.data.X.iloc[rows], self.data.outcomes.iloc[rows]
 
     def train(
         self, name: str, part: int, estimator: Any, rows: AnyNDArray | slice, seconds: float
