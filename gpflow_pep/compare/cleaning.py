@@ -16,6 +16,8 @@ from .suspicions import suspicions
 MIN_ROWS = 10
 #: The column of the limits of rows, beside that of the target.
 LIMIT = "limit (-1: at most, 1: at least)"
+_MARK = re.compile(r"\s*([<>\u2264\u2265])\s*=?\s*([-+.,\d].*)")
+_SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
 #: A text target of more values, with fewer than two rows for each, is not taken for classes.
 _MANY = 20
 _ID_NAME = re.compile(
@@ -140,12 +142,14 @@ def _read_limits(
     table: pd.DataFrame, target: str, limits: bool, notes: list[str]
 ) -> tuple[pd.DataFrame, "pd.Series[Any] | None"]:
     """Take the marks off targets such as <5.8, and give the side of the number that each is on."""
-    words = table[target].where(table[target].map(lambda cell: isinstance(cell, str)))
-    marks = words.astype(object).str.extract(r"^\s*([<>\u2264\u2265])\s*=?\s*(?=[-+.,\d])(.*)$")
-    marked = marks[0].notna()
-    plain = table[target].astype(object).where(~marked, marks[1])
-    numbers = [recognise(part).kind == "number" for part in (plain, plain[~marked])]
-    if not marked.any() or not all(numbers) or recognise(plain).missing:
+    cells = table[target].tolist()
+    marks = [_MARK.fullmatch(cell) if isinstance(cell, str) else None for cell in cells]
+    pairs = zip(marks, cells, strict=True)
+    plain = pd.Series([mark[2] if mark else cell for mark, cell in pairs], table.index, name=target)
+    sides = pd.Series([_SIDES[mark[1]] if mark else 0.0 for mark in marks], table.index, name=LIMIT)
+    marked = sides != 0.0
+    numbers = marked.any() and all(recognise(p).kind == "number" for p in (plain, plain[~marked]))
+    if not numbers:
         if limits:
             got = f"'tobit' for '{target}', which has no limits such as <5.8 beside numbers"
             raise refusal("likelihood", got, "another one", "Leave it out.")
@@ -164,8 +168,7 @@ def _read_limits(
         " likelihood is that the value is beyond. Baselines take the number for the value; RMSE,"
         " MAE and coverage are of the other rows."
     )
-    sides = marks[0].map({"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}).astype(np.float64)
-    return table.assign(**{target: plain}), sides.fillna(0.0).rename(LIMIT)
+    return table.assign(**{target: plain}), sides
 
 
 def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind: str) -> None:
