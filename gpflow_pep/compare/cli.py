@@ -169,11 +169,10 @@ def _compare(
         errors.print("Loading TensorFlow ...", style="dim")
     with loading_tensorflow():
         from .. import plotting
-        from .headline import headline
         from .report import write_report, write_scores
         from .run import compare_table
         from .terminal import drawn, word_tables
-        from .verdicts import advice, verdict, warnings_of
+        from .verdicts import advice, headline, verdict, warnings_of
     fits: list[Fit] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)

@@ -18,10 +18,9 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
-from .headline import class_report, headline, worst_rows
 from .run import Comparison
 from .terminal import title, word_tables
-from .verdicts import advice, verdict, warnings_of
+from .verdicts import advice, class_report, headline, verdict, warnings_of, worst_rows
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists, and those that it shows of rows that were predicted badly.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from .candidates import TRIVIAL, is_separate
+from .candidates import TRIVIAL
 from .run import Comparison
 from .scores import (
     METRICS,
@@ -104,26 +104,6 @@ def _scores_by_target(comparison: Comparison, name: str) -> dict[str, float]:
     return values
 
 
-def together_or_separate(comparison: Comparison) -> str:
-    """Say whether it pays to model several targets together; empty where that is not known."""
-    metric = comparison.metrics[0]
-    names = sorted(comparison.losses, key=comparison.losses.__getitem__)
-    together = next((name for name in names if not is_separate(name)), None)
-    separate = next(filter(is_separate, names), None)
-    if together is None or separate is None:
-        return ""
-    contrast = difference(comparison, together, separate)
-    size, start = format(abs(contrast.mean), metric.form), "Modelling the targets together"
-    if not contrast.clear:
-        noise = format(contrast.limit * contrast.error, metric.form)
-        return (
-            f"{start} ({together}) makes no clear difference to modelling each by itself"
-            f" ({separate}): their {metric.heading} is the same within {noise}."
-        )
-    pays, way = ("pays", "better") if contrast.mean < 0.0 else ("does not pay", "worse")
-    return f"{start} {pays}: the {metric.heading} of {together} is {size} {way} than of {separate}."
-
-
 def unstable_part(fits: Sequence[Fit]) -> Fit | None:
     """Find the fit of the one part that is far worse than the others, if there is one."""
     *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
@@ -132,17 +112,6 @@ def unstable_part(fits: Sequence[Fit]) -> Fit | None:
     values = [fit.scores["nlpd"] for fit in others]
     spread = max(values) - min(values)
     return worst if worst.scores["nlpd"] - np.median(values) > max(FAR, TIMES * spread) else None
-
-
-def better_baselines(comparison: Comparison) -> list[str]:
-    """Name the baselines whose decisive score is clearly better than that of the best model."""
-    best = comparison.best
-    if best is None:
-        return []
-    baselines = [name for name in comparison.candidates if name not in comparison.choices]
-    known = [name for name in baselines if not comparison.num_failed(name)]
-    contrasts = ((name, difference(comparison, name, best)) for name in known)
-    return [name for name, contrast in contrasts if contrast.mean < 0.0 and contrast.clear]
 
 
 def gain_over_trivial(comparison: Comparison, name: str) -> tuple[float, float, str]:

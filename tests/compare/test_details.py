@@ -19,7 +19,6 @@ from gpflow_pep.compare import Settings, clean, compare
 from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
 from gpflow_pep.compare.cleaning import make_preparation
 from gpflow_pep.compare.details import LearningPoint, importance_of, would_more_rows_help
-from gpflow_pep.compare.headline import class_report, headline, usable_for, worst_rows
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.report import write_report
 from gpflow_pep.compare.scores import METRICS
@@ -32,7 +31,7 @@ from gpflow_pep.compare.screening import (
 )
 from gpflow_pep.compare.settings import Configuration
 from gpflow_pep.compare.trials import Fit, Trial, Trials
-from gpflow_pep.compare.verdicts import advice
+from gpflow_pep.compare.verdicts import advice, class_report, headline, usable_for, worst_rows
 from gpflow_pep.estimators import load_estimator
 
 NLPD = METRICS["numbers"][0]

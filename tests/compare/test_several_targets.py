@@ -26,12 +26,12 @@ from gpflow_pep.compare import (
     write_report,
 )
 from gpflow_pep.compare.details import describe_others
-from gpflow_pep.compare.headline import explained_by_target, headline
 from gpflow_pep.compare.report import by_row
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores
-from gpflow_pep.compare.summary import difference, together_or_separate
+from gpflow_pep.compare.summary import difference
 from gpflow_pep.compare.terminal import drawn, word_tables
+from gpflow_pep.compare.verdicts import explained_by_target, headline, together_or_separate
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors, mix_fitted
 

@@ -12,11 +12,10 @@ from rich.console import Console
 from scipy import stats
 
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
-from gpflow_pep.compare.headline import cautions, headline, usable_for
 from gpflow_pep.compare.run import best_of
 from gpflow_pep.compare.summary import difference
 from gpflow_pep.compare.terminal import drawn, word_tables
-from gpflow_pep.compare.verdicts import verdict, warnings_of
+from gpflow_pep.compare.verdicts import cautions, headline, usable_for, verdict, warnings_of
 
 PARTS = np.repeat([1, 2, 3, 4], 10)
 
