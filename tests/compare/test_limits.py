@@ -30,8 +30,9 @@ def table(values: Any = None) -> pd.DataFrame:
 
 @cache
 def small() -> Comparison:
-    options: dict[str, Any] = {"num_inducing": 6, "mix": False, "details": False}
-    return compare(table(), "y", likelihood="tobit", alphas=(1.0,), folds=2, **options)
+    options: dict[str, Any] = {"num_inducing": 6, "max_iterations": 25, "details": False}
+    likelihood: dict[str, Any] = {"likelihood": "tobit", "alphas": (1.0,), "mix": False}
+    return compare(table(), "y", folds=2, **likelihood, **options)
 
 
 def test_cells_that_are_limits() -> None:
@@ -118,7 +119,7 @@ def test_the_model_is_that_of_the_estimator() -> None:
     test = held_out.index[held_out["part"] == 1]
     train = comparison.data.X.index.difference(test)
     estimator = PEPRegressor(
-        "rbf", num_inducing=6, alpha=1.0, likelihood="tobit", random_state=0, neighbours="auto"
+        "rbf", num_inducing=6, alpha=1.0, likelihood="tobit", random_state=0, max_iterations=25
     )
     y = np.stack([np.where(TRUE < LOW, LOW, np.round(TRUE, 3)), -1.0 * (TRUE < LOW)], axis=1)
     estimator.fit(X[train][:, None], y[train])
