@@ -303,6 +303,12 @@ class Parts(NamedTuple):
         """[N, P], targets less the mean function."""
         return Y - self.mean(X)
 
+    def observed_residual(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[N, P] each: which targets are not NaN, and their residuals, 0 elsewhere."""
+        observed = tf.math.is_finite(Y)
+        residual = self.residual(X, tf.where(observed, Y, tf.zeros_like(Y)))
+        return observed, tf.where(observed, residual, tf.zeros_like(residual))
+
     def observe(self, X: tf.Tensor, Y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[N, P] and [N], the targets less the mean function, and variances of their noise."""
         return self.residual(X, Y), self.noise(X)

@@ -16,6 +16,9 @@ D_b \Sigma_b^{-1/2}|`, the last logarithm comes :math:`\alpha + (1 - \alpha) = 1
 :math:`1/\alpha` in all, and one function with a finite limit, :func:`log1p_over_power`, holds
 everything that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`. What some
 rows add to these is a :data:`Bound`, and another bound is another such function.
+
+Outputs share :math:`\bar K`, unless targets are missing: then each has a set of rows of its own, a
+precision :math:`B_p` of its own, and the energy is the sum of those of separate models.
 """
 
 from collections.abc import Callable
@@ -29,7 +32,7 @@ from ..covariances import Parts
 from ..ops.linalg import gram
 from ..ops.power import log1p_over_power
 from ..refusals import refusal
-from ..sites.posterior import MemoryTerms, Natural, add_memory, posterior_factor
+from ..sites.posterior import MemoryTerms, Natural, add_memory, log_root, posterior_factor
 
 
 class RowSums(NamedTuple):
@@ -39,14 +42,15 @@ class RowSums(NamedTuple):
     """
 
     natural: Natural
-    r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], and :math:`b = \tilde A \tilde r`, [P, M, 1]."""
+    r""":math:`G = \tilde A \tilde Aᵀ`, [1, M, M], or [P, M, M] where targets are missing, and
+    :math:`b = \tilde A \tilde r`, [P, M, 1]."""
 
     squares: tf.Tensor
     r"""[], :math:`|\tilde r|^2`, over outputs too."""
 
     logdet: tf.Tensor
     r"""[], :math:`\sum_b \log|\Sigma_b| + \tfrac{1}{\alpha_b} \log|I + \alpha_b \Sigma_b^{-1/2}
-    D_b \Sigma_b^{-1/2}|`."""
+    D_b \Sigma_b^{-1/2}|`, over outputs too."""
 
 
 #: What some rows add to the sums: ``(parts, rows, W [1, M, M]) -> RowSums``, differentiable in W
@@ -87,11 +91,15 @@ class Conditional(NamedTuple):
     block_sums: Callable[..., RowSums] | None = None
     """Of :class:`ProjectedRows` that come in blocks, each a factor; None: it takes no blocks."""
 
-    def single_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
-        """Sum over rows that are each a factor of their own."""
+    def single_rows(
+        self, parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
+    ) -> RowSums:
+        """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
         A, d, noise, alpha, r = project_single_rows(parts, rows, W)
         numbers = d, noise, alpha
-        return sums_by_precision(A, self.row_precision(*numbers), r, self.row_logdet(*numbers))
+        weight = tf.cast(tf.math.is_finite(rows[1]), r.dtype) if has_gaps else None
+        precision, logdet = self.row_precision(*numbers), self.row_logdet(*numbers)
+        return sums_by_precision(A, precision, r, logdet, weight)
 
     def blocks_of_rows(self, parts: Parts, rows: Any, W: tf.Tensor) -> RowSums:
         """Sum over blocks of rows, each block a factor."""
@@ -105,7 +113,9 @@ def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]."""
     X, Y, alpha = rows
     A, d = parts.project(W, X)
-    r, noise = parts.observe(X, Y)
+    observed = tf.math.is_finite(Y)
+    r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
+    r = tf.where(observed, r, tf.zeros_like(r))
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
 
 
@@ -156,19 +166,32 @@ def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     "precision: [N]",
     "r: [N, P]",
     "logdet: [N]",
-    "return.natural.G: [1, M, M]",
+    "return.natural.G: [broadcast P, M, M]",
     "return.natural.b: [P, M, 1]",
 )
 def sums_by_precision(
-    A: tf.Tensor, precision: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor
+    A: tf.Tensor,
+    precision: tf.Tensor,
+    r: tf.Tensor,
+    logdet: tf.Tensor,
+    weight: tf.Tensor | None = None,
 ) -> RowSums:
-    """Sum over rows that are each a factor of their own."""
-    weighted = r * tf.expand_dims(precision, 1)
+    """
+    Sum over rows that are each a factor of their own.
+
+    :param weight: [N, P], 1 where a target was observed, else 0; None: all were.
+    """
+    tau = tf.expand_dims(precision, 1)
+    if weight is None:
+        number = tf.cast(tf.shape(r)[1], r.dtype)
+    else:
+        tau, number = tau * weight, tf.reduce_sum(weight, axis=1)
+    weighted = r * tau
     moments = tf.matmul(A, tf.expand_dims(weighted, 0))
     return RowSums(
-        Natural(gram(A, tf.expand_dims(precision, 0)), _by_output(moments)),
+        Natural(gram(A, tf.transpose(tau)), _by_output(moments)),
         tf.reduce_sum(r * weighted),
-        tf.reduce_sum(logdet),
+        tf.reduce_sum(number * logdet),
     )
 
 
@@ -237,7 +260,7 @@ def sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
             _by_output(tf.matmul(A, r, transpose_a=True)[None]),
         ),
         tf.reduce_sum(tf.square(r)),
-        tf.reduce_sum(logdet),
+        tf.cast(tf.shape(r)[1], r.dtype) * tf.reduce_sum(logdet),
     )
 
 
@@ -256,18 +279,18 @@ def _by_output(moments: tf.Tensor) -> tf.Tensor:
 
 
 @check_shapes(
-    "sums.natural.G: [1, M, M]",
-    "sums.natural.b: [P, M, 1]",
-    "num_rows: []",
+    "sums.natural.G: [broadcast L, M, M]",
+    "sums.natural.b: [L, M, 1]",
+    "num_targets: []",
     "return: []",
 )
-def log_marginal_likelihood(sums: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
+def log_marginal_likelihood(sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`\log Z_\mathrm{PEP}` of regression, see this module.
 
-    The P outputs share :math:`\bar K`, so every log-determinant counts P times.
+    :param num_targets: How many targets were observed, N P if all were.
     """
-    return _log_density(sums, sums, num_rows)
+    return _log_density(sums, sums, num_targets)
 
 
 def sums_with_slack(
@@ -284,10 +307,10 @@ def sums_with_slack(
 @check_shapes(
     "sums.natural.G: [1, M, M]",
     "slack_sums.natural.G: [1, M, M]",
-    "num_rows: []",
+    "num_targets: []",
     "return: []",
 )
-def upper_bound(sums: RowSums, slack_sums: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
+def upper_bound(sums: RowSums, slack_sums: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
     r"""
     Compute Titsias' (2014) upper bound of the exact log marginal likelihood.
 
@@ -298,17 +321,16 @@ def upper_bound(sums: RowSums, slack_sums: RowSums, num_rows: tf.Tensor) -> tf.T
     :param sums: Sums over all rows with the noise variances, D = 0.
     :param slack_sums: Sums over all rows with noise variances + c, D = 0.
     """
-    return _log_density(sums, slack_sums, num_rows)
+    return _log_density(sums, slack_sums, num_targets)
 
 
-def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_rows: tf.Tensor) -> tf.Tensor:
+def _log_density(of_logdet: RowSums, of_quadratic: RowSums, num_targets: tf.Tensor) -> tf.Tensor:
     """Compute the logarithm of a Gaussian density from the sums that its two terms take."""
     q = posterior_factor(of_logdet.natural)
     c = q.c if of_quadratic is of_logdet else posterior_factor(of_quadratic.natural).c
-    num_rows, num_outputs = (tf.cast(number, c.dtype) for number in (num_rows, tf.shape(c)[0]))
-    logdet = num_rows * np.log(2.0 * np.pi) + of_logdet.logdet + 2.0 * tf.reduce_sum(q.half_logdet)
+    logdet = tf.cast(num_targets, c.dtype) * np.log(2.0 * np.pi) + of_logdet.logdet
     quadratic = of_quadratic.squares - tf.reduce_sum(tf.square(c))
-    return -0.5 * (num_outputs * logdet + quadratic)
+    return -0.5 * (logdet + quadratic) - log_root(q)
 
 
 #: By the name that models take; another one is registered by an entry of its own.

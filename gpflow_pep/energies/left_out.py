@@ -9,12 +9,14 @@ A row that is observed with precision :math:`\beta_n` given u has the site
     \log p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2),
 
 which at :math:`\alpha = 1` is exact for FITC's model. It is what
-:func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood.
+:func:`gpflow_pep.energies.point.leave_one_out` computes for any likelihood. A target that was not
+observed has no site: its moments are those that all others give it.
 """
 
 from typing import Any
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow import logdensities
 
 from ..covariances import Parts
@@ -22,24 +24,29 @@ from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity, margina
 from .collapsed import Precision, project_single_rows
 
 
-def errors(
+def moments(
     parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """
-    Compute how far each target is from its leave-one-out mean, and the variance, [N, P] each.
-    """
+    """Compute mean and variance of each target given the others of its output, [N, P] each."""
+    X, Y, _ = rows
     A, d, noise, alpha, r = project_single_rows(parts, rows, W)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
-    tau = precision(d, noise, alpha) + tf.zeros_like(r)
+    tau = precision(d, noise, alpha) * tf.cast(tf.math.is_finite(Y), r.dtype)
     m, s = marginals(A, q)
     without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
-    error = parts.residual(*rows[:2]) - without.m
-    return error, without.s + d + parts.noise(rows[0])[:, None]
+    return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]
 
 
 def density_sum(
     parts: Parts, rows: Any, W: tf.Tensor, q: PosteriorFactor, precision: Precision
 ) -> tf.Tensor:
     """Sum the leave-one-out log densities of some rows, []."""
-    error, variance = errors(parts, rows, W, q, precision)
-    return tf.reduce_sum(logdensities.gaussian(error, tf.zeros_like(error), variance))
+    return tf.reduce_sum(observed_log_density(rows[1], *moments(parts, rows, W, q, precision)))
+
+
+@check_shapes("Y: [N, P]", "mean: [N, P]", "variance: [N, P]", "return: [N]")
+def observed_log_density(Y: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """Sum the Gaussian log densities of the targets of each row that were observed."""
+    observed = tf.math.is_finite(Y)
+    density = logdensities.gaussian(tf.where(observed, Y, mean), mean, variance)
+    return tf.reduce_sum(tf.where(observed, density, tf.zeros_like(density)), axis=1)

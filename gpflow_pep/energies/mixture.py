@@ -52,7 +52,6 @@ from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity
 from ..sites.record import FixedPoint
 from ..tilted.entries import entry_log_power_expectation
 from .collapsed import RowSums
-from .entries import observed_residual
 from .point import KEPT_MATRICES, gradient_only
 
 
@@ -221,8 +220,7 @@ def sum_mixed_rows(
     r"""
     Sum over rows whose outputs are one factor, for Gaussian noise: the energy in closed form.
 
-    The inner sites are :math:`\tau = 1 / \sigma^2, u = \tau r` at once. See
-    :func:`~gpflow_pep.energies.entries.log_density_of_entries` for what is made of the sums.
+    The inner sites are :math:`\tau = 1 / \sigma^2, u = \tau r` at once.
 
     :param parts: Of the latent functions.
     :param rows: X [N, D], Y [N, P] with NaN where nothing was observed, and powers [N] or [1].
@@ -230,14 +228,14 @@ def sum_mixed_rows(
     """
     X, Y, alpha = rows
     A, D = parts.project(W, X)
-    d, (observed, r) = tf.transpose(D), observed_residual(parts, X, Y)
+    d, (observed, r) = tf.transpose(D), parts.observed_residual(X, Y)
     variance = noise(X) + tf.zeros_like(r)
     tau = tf.where(observed, 1.0 / variance, tf.zeros_like(r))
     of_rows = row_sites(mixing, Sites(tau * r, tau), d, alpha)
     explained = tf.linalg.matvec(of_rows.Lambda, alpha[:, None] * of_rows.of_g)
     log_det = log_determinant(of_rows, d, alpha)
     log_det += gradient_only(log_determinant_change(of_rows, d))
-    logs = tf.where(observed, tf.math.log(2.0 * np.pi * variance), tf.zeros_like(r))
+    logs = tf.where(observed, tf.math.log(variance), tf.zeros_like(r))
     return RowSums(
         latent_sums(A, of_rows.T, of_rows.first),
         tf.reduce_sum(tau * tf.square(r)) - tf.reduce_sum(explained * of_rows.of_g),

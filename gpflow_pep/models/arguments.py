@@ -114,6 +114,15 @@ def gaussian_likelihood(
     return likelihood
 
 
+def has_gaps(data: Any) -> bool:
+    """Whether targets are NaN; what is no pair of arrays of numbers is refused elsewhere."""
+    try:
+        Y = np.asarray(data[1])
+    except (TypeError, ValueError, IndexError, KeyError, NotImplementedError):
+        return False
+    return Y.dtype.kind == "f" and bool(np.isnan(Y).any())
+
+
 def takes_any_columns(likelihood: Gaussian) -> bool:
     """Whether the targets of a likelihood may have any number of columns."""
     return layout_of(likelihood, 2).num_columns is None

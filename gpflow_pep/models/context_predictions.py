@@ -145,6 +145,8 @@ class ContextPredictions:
         return Context(W, mean, root, X, r, noise, scales)
 
     def _num_near_rows(self, neighbours: int) -> int:
+        if isinstance(neighbours, int) and neighbours == 0:
+            return 0  # without a look at rows, which may be streamed
         check_neighbours(neighbours, self.data[0].shape[0], self.has_blocks)
         if neighbours:
             self._check_context()

@@ -11,7 +11,6 @@ from ..covariances.evaluate import noise_variance as noise_at
 from ..covariances.mixing import check_mixture, share_inducing_variable
 from ..energies import mixture
 from ..energies.collapsed import RowSums
-from ..energies.entries import log_density_of_entries, observed_residual
 from ..likelihoods import PerOutput
 from ..ops import chunks
 from ..sites.mixture import MixtureProblem, latent_marginals
@@ -76,9 +75,6 @@ class MixedRegression(MixedOutputs, PEPRegression):
         W = parts.whiten().W if W is None else W
         return self.rows.sum(bound, (W, tf.convert_to_tensor(self.kernel.W)), parts)
 
-    def _log_z(self, sums: RowSums) -> tf.Tensor:
-        return log_density_of_entries(sums)
-
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
         """See :meth:`MixedOutputs.natural_of_v`."""
@@ -93,7 +89,7 @@ class MixedRegression(MixedOutputs, PEPRegression):
         def of_rows(piece: Any) -> Any:
             (X, Y), projection = piece
             h = latent_marginals(problem.latent.project(X, projection).A, q)
-            observed, r = observed_residual(problem.latent.parts, X, Y)
+            observed, r = problem.latent.parts.observed_residual(X, Y)
             tau = tf.where(observed, 1.0 / (self._noise(X) + tf.zeros_like(r)), tf.zeros_like(r))
             return h, Sites(tau * r, tau)
 

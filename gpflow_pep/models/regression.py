@@ -1,12 +1,10 @@
 """Sparse Gaussian process regression by Power EP, in closed form."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from check_shapes import check_shapes
-from gpflow import logdensities
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import MeanAndVariance, RegressionData, TensorData
 from gpflow.kernels import Kernel, SharedIndependent
 from gpflow.likelihoods import Gaussian, Likelihood
@@ -21,12 +19,12 @@ from ..energies.collapsed import CONDITIONALS, RowSums
 from ..ops import chunks
 from ..sites.memory import Memory
 from ..sites.posterior import Natural, PosteriorFactor, posterior_factor
-from .arguments import check_targets, gaussian_likelihood
+from .arguments import check_targets, gaussian_likelihood, has_gaps
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .grouped_rows import Blocks
 from .memory import attach_memory
-from .rows import Cut, SingleRows
+from .rows import Cut, Data, SingleRows
 
 
 class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
@@ -77,7 +75,15 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         for tables, :doc:`/choosing`, and :doc:`/several_outputs`.
     """
 
-    _shares_covariance = True
+    @property
+    def takes_missing_targets(self) -> bool:
+        """Whether NaN in Y is a target that was not observed."""
+        return self._cut.num_gapped > 0
+
+    @property
+    def _shares_covariance(self) -> bool:
+        """Whether q(v) has one covariance for all outputs."""
+        return not self.takes_missing_targets
 
     def __init__(
         self,
@@ -123,8 +129,21 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     def _check_latent(self, number: int) -> None:
         check_independent(self.kernel, self.inducing_variable, number, shared=True)
 
+    def _check_data(self, data: Any) -> Data:
+        gaps = self.takes_missing_targets if "_cut" in vars(self) else has_gaps(data)
+        return checks.check_incomplete_data(data) if gaps else checks.check_data(data)
+
     def _choose_cut(self, blocks: Any) -> Cut:
-        """Cut rows into the blocks of these labels, or leave them as they are for None."""
+        """Cut rows into the blocks of these labels, or leave each row, or target, by itself."""
+        if has_gaps(self.data):
+            if self._conditional != "prior":
+                got, expected = repr(self._conditional), "'prior' where targets are missing"
+                raise checks.refusal("conditional", got, expected, "Leave it out.")
+            if blocks is not None:
+                remedy = "Leave them out, or use a model for each output, of the rows that have it."
+                got = "targets that are missing beside blocks"
+                raise checks.refusal("Y", got, "all targets of each row", remedy)
+            return SingleRows(num_gapped=self.data[1].shape[1])
         if blocks is None:
             return self._cut
         labels = checks.check_blocks(blocks, self.rows.data[0].shape[0])
@@ -141,7 +160,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return checks.require_finite(self._log_z(self._sums()), "log marginal likelihood", ADVICE)
 
     def _log_z(self, sums: RowSums) -> tf.Tensor:
-        return collapsed.log_marginal_likelihood(sums, self.rows.total_number())
+        return collapsed.log_marginal_likelihood(sums, self.rows.num_targets())
 
     @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
@@ -154,6 +173,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         :raises ValueError: If the model has a memory: no bound of the rows that are gone is known.
         """
         self._require_all_rows("upper_bound")
+        if self.takes_missing_targets:
+            remedy = "Use a model for each output, of the rows that have it."
+            raise checks.refusal("upper_bound", "missing targets", "all of them", remedy)
         parts = self._parts_of_output()
         terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
@@ -162,7 +184,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         no_slack = tf.zeros([], W.dtype)
         trace, sums = chunks.sum_over_chunks(terms, pieces, (W, no_slack), **options)
         _, with_slack = chunks.sum_over_chunks(terms, pieces, (W, trace), **options)
-        bound = collapsed.upper_bound(sums, with_slack, self.rows.total_number())
+        bound = collapsed.upper_bound(sums, with_slack, self.rows.num_targets())
         return checks.require_finite(bound, "upper bound", ADVICE)
 
     @unconverted("return: []")
@@ -224,8 +246,18 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
         r"""Compute :math:`\log p(y_n | y_{-n})` of each row, by :meth:`loo_moments`."""
-        mean, variance = self.loo_moments()
-        return tf.reduce_sum(logdensities.gaussian(self.data[1], mean, variance), axis=1)
+        return left_out.observed_log_density(self.data[1], *self.loo_moments())
+
+    @inherit_check_shapes
+    def predict_log_density(
+        self, data: RegressionData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> tf.Tensor:
+        """See :meth:`gpflow.models.GPModel.predict_log_density`; where targets of the model are
+        missing, NaN in Y is left out."""
+        if not self.takes_missing_targets or full_cov or full_output_cov:
+            return super().predict_log_density(data, full_cov, full_output_cov)
+        X, Y = checks.check_data(data, missing_targets=True)
+        return left_out.observed_log_density(tf.convert_to_tensor(Y), *self.predict_y(X))
 
     @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
     def loo_moments(self) -> MeanAndVariance:
@@ -238,13 +270,13 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             be left out.
         """
         self._require_single_rows("loo_log_density, loo_moments", "Hold rows out instead.")
-        Y = self.data[1]  # which refuses rows that are not in memory
+        _ = self.data[1]  # which refuses rows that are not in memory
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q, precision = posterior_factor(self._sums(W).natural), CONDITIONALS[self.conditional]
-        terms = partial(left_out.errors, parts, W=W, q=q, precision=precision.row_precision)
+        terms = partial(left_out.moments, parts, W=W, q=q, precision=precision.row_precision)
         value = chunks.map_over_chunks(terms, self.rows.pieces(self.rows.plan().chunk_size))
-        error, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
-        return Y - error, variance
+        mean, variance = checks.require_finite(tf.stack(value), "leave-one-out moments", ADVICE)
+        return mean, variance
 
     @unconverted("return[0]: []", "return[1]: []")
     def evidence_and_left_out(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -253,21 +285,17 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         self._require_single_rows("evidence_and_left_out", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        sums, density = self._sums(W), self._left_out_density()
+        sums, precision = self._sums(W), CONDITIONALS[self._conditional].row_precision
         factor = posterior_factor(sums.natural)  # for a second pass over the rows
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
-            return density(parts, rows, W, PosteriorFactor(root, c, factor.half_logdet))
+            q = PosteriorFactor(root, c, factor.half_logdet)
+            return left_out.density_sum(parts, rows, W, q, precision)
 
         total = self.rows.sum(terms, (W, factor.W, factor.c), parts)
         log_z = self._log_z(sums)
         quantity = "log Z, leave-one-out log density"
         return tuple(tf.unstack(checks.require_finite(tf.stack([log_z, total]), quantity, ADVICE)))
-
-    def _left_out_density(self) -> Callable[..., tf.Tensor]:
-        """Give the function that sums leave-one-out densities of some rows."""
-        precision = CONDITIONALS[self._conditional].row_precision
-        return partial(left_out.density_sum, precision=precision)
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks:

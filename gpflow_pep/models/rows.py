@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ class Cut(abc.ABC):
     block_rows: BlockRows | None = None
     """The rows of each block, for predictions; None without blocks."""
 
+    num_gapped: int = 0
+    """How many outputs have sets of rows of their own, because targets are missing; else 0."""
+
     @abc.abstractmethod
     def bound(self, conditional: Conditional) -> Bound:
         """Choose the function that sums over a piece."""
@@ -51,10 +55,16 @@ class Cut(abc.ABC):
 
 
 class SingleRows(Cut):
-    """Each row is a factor of its own, with the power of all or with its own."""
+    """Each row is a factor of its own, or each target; with the power of all or with its own."""
+
+    def __init__(self, num_gapped: int = 0) -> None:
+        self.num_gapped = num_gapped
 
     def bound(self, conditional: Conditional) -> Bound:
-        return conditional.single_rows
+        return partial(conditional.single_rows, has_gaps=self.num_gapped > 0)
+
+    def plan(self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor) -> chunks.Plan:
+        return chunks.plan(chunk_size, num_inducing, X, _KEPT_MATRICES * max(self.num_gapped, 1))
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
         return checks.check_alpha(alpha, chunks.num_rows(X), "row")
@@ -113,10 +123,10 @@ class Rows(NamedTuple):
         """Read the power of each factor, or [1] of all."""
         return self.cut.powers(self.alpha, self.data[0])
 
-    def total_number(self) -> tf.Tensor:
-        """Count the rows of all processes."""
-        X = tf.convert_to_tensor(self.data[0])
-        return self.reduction.total(tf.cast(chunks.num_rows(X), X.dtype))
+    def num_targets(self) -> tf.Tensor:
+        """Count the targets that are not NaN, of all processes."""
+        observed = tf.math.is_finite(tf.convert_to_tensor(self.data[1]))
+        return self.reduction.total(tf.reduce_sum(tf.cast(observed, self.alpha.dtype)))
 
     def plan(self) -> chunks.Plan:
         """Choose how to sum over them."""

@@ -84,8 +84,9 @@ class StreamedRows(Rows):
         _check_one_power(self.alpha)
         return self.cut.powers(self.alpha, self.data.first[0])
 
-    def total_number(self) -> tf.Tensor:
-        return self.reduction.total(tf.constant(self.num_rows, self.data.first[0].dtype))
+    def num_targets(self) -> tf.Tensor:
+        _, Y = self.data.first
+        return self.reduction.total(tf.constant(self.num_rows * Y.shape[1], Y.dtype))
 
     def plan(self) -> Plan:
         plan = self.cut.plan(self.chunk_size, self.num_inducing, self.data.first[0])

@@ -185,15 +185,16 @@ def _traced_apart(function: Callable[[], list[tf.Tensor]]) -> Callable[[], list[
 
 def _check_same_class(model: InternalDataModel) -> None:
     """Models of missing targets have other sums: processes would add up what is not the same."""
-    number = tf.constant(float(crc32(type(model).__name__.encode())), tf.float64)
+    kind = f"{type(model).__name__} {model.rows.cut.num_gapped}"
+    number = tf.constant(float(crc32(kind.encode())), tf.float64)
     most, fewest = model.reduction.largest([number, -number])
     if most + fewest != 0.0:
         raise refusal(
             "model",
             f"{type(model).__name__}, of another kind than the model of another process",
             "the same, as where targets are missing in some rows of each",
-            "Where all targets are there in one process and some are missing in another, make"
-            " gpflow_pep.models.incomplete.IncompleteRegression(...) in all.",
+            "Where all targets are there in one process and some are missing in another, give that"
+            " process one row more, without targets (NaN): it adds nothing.",
         )
 
 

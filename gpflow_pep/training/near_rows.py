@@ -58,7 +58,9 @@ class GivenRows(NamedTuple):
 def knows_near_rows(model: Any) -> bool:
     """Whether near rows can be added to a model's predictions, and left out one at a time."""
     plain = type(model) is PEPRegression and not model.has_blocks
-    if not plain or model.memory is not None or model.alpha.shape.rank != 0:
+    if not plain or model.takes_missing_targets:
+        return False
+    if model.memory is not None or model.alpha.shape.rank != 0:
         return False
     noise = getattr(model.likelihood, "variance", None)
     return type(model.likelihood) is Gaussian and isinstance(noise, Parameter)

@@ -214,6 +214,7 @@ def _nan_if_it_fails(compute: Callable[[], float]) -> float:
 
 def _bound_gap(model: GPModel) -> float:
     plain = type(model) is PEPRegression and model.memory is None
+    plain = plain and not model.takes_missing_targets
     if not plain:
         return np.nan
     parts = model.data, model.kernel, model.inducing_variable

@@ -56,6 +56,7 @@ def maximise_on_subset(
 def has_subsets(model: Any) -> bool:
     """Whether a model can be trained on some of its rows: without blocks, and so on."""
     plain = type(model) is PEPRegression and model.memory is None and not model.has_blocks
+    plain = plain and not model.takes_missing_targets
     return plain and bool(model.alpha.shape.rank == 0)
 
 

@@ -155,7 +155,7 @@ def test_densities_of_mixtures_are_mixed_by_entry(fitted: PEPRegressor, no_train
     "options, model",
     [
         ({}, "MixedRegression"),
-        pytest.param({"num_latent": 0}, "IncompleteRegression", marks=pytest.mark.slow),
+        pytest.param({"num_latent": 0}, "PEPRegression", marks=pytest.mark.slow),
         pytest.param({"likelihood": "student_t"}, "MixedPEP", marks=pytest.mark.slow),
     ],
 )

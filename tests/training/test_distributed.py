@@ -131,7 +131,7 @@ def _assert_shards_add_up(workers: list[Any], expected: Any) -> None:
     [
         ("parameters", ["model", "another process", "same"]),
         ("shapes", ["model", "another process", "same"]),
-        ("kinds", ["Regression, of another kind than", "IncompleteRegression"]),
+        ("kinds", ["Regression, of another kind than", "without targets"]),
         ("sequential", ["sequential", "2 processes", "Leave"]),
         ("minibatches", ["minibatch", "2 processes", "ARPEP"]),
     ],
