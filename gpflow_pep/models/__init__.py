@@ -10,7 +10,7 @@ from .regression import PEPRegression
 from .tied import APEP, ARPEP, RPAPEP
 
 # Classes that those above choose by themselves.
-for _variants in ("mixed_pep", "mixed_regression", "streamed"):
+for _variants in ("mixed_pep", "mixed_regression"):
     _import_module(f"{__name__}.{_variants}")
 
 __all__ = [

@@ -33,6 +33,7 @@ from .arguments import require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
 from .rows import Cut, Data, Rows, check_replacement
+from .streamed import StreamedData, StreamedRows
 
 #: What to do where numbers are not finite or sites do not converge.
 ADVICE = (
@@ -291,7 +292,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     @property
     def rows(self) -> Rows:
         """The rows as they are now."""
-        return Rows(
+        kind = StreamedRows if isinstance(self.data, StreamedData) else Rows
+        return kind(
             self.data,
             self.alpha,
             self._cut,

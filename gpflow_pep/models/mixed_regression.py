@@ -41,7 +41,7 @@ class MixedRegression(MixedOutputs, PEPRegression):
     ) -> None:
         refuse_options(options, blocks=None, conditional="prior", memory=None)
         variables = share_inducing_variable(inducing_variable)
-        super().__init__(data, kernel, variables, **options)
+        super().__init__(self._check_data(data), kernel, variables, **options)
 
     def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int:
         check_mixture(kernel, int(Y.shape[1]), number)

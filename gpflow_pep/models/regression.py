@@ -24,7 +24,9 @@ from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
 from .grouped_rows import Blocks
 from .memory import attach_memory
-from .rows import Cut, Data, SingleRows
+from .parameters import set_unchecked
+from .rows import Cut, Data, SingleRows, check_replacement
+from .streamed import StreamedData, check_one_power
 
 
 class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
@@ -101,6 +103,10 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         memory: Memory | None = None,
         chunk_size: int | None = None,
     ) -> None:
+        streamed = StreamedData(data) if isinstance(data, tf.data.Dataset) else None
+        if streamed:  # all checks are those of a model of the first batch
+            check_one_power(alpha)
+            data = streamed.first
         X, Y = self._check_data(data)
         number = self._count_latent(kernel, Y, num_latent_gps)
         noisy = self._make_likelihood(likelihood, noise_variance, Y)
@@ -108,9 +114,15 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._check_latent(self.num_latent_gps)
         self._conditional = checks.check_choice("conditional", conditional, [*CONDITIONALS])
         self._set_rows((X, Y), SingleRows(), chunk_size)
+        if streamed and blocks is not None:
+            got = "blocks of rows that are read from a tf.data.Dataset"
+            remedy = "Leave them out, or pass arrays (X, Y)."
+            raise checks.refusal("data", got, "rows in memory", remedy)
         self._cut = self._choose_cut(blocks)
         self._powers()
         self.memory = attach_memory(memory, self, shared=self._shares_covariance)
+        if streamed:
+            set_unchecked(self, data=streamed, num_data=streamed.num_rows)
 
     def _count_latent(self, kernel: Kernel, Y: tf.Tensor, number: int | None) -> int | None:
         """Check the kernel, and count the latent functions, which are as many as outputs."""
@@ -125,6 +137,17 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         noisy = gaussian_likelihood(likelihood, noise_variance)
         check_targets(noisy, Y)
         return noisy
+
+    def _assign_data(self, data: Any) -> None:
+        if not isinstance(self.data, StreamedData):
+            return super()._assign_data(data)
+        if not isinstance(data, tf.data.Dataset):
+            remedy = "Pass one, or make a new model of arrays."
+            got = type(data).__name__
+            raise checks.refusal("data", got, "a tf.data.Dataset, as before", remedy)
+        streamed = StreamedData(data)
+        check_replacement(self.data.first, streamed.first, of_any_length=True)
+        self._take(self.rows.with_data(streamed))
 
     def _check_latent(self, number: int) -> None:
         check_independent(self.kernel, self.inducing_variable, number, shared=True)

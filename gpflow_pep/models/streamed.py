@@ -1,4 +1,4 @@
-"""Sparse Gaussian process regression on rows that are read from files, chunk by chunk."""
+"""Rows of a model that are read from files, chunk by chunk."""
 
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -6,16 +6,13 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 from gpflow.config import default_float
-from gpflow.kernels import Kernel
 
 from .. import checks
 from ..checks import refusal
 from ..ops.chunks import Plan
 from ..ops.streams import Stream
-from .parameters import Power, set_unchecked
-from .regression import PEPRegression
-from .rows import Cut, Data, Rows, check_replacement
-from .variants import variant_of
+from .parameters import Power
+from .rows import Data, Rows
 
 _IN_MEMORY = "Make a model of some of the rows, as arrays (X, Y), with the same parameters."
 
@@ -81,7 +78,7 @@ class StreamedRows(Rows):
         return False
 
     def powers(self) -> tf.Tensor:
-        _check_one_power(self.alpha)
+        check_one_power(self.alpha)
         return self.cut.powers(self.alpha, self.data.first[0])
 
     def num_targets(self) -> tf.Tensor:
@@ -101,55 +98,9 @@ class StreamedRows(Rows):
         return replace(self.single_rows(chunk_size), constants=(alpha,))
 
 
-def _check_one_power(alpha: Any) -> None:
+def check_one_power(alpha: Any) -> None:
+    """Refuse powers of rows that are not in memory."""
     shape = tuple(alpha.shape if isinstance(alpha, Power) else np.shape(alpha))
     if shape:
         expected = "one number, the power of all rows, which are not in memory"
         raise refusal("alpha", f"shape {shape}", expected, "Pass 0.5, or another.")
-
-
-def is_dataset(data: Any = None, *_: Any, **__: Any) -> bool:
-    """Whether rows are read from a data set."""
-    return isinstance(data, tf.data.Dataset)
-
-
-@variant_of(PEPRegression, is_dataset)
-class StreamedRegression(PEPRegression):
-    """
-    :class:`PEPRegression` where the data are a ``tf.data.Dataset`` of batches (X, Y).
-
-    log Z and its gradient are sums over rows, and each is one pass over the data set in memory
-    for some chunks. Predictions, ``upper_bound`` and ``remember`` work as ever; what needs rows in
-    memory is refused: blocks, a power for each row, leave-one-out moments.
-    """
-
-    data: Any
-
-    def __init__(
-        self, data: tf.data.Dataset, kernel: Kernel, inducing_variable: Any, **options: Any
-    ) -> None:
-        _check_one_power(options.get("alpha", 0.5))
-        streamed = StreamedData(data)
-        # All checks are those of a model of the first batch.
-        super().__init__(streamed.first, kernel, inducing_variable, **options)
-        set_unchecked(self, data=streamed, num_data=streamed.num_rows)
-
-    @property
-    def rows(self) -> Rows:
-        """The rows as they are now."""
-        rows = super().rows
-        return StreamedRows(*rows) if isinstance(self.data, StreamedData) else rows
-
-    def _choose_cut(self, blocks: Any) -> Cut:
-        if blocks is not None:
-            got = "blocks of rows that are read from a tf.data.Dataset"
-            raise refusal("data", got, "rows in memory", "Leave them out, or pass arrays (X, Y).")
-        return super()._choose_cut(blocks)
-
-    def _assign_data(self, data: Any) -> None:
-        if not is_dataset(data):
-            remedy = "Pass one, or make a new model of arrays."
-            raise refusal("data", type(data).__name__, "a tf.data.Dataset, as before", remedy)
-        streamed = StreamedData(data)
-        check_replacement(self.data.first, streamed.first, of_any_length=True)
-        self._take(self.rows.with_data(streamed))

@@ -71,7 +71,7 @@ def test_value_and_gradient(options: dict[str, Any]) -> None:
 
 def test_all_else_that_needs_sums_alone() -> None:
     model, other = streamed(), PROBLEM.model(pep.PEPRegression)
-    assert (type(model).__name__, model.num_data) == ("StreamedRegression", N)
+    assert (type(model).__name__, model.num_data) == ("PEPRegression", N)
     assert_all_close(value_and_gradient(model), value_and_gradient(other), rtol=SAME)  # eager
     for name in ("upper_bound", "compute_qu", "evidence_and_left_out"):
         actual, expected = (getattr(which, name)() for which in (model, other))
