@@ -1,10 +1,121 @@
-"""Conventions in tables: numbers that stand for "missing", and words in several spellings."""
+"""
+Conventions of a table: marks of decimals and of missing values, the order of dates, spellings.
 
-from typing import Any
+They are found once, from all cells of a table; where its cells can be read in two ways, nothing is
+guessed.
+"""
+
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from .dates import ORDERS
+from .numbers import GROUPS, OTHER, read_quantity
+
+#: Words for a missing value, wherever the other cells are numbers or dates: those of pandas; "?" is
+#: used by the UCI repository, "." by SAS and Stata.
+WORDS_OF_NOTHING = ("NA", "N/A", "n/a", "n.a.", "None", "NULL", "null", "-", "--", ".")
+#: Marks of a missing value among words too. Those above may be words there.
+MARKS_IN_WORDS = (
+    *("", "?", "nan", "-nan", "NaN", "-NaN", "<NA>", "#NA", "#N/A", "#N/A N/A"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"),
+)
+MARKS = (*MARKS_IN_WORDS, *WORDS_OF_NOTHING)
+#: Whole numbers; numbers with each decimal mark; of these, those in which it may be of thousands.
+WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
+PLAIN = {
+    mark: re.compile(
+        r"[+-]?(?:0|[1-9][0-9]*)?"
+        rf"(?:(?<=[0-9])|(?=[{mark}][0-9]))(?:[{mark}][0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-][0-9]+)?"
+    )
+    for mark in OTHER
+}
+_EITHER = {mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER}
+_DAY_AND_MONTH = re.compile(r"(?m)^(\d{1,2})([./-])(\d{1,2})\2(?:\d{4}|(\d\d))(?!\d)")
+
+
+class Conventions(NamedTuple):
+    """
+    How the cells of a table are written, as far as it is known.
+
+    :param decimal: The decimal mark, "." or ","; empty where both suit all cells.
+    :param thousands: What separates thousands; empty: what is no decimal mark.
+    :param dates: The order of day, month and year, "dmy", "mdy" or "ymd"; empty where several suit.
+    :param missing: Words and numbers that stand for no value.
+    :param encoding: That of the file.
+    """
+
+    decimal: str = ""
+    thousands: str = ""
+    dates: str = ""
+    missing: tuple[str, ...] = ()
+    encoding: str = ""
+
+    def marks(self, decimal: str) -> str:
+        """Give the marks that thousands may have where this is the decimal mark."""
+        return self.thousands or OTHER[decimal] + GROUPS
+
+    @property
+    def sentinels(self) -> tuple[float, ...]:
+        """Those of `missing` that are numbers."""
+        values = [read_quantity(word, ".", "").value for word in self.missing]
+        return tuple(value for value in values if not np.isnan(value))
+
+
+def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "") -> Conventions:
+    """
+    Find the decimal mark and the order of dates: of each the one in which most cells are written
+    that can be read in one way alone. None is found where as many say one thing as the other.
+
+    :param columns: The cells of each column of text.
+    :param stated: What is known of them.
+    :param sep: What separates cells in the file. A comma that does is no decimal mark where no cell
+        says otherwise; but points need to be in all numbers of a column to be decimal ones.
+    """
+    points, orders = dict.fromkeys(OTHER, 0), dict.fromkeys(ORDERS, 0)
+    fixed: list[bool] = []
+    for cells in columns:
+        text = "\n".join(cells) + "\n"
+        for first, mark, second, short in _DAY_AND_MONTH.findall(text):
+            first, second = int(first), int(second)
+            orders["dmy"] += second <= 12 and (mark == "." or first > 12)
+            orders["mdy"] += first <= 12 < second
+            orders["ymd"] += bool(short) and first > 31
+        if not stated.decimal and ("." in text or "," in text):
+            for mark in filter(None, map(_proof, cells)):
+                points[mark] += 1
+            either = [*map(bool, map(_EITHER["."].fullmatch, cells))]
+            fixed += [all(either)] * any(either)
+    if sep == "," and all(fixed) and not any(points.values()):
+        points["."] = 1
+    decimal, dates = stated.decimal or _most(points), stated.dates or _most(orders)
+    return stated._replace(decimal=decimal, dates=dates)
+
+
+def _proof(cell: str) -> str:
+    """Give the decimal mark of a cell that is a number with this one alone; empty for others."""
+    if "." not in cell and "," not in cell:
+        return ""
+    for mark in OTHER:
+        if PLAIN[mark].fullmatch(cell):
+            return "" if _EITHER[mark].fullmatch(cell) else mark
+    read = [
+        mark
+        for mark, other in OTHER.items()
+        if not np.isnan(read_quantity(cell, mark, other + GROUPS).value)
+    ]
+    return read[0] if len(read) == 1 else ""
+
+
+def _most(counts: dict[str, int]) -> str:
+    """Give the one with the highest count; empty where there are several."""
+    first, second = sorted(counts.values(), reverse=True)[:2]
+    return max(counts, key=counts.__getitem__) if first > second else ""
+
 
 #: Numbers of nines, which stand for "missing" where no cell can be empty.
 _NINES = np.array([-99.0, *(sign * (10.0**k - 1.0) for k in range(3, 10) for sign in (-1.0, 1.0))])

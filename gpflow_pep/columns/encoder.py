@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..refusals import refusal
+from .conventions import Conventions
 from .encodings import (
     MAX_CATEGORIES,
     Encoding,
@@ -19,7 +20,7 @@ from .encodings import (
     read_columns,
     unusual_cells,
 )
-from .formats import Format
+from .formats import Format, before_format_7
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -40,6 +41,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     :param formats: How the cells of each column are read, :class:`~gpflow_pep.columns.Format` by
         name. Other columns are refused.
+    :param conventions: Those of the table that the formats are of, if they are known: how columns
+        without a format are read, such as targets that are known.
     :param max_categories: The most values of a text column that have a column of their own.
     """
 
@@ -51,10 +54,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self,
         formats: dict[str, Format],
         *,
+        conventions: Conventions | None = None,
         max_categories: int = MAX_CATEGORIES,
         min_count: int = 2,
     ) -> None:
         self.formats = formats
+        self.conventions = conventions
         self.max_categories = max_categories
         self.min_count = min_count
 
@@ -97,3 +102,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "encodings_")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "conventions" not in state:
+            state = {**state, "conventions": None, "formats": before_format_7(state["formats"])}
+        super().__setstate__(state)

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from ..columns import Format, TableEncoder, read_cells, recognise
-from ..columns.conventions import plain_spelling
+from ..columns.conventions import MARKS, WORDS_OF_NOTHING, Conventions, plain_spelling
 from ..columns.encodings import MAX_CATEGORIES, as_table, check_cells, listed
+from ..columns.formats import conventions_of, given_conventions, is_code, several_units
+from ..columns.numbers import SURE_UNIT, is_limit
 from ..refusals import refusal
 from .suspicions import suspicions
 
@@ -20,6 +22,8 @@ _MARK = re.compile(r"\s*([<>\u2264\u2265])\s*=?\s*([-+.,\d].*)")
 _SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
 #: A text target of more values, with fewer than two rows for each, is not taken for classes.
 _MANY = 20
+#: Cells that show how a column is read: with thousands, or zeros before the number.
+_TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d")
 _ID_NAME = re.compile(
     r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
     r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
@@ -76,9 +80,15 @@ def clean(
     task: str | None = None,
     as_written: Sequence[str] = (),
     limits: bool = False,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    dates: str | None = None,
+    missing: Sequence[str | float] = (),
 ) -> Cleaned:
     """
     Choose the columns and rows of a table that can be learnt from, and read their cells.
+
+    How its numbers and dates are written is found once, from all cells, and is part of the formats.
 
     Dropped, with a note, are rows without target, columns that number or name the rows, that are
     empty or constant, or text that differs from row to row. Text that looks like numbers or dates
@@ -93,11 +103,15 @@ def clean(
     :param task: "regression" or "classification"; None: classes are text, truth values, and numbers
         that are only two.
     :param as_written: Columns whose numbers and words are values as they are written: -999 is a
-        number, Yes and yes are two words, and numbers with a unit are text.
+        number, Yes and yes are two words, and numbers with a unit or zeros before them are text.
     :param limits: Whether targets such as "<5.8" are limits of what was not measured, for the
         likelihood "tobit"; else they are refused.
-    :raises ValueError: If a column does not exist, a number is infinite, all targets are equal, no
-        input is left, or fewer than 10 rows are.
+    :param decimal: The decimal mark, "." or ","; None: as the cells say.
+    :param thousands: What separates thousands; None: as the cells say.
+    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: as the cells say.
+    :param missing: Words and numbers that stand for no value, in all columns.
+    :raises ValueError: If a column does not exist or can be read in two ways, a number is infinite,
+        all targets are equal, no input is left, or fewer than 10 rows are.
     """
     if task not in (None, "regression", "classification"):
         expected = "'regression' or 'classification'"
@@ -111,35 +125,42 @@ def clean(
     inputs = [name for name in table.columns if name not in targets]
     _check_names("drop", drop, inputs, "input columns")
     _check_names("as_written", as_written, list(table.columns), "columns")
+    about = table.attrs
+    marks = decimal or about.get("decimal"), thousands or about.get("thousands")
+    known = conventions_of(table, given_conventions(*marks, dates, missing), about.get("sep", ""))
     table = table.drop(columns=list(map(str, drop)))
-    notes: list[str] = list(table.attrs.get("notes", ()))
+    notes: list[str] = list(about.get("notes", ()))
+    if known.decimal == ",":
+        notes.append("Numbers have decimal commas.")
     literal = set(map(str, as_written))
     sides = None
     for name in targets if task != "classification" else ():
         if name not in literal:
-            table, sides = _read_limits(table, name, limits, notes)
-    y, kind, table = _read_targets(table, targets, task, literal, notes)
-    X, formats = _read_inputs(table, literal, notes)
-    missing = X.isna().any(axis=1)
-    if drop_missing and missing.any():
-        notes.append(f"Dropped {missing.sum()} of {len(X)} rows in which an input is missing.")
-        X, y = X[~missing], y[~missing]
+            table, sides = _read_limits(table, name, limits, known, notes)
+    y, kind, table = _read_targets(table, targets, task, literal, known, notes)
+    X, formats = _read_inputs(table, literal, known, notes)
+    empty = X.isna().any(axis=1)
+    if drop_missing and empty.any():
+        notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which an input is missing.")
+        X, y = X[~empty], y[~empty]
     for name in [name for name in X if X[name].notna().all() and X[name].nunique() <= 1]:
         value = X[name].iloc[0] if len(X) else "nothing"
         notes.append(f"Dropped column '{name}': it is {value} in every row.")
         X, _ = X.drop(columns=name), formats.pop(name)
     for name in X.columns[X.isna().any()]:
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
-    warnings = []
+    warnings = list(about.get("warnings", ()))
     for column in _columns_of(y):
         _check_enough(X, column.dropna(), str(column.name), kind)
         there = column.notna()
-        warnings += suspicions(X[there], column[there], kind == "classes")
+        suspicious = suspicions(X[there], column[there], kind == "classes")
+        warnings += [text for text in suspicious if text not in warnings]
+    X.attrs = {"conventions": known._replace(encoding=about.get("encoding", ""))}
     return Cleaned(X, y, kind, notes, formats, warnings, sides)
 
 
 def _read_limits(
-    table: pd.DataFrame, target: str, limits: bool, notes: list[str]
+    table: pd.DataFrame, target: str, limits: bool, known: Conventions, notes: list[str]
 ) -> tuple[pd.DataFrame, "pd.Series[Any] | None"]:
     """Take the marks off targets such as <5.8, and give the side of the number that each is on."""
     cells = table[target].tolist()
@@ -148,7 +169,9 @@ def _read_limits(
     plain = pd.Series([mark[2] if mark else cell for mark, cell in pairs], table.index, name=target)
     sides = pd.Series([_SIDES[mark[1]] if mark else 0.0 for mark in marks], table.index, name=LIMIT)
     marked = sides != 0.0
-    numbers = marked.any() and all(recognise(p).kind == "number" for p in (plain, plain[~marked]))
+    some = marked.any() and not marked.all()  # <5 and >5 alone are classes
+    forms = [recognise(part, conventions=known) for part in (plain, plain[~marked]) if some]
+    numbers = bool(forms) and all(form.kind == "number" for form in forms)
     if not numbers:
         if limits:
             got = f"'tobit' for '{target}', which has no limits such as <5.8 beside numbers"
@@ -180,20 +203,20 @@ def _check_names(argument: str, names: Sequence[str], known: Sequence[str], kind
 
 
 def _read_inputs(
-    table: pd.DataFrame, literal: set[str], notes: list[str]
+    table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
 ) -> tuple[pd.DataFrame, dict[str, Format]]:
     """Read the columns that say something, and note how each was read, or why it was dropped."""
     formats, columns = {}, {}
     for name, column in table.items():
-        form = recognise(column, as_written=name in literal)
-        reason = _why_drop(str(name), column, form)
+        form = recognise(column, as_written=name in literal, conventions=known)
+        reason = _why_drop(str(name), column, form, known)
         if reason:
             notes.append(f"Dropped column '{name}': {reason}.")
             continue
         formats[str(name)] = form
         columns[str(name)] = check_cells(str(name), read_cells(column, form))
-        notes.extend(_how_read(str(name), column, form))
-        notes.extend(_how_joined(str(name), column, form))
+        notes.extend(_how_read(str(name), column, form, known))
+        notes.extend(_how_joined(str(name), column, form, known))
     return pd.DataFrame(columns, index=table.index), formats
 
 
@@ -211,18 +234,20 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
 
     It is not fitted yet: medians and values are learnt from training rows alone.
 
-    :param X: Inputs.
+    :param X: Inputs; the ``attrs`` have the conventions of their table, if they are known.
     :param formats: How the cells of each column are to be read in tables like it, as
         :func:`~gpflow_pep.compare.cleaning.clean` gives them; None: recognised from `X`.
     :raises ValueError: If a column holds neither numbers, dates nor text.
     """
+    known = X.attrs.get("conventions")
     if formats is None:
-        formats = {str(name): recognise(column) for name, column in X.items()}
+        known = known or conventions_of(X)
+        formats = {str(name): recognise(column, conventions=known) for name, column in X.items()}
     for name, form in formats.items():
         if form.kind == "other":
             got = "neither numbers, dates nor text"
             raise refusal(f"column '{name}'", got, "one of them", "Leave it out.")
-    return TableEncoder({str(name): formats[str(name)] for name in X.columns})
+    return TableEncoder({str(name): formats[str(name)] for name in X.columns}, conventions=known)
 
 
 def _places(table: pd.DataFrame, target: Any) -> list[str]:
@@ -252,13 +277,14 @@ def _read_targets(
     targets: list[str],
     task: str | None,
     as_written: set[str],
+    known: Conventions,
     notes: list[str],
 ) -> tuple[Any, Literal["numbers", "classes"], pd.DataFrame]:
     """Read the target, or several, which are numbers; and leave out rows that have none of them."""
     several, columns = len(targets) > 1, {}
     kind: Literal["numbers", "classes"] = "numbers"
     for name in targets:
-        columns[name], kind = _read_target(table[name], task, name in as_written, notes)
+        columns[name], kind = _read_target(table[name], task, name in as_written, known, notes)
         if several and kind == "classes":
             raise refusal(
                 f"target '{name}'",
@@ -279,29 +305,42 @@ def _read_targets(
 
 
 def _read_target(
-    column: "pd.Series[Any]", task: str | None, as_written: bool, notes: list[str]
+    column: "pd.Series[Any]",
+    task: str | None,
+    as_written: bool,
+    known: Conventions,
+    notes: list[str],
 ) -> tuple["pd.Series[Any]", Literal["numbers", "classes"]]:
     """Read a target, some of which may be missing, and say what it is."""
-    target, form = str(column.name), recognise(column, as_written=as_written)
-    if form.unit and task != "regression" and column.nunique() <= _MANY:
-        form = recognise(column, as_written=True)  # classes, such as 3 stars
+    target = str(column.name)
+    form = recognise(column, as_written=as_written, conventions=known)
+    stars = form.unit and not SURE_UNIT.fullmatch(form.unit) and column.nunique() <= _MANY
+    if stars and task != "regression":
+        form = recognise(column, as_written=True, conventions=known)  # classes, such as 3 stars
     name = f"target '{target}'"
     if form.kind in ("other", "date") and task != "classification":
         got = "dates" if form.kind == "date" else "neither numbers nor text"
         remedy = "Choose another target, or make numbers of it, such as days since a date."
         raise refusal(name, got, "numbers or classes", remedy)
-    if form.missing:
-        got, expected = f"{listed(form.missing)} among its {form.kind}s", f"{form.kind}s alone"
-        raise refusal(name, got, expected, "Correct them, or leave these cells empty.")
+    words = [word for word in form.missing if word not in known.missing]
+    if form.kind != "text" and words:
+        got, expected = f"{listed(words)} among its {form.kind}s", f"{form.kind}s alone"
+        remedy = "Correct them, leave these cells empty, or name marks of no value (--missing)."
+        raise refusal(name, got, expected, remedy)
+    units = several_units(column, known) if form.kind == "text" and not as_written else {}
+    if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
+        got = f"numbers of several units, such as {listed(units.values())}"
+        remedy = "Write all in the same unit, or take the cells as classes (--as-written)."
+        raise refusal(name, got, "one unit", remedy)
     values = read_cells(column, form)
     there, number = values.dropna(), values.nunique()
-    notes.extend(_how_joined(target, column, form))
+    notes.extend(_how_joined(target, column, form, known))
     if form.kind == "text" and task == "regression":
         got = f"text such as {str(there.iloc[0])!r}"
         remedy = "Correct it, or choose classification."
         raise refusal(name, got, "numbers for regression", remedy)
     if form.kind != "text":
-        notes.extend(_how_read(target, column, form))
+        notes.extend(_how_read(target, column, form, known))
     truth = pd.api.types.is_bool_dtype(column[values.notna()].infer_objects())
     numbers = form.kind == "number" and not truth
     if form.kind == "number":
@@ -320,11 +359,13 @@ def _read_target(
             " so: task='regression' (--task regression)."
         )
     if form.kind != "text":
-        values = read_cells(column if truth else values, Format("text"))
+        words = read_cells(column, Format("text")).where(values.notna())
+        as_they_are = truth or words.nunique() == number
+        values = words if as_they_are else read_cells(values, Format("text"))
     return values.rename(target), "classes"
 
 
-def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
+def _why_drop(name: str, column: "pd.Series[Any]", form: Format, known: Conventions) -> str:
     """Say why a column is dropped; empty if it is not."""
     values = column.dropna()
     if form.kind == "other":
@@ -335,7 +376,10 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
     if form.kind == "text":
         words = read_cells(values, form)
         if words.nunique() > max(2, len(words) // 2):
-            return f"{words.nunique()} of its {len(words)} texts differ, such as {words.iloc[0]!r}"
+            units = several_units(values, known)
+            also = f", numbers of several units, such as {listed(units.values())}" if units else ""
+            example = f", such as {words.iloc[0]!r}" if not units else also
+            return f"{words.nunique()} of its {len(words)} texts differ{example}"
         return ""
     whole = form.kind == "number" and bool(np.all(read_cells(values, form) % 1.0 == 0.0))
     if (nameless or _ID_NAME.fullmatch(name)) and whole and values.is_unique and len(values) > 2:
@@ -343,42 +387,68 @@ def _why_drop(name: str, column: "pd.Series[Any]", form: Format) -> str:
     return ""
 
 
-def _how_read(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str]:
+def _how_read(
+    name: str, column: "pd.Series[Any]", form: Format, known: Conventions
+) -> Iterable[str]:
     """Say how text was read."""
     values = column.dropna()
     if not len(values):
         return
-    example = str(values.iloc[0])
+    words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
+    # The first of those that show most: thousands, zeros before the number.
+    telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
+    cell = next(telling, next(iter(words), ""))
     if form.kind == "date":
-        how = f" ('{example}' as {form.pattern})" if form.pattern else ""
+        cell = next(iter(words), "")
+        value = f"{read_cells(pd.Series([cell]), form)[0]:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+        how = f" ('{cell}' is {value})" if form.pattern else ""
         yield f"Column '{name}' holds dates{how}, which become days since 1970-01-01."
-    elif form.kind == "number" and isinstance(values.iloc[0], str):
-        value = read_cells(values.iloc[:1], form._replace(missing=())) if not form.missing else None
-        shown = f" ('{example}' is {value.iloc[0]:g})" if value is not None else ""
+    elif form.kind == "number" and isinstance(cell, str) and cell:
+        value = read_cells(pd.Series([cell]), form._replace(sentinels=()))[0]
         unit = f" of the unit '{form.unit}'" if form.unit else ""
-        yield f"Column '{name}' was text, and is read as numbers{unit}{shown}."
+        unit = " of hours" if form.unit == ":" else unit
+        kept_so = f"; --as-written {name} keeps such cells as words" if is_code(cell) else ""
+        how = f"numbers{unit} ('{cell}' is {value:.15g}{kept_so})"
+        yield f"Column '{name}' was text, and is read as {how}."
     elif form.kind == "text":
-        number = read_cells(values, form).nunique()
-        if number > MAX_CATEGORIES:
+        different = read_cells(values, form)
+        if different.nunique() > MAX_CATEGORIES:
             yield (
-                f"Column '{name}' has {number} different texts: the {MAX_CATEGORIES} most frequent"
-                " have a column each, and all others share one."
+                f"Column '{name}' has {different.nunique()} different texts: the {MAX_CATEGORIES}"
+                " most frequent have a column each, and all others share one."
             )
-    if form.missing:
-        yield f"Column '{name}': {listed(form.missing)} is taken as no value."
+        return
+    limits = [word for word in form.missing if is_limit(word)]
+    others = [word for word in form.missing if word not in {*limits, *known.missing}]
+    if limits:
+        yield f"Column '{name}': {listed(limits)} is read as its limit."
+    if others:
+        yield f"Column '{name}': {listed(others)} is taken as no value."
 
 
-def _how_joined(name: str, column: "pd.Series[Any]", form: Format) -> Iterable[str]:
-    """Say which numbers are taken as no value, and which words as others."""
+def _how_joined(
+    name: str, column: "pd.Series[Any]", form: Format, known: Conventions
+) -> Iterable[str]:
+    """Say which cells are taken as no value, or are not, and which words as others."""
     for sentinel in form.sentinels:
         count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
+        why = f"is far from all other numbers, and is taken as no value (--as-written {name} reads"
+        why += " it as a number)"
+        if sentinel in known.sentinels:
+            why = "is taken as no value"
+        if count:
+            yield f"Column '{name}': {sentinel:g} in {count} rows {why}."
+    if form.kind != "text":
+        return
+    cells = read_cells(column, form._replace(spellings=()))
+    marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
+    if marks:
         yield (
-            f"Column '{name}': {sentinel:g} in {count} rows is far from all other numbers, and is"
-            f" taken as no value (--as-written {name} reads it as a number)."
+            f"Column '{name}': {listed(marks)} is a word like the others (--missing"
+            f" {','.join(marks)} takes it as no value)."
         )
-    words = read_cells(column, form._replace(spellings=())) if form.spellings else pd.Series()
     for spelling in form.spellings:
-        same = words[words.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)]
+        same = cells[cells.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)]
         others = sorted(set(same) - {spelling})
         yield (
             f"Column '{name}': {listed(others)} {'is' if len(others) == 1 else 'are'} taken as"

@@ -5,6 +5,7 @@ Options, the table and the folder are checked first. What needs TensorFlow is im
 so that help and mistakes are immediate.
 """
 
+import csv
 import os
 import shlex
 import sys
@@ -25,7 +26,7 @@ from .. import __version__
 from ..files import atomic_write, only_writer
 from ..refusals import refusal
 from .process import exit_on_signals, loading_tensorflow, make_streams_writable
-from .settings import TASKS, Settings
+from .settings import DATES, TASKS, Settings
 from .workers import MAX_JOBS, MOST_ROWS, Worker, default_jobs, started_workers
 
 if TYPE_CHECKING:
@@ -131,16 +132,19 @@ def _read(
     from .tables import read_table
 
     reading = {
-        name: options.pop(name) for name in ("sep", "decimal", "encoding", "header", "sheet")
+        name: options.pop(name)
+        for name in ("sep", "decimal", "thousands", "encoding", "header", "sheet")
     }
-    cleaning = {name: options.pop(name) for name in ("task", "drop", "drop_missing", "as_written")}
+    names = ("task", "drop", "drop_missing", "as_written", "dates", "missing")
+    cleaning = {name: options.pop(name) for name in names}
+    cleaning |= {name: reading[name] for name in ("decimal", "thousands")}
     target: str | tuple[str, ...] = targets if len(targets) > 1 else "".join(targets)
     if data is None:
         frame, target = EXAMPLES[example or DEFAULT_EXAMPLE]()
     else:
         frame = read_table(data, **reading)
         dialect = ", ".join(
-            f"{name} {value!r}" for name, value in frame.attrs.items() if name != "notes"
+            f"{name} {value!r}" for name, value in frame.attrs.items() if isinstance(value, str)
         )
         size = f"{len(frame)} rows of {frame.shape[1]} columns"
         click.echo(f"Read {size} ({dialect})." if dialect else f"Read {size}", err=True)
@@ -219,14 +223,15 @@ def main(ctx: click.Context) -> None:
 
 
 def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
+    return tuple(filter(None, map(str.strip, next(csv.reader([text], skipinitialspace=True), ()))))
 
 
 def _reading_options(command: Any) -> Any:
     """Add the options of how a table is read."""
     for flag, description in (
         ("--encoding", "Encoding of the text, such as latin-1, if it is not recognised."),
-        ("--decimal", "Decimal point, '.' or ',', if it is not recognised."),
+        ("--decimal", "Decimal mark, '.' or ',', if it is not recognised."),
+        ("--thousands", "What separates thousands, if it is not recognised."),
         ("--sep", "What separates the cells, if it is not recognised."),
         ("--sheet", "Sheet of an Excel file.  [default: the first that is not empty]"),
     ):
@@ -270,7 +275,11 @@ def _settings_options(command: Any) -> Any:
 )  # fmt: skip
 @_reading_options
 @click.option(
-    "--drop", callback=_names, metavar="A,B,...", default="", help="Columns to leave out."
+    "--drop",
+    callback=_names,
+    metavar="A,B,...",
+    default="",
+    help="Columns to leave out; in quotes where a name has a comma: '\"a,b\",c'.",
 )
 @click.option(
     "--drop-missing", is_flag=True,
@@ -280,7 +289,15 @@ def _settings_options(command: Any) -> Any:
 @click.option(
     "--as-written", callback=_names, metavar="A,B,...", default="",
     help="Columns whose numbers and words are values as they are written: -999 is a number, Yes and"
-    " yes are two words, and numbers with a unit are text.",
+    " yes are two words, and numbers with a unit or zeros before them are text.",
+)  # fmt: skip
+@click.option(
+    "--dates", type=click.Choice(DATES),
+    help="Order of day, month and year in dates, if it is not recognised.",
+)  # fmt: skip
+@click.option(
+    "--missing", callback=_names, metavar="A,B,...", default="",
+    help="Words and numbers that stand for no value, such as --missing=-200.",
 )  # fmt: skip
 @_settings_options
 @click.option(
@@ -388,14 +405,21 @@ def predict(
 
     with _bad_input():
         frame = read_table(data, **reading)
+        for warning in frame.attrs.get("warnings", ()):
+            click.echo(f"Warning: {warning}", err=True)
         for name in kept_columns:
             if name not in frame:
                 raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
         _check_output(out, data)
-    from .predicting import as_cells, predict_table
+    from .contents import GUESSED
+    from .predicting import as_cells, encoding_of, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
-        predictions = predict_table(_load(model), frame)
+        loaded = _load(model)
+        saved = encoding_of(loaded)
+        if frame.attrs.get("encoding") in GUESSED and saved and not reading["encoding"]:
+            frame = read_table(data, **{**reading, "encoding": saved})
+        predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
             predictions.insert(place, name, frame[name].to_numpy())
     text = as_cells(predictions).to_csv(index_label="row")

@@ -15,9 +15,6 @@ from pathlib import Path
 
 from ..refusals import refusal
 
-#: Words for a missing value beside those of pandas: "?" is used by the UCI repository, "." by SAS
-#: and Stata.
-MISSING = ["?", "-", "--", ".", "n.a.", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!"]
 _BOMS = {
     b"\xef\xbb\xbf": "utf-8-sig",
     b"\xff\xfe\x00\x00": "utf-32",
@@ -25,6 +22,8 @@ _BOMS = {
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
+#: Of text that is not in UTF-8.
+GUESSED = ("cp1252", "latin-1")
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
 
 
@@ -53,7 +52,11 @@ def unreadable(errors: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
 
 def _unzip(content: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = [name for name in archive.namelist() if not name.endswith("/")]
+        names = [
+            name
+            for name in archive.namelist()
+            if not name.endswith(("/", ".DS_Store")) and not name.startswith("__MACOSX/")
+        ]
         if len(names) == 1:
             return archive.read(names[0])
     if "xl/workbook.xml" in names:
@@ -126,7 +129,7 @@ def _encodings(content: bytes) -> list[str]:
             " is no text (it has control characters), expected a table: CSV or the like, plain or"
             " compressed, Parquet or Excel (.xlsx). Save it as one of these, or name its encoding."
         )
-    return ["utf-8", "cp1252", "latin-1"]
+    return ["utf-8", *GUESSED]
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..columns import read_cells, recognise
+from ..columns.conventions import Conventions
 from ..refusals import refusal
 
 #: The remark on a row of which the training rows say almost nothing.
@@ -83,7 +84,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     inputs, predictor = (model[:-1].transform(table), steps[-1]) if steps else (table, model)
     targets = getattr(predictor, "target_names_", None)
     if targets and getattr(predictor, "mixes_outputs_", False) and set(targets) & {*whole.columns}:
-        columns = predictions_given_others(predictor, inputs, _known_targets(whole, targets))
+        known = _known_targets(whole, targets, encoder.conventions)
+        columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
     if targets:
@@ -113,13 +115,22 @@ def as_cells(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].map(cell) for name in words}).rename(columns=cell)
 
 
-def _known_targets(table: pd.DataFrame, targets: Sequence[str]) -> npt.NDArray[np.float64]:
+def encoding_of(model: Any) -> str:
+    """Give the encoding of the table that a model was trained on; empty for UTF-8 or none."""
+    first = model.steps[0][1] if hasattr(model, "steps") else model
+    encoding = getattr(getattr(first, "conventions", None), "encoding", "")
+    return "" if encoding.startswith("utf") else encoding
+
+
+def _known_targets(
+    table: pd.DataFrame, targets: Sequence[str], conventions: Conventions | None
+) -> npt.NDArray[np.float64]:
     """Read the targets that a table has, [N, P], NaN where there is none."""
     known = np.full((len(table), len(targets)), np.nan)
     for p, name in enumerate(targets):
         if name not in table or table[name].isna().all():
             continue
-        form = recognise(table[name])
+        form = recognise(table[name], conventions=conventions)
         if form.kind != "number":
             remedy = "Correct the cells, or leave them empty."
             raise refusal(f"column '{name}'", form.kind, "numbers, a target's", remedy)

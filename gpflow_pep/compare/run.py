@@ -111,6 +111,10 @@ def compare(
     drop: tuple[str, ...] = (),
     drop_missing: bool = False,
     as_written: tuple[str, ...] = (),
+    decimal: str | None = None,
+    thousands: str | None = None,
+    dates: str | None = None,
+    missing: Sequence[str | float] = (),
     callback: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -140,7 +144,11 @@ def compare(
     :param drop: Columns to leave out.
     :param drop_missing: Whether to leave out rows with missing values, rather than to fill in.
     :param as_written: Columns whose numbers and words are values as they are written; see
-        :func:`~gpflow_pep.compare.cleaning.clean`.
+        :func:`~gpflow_pep.compare.cleaning.clean`, also for the next four.
+    :param decimal: The decimal mark of numbers in text.
+    :param thousands: What separates their thousands.
+    :param dates: The order of dates in text: "dmy", "mdy" or "ymd".
+    :param missing: Words and numbers that stand for no value.
     :param callback: Called before each fit, or the powers of a mixture together, and after each.
     :param settings: Those of :class:`~gpflow_pep.compare.settings.Settings`.
     :raises ValueError: If a setting is outside its range, or the table cannot be used.
@@ -150,6 +158,7 @@ def compare(
     data = clean(
         frame, target, drop=drop, drop_missing=drop_missing, task=task, as_written=as_written,
         limits=checked.likelihood == "tobit",
+        decimal=decimal, thousands=thousands, dates=dates, missing=missing,
     )  # fmt: skip
     return compare_table(note_equal_inputs(data, checked), checked, callback)
 

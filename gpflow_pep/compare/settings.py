@@ -28,6 +28,8 @@ DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "au
 #: What the power of the model is chosen by.
 SELECT = ("folds", "loo")
 TASKS = {"regression": "numbers", "classification": "classes"}
+#: Orders of day, month and year.
+DATES = ("dmy", "mdy", "ymd")
 
 
 def is_counts(likelihood: str) -> bool:

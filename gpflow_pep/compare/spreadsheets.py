@@ -8,11 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from ..columns.conventions import MARKS
 from ..columns.encodings import listed
 from ..refusals import refusal
-from .contents import MISSING, TableFault, check_names, unreadable
+from .contents import TableFault, check_names, unreadable
 from .headers import count_title_rows, names_of_places, title_note
 
+#: What cells of formulas that failed have.
+_ERRORS = ("#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!")
 #: How many rows names are looked for in.
 _SAMPLE = 1000
 
@@ -27,7 +30,8 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
     Read a sheet; the ``attrs`` of the table have its name as "sheet", and "notes" if there are any.
 
     :param content: Of the file.
-    :param sheet: The name of the sheet; None: the first that is not empty.
+    :param sheet: The name of the sheet; None: the first with at least two rows of two columns, or
+        else the first that is not empty.
     :param header: Whether the first row has the names of columns; None: recognised.
     :raises ValueError: If there is no such sheet.
     """
@@ -37,11 +41,11 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
         raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", "Correct the name.")
     if sheet is None and not filled:
         raise TableFault(" has no sheet with rows, expected one. Check how it was written.")
-    name, notes = sheet or filled[0], []
+    tables = [name for name in filled if min(sheets[name].shape) > 1]
+    name, notes = sheet or (tables or filled)[0], []
     if sheet is None and len(filled) > 1:
-        notes.append(
-            f"Read the sheet {name!r}, the first of {listed(filled)} (--sheet names another)."
-        )
+        which = "the first of" if name == filled[0] else "the first with a table of"
+        notes.append(f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another).")
     cells = sheets[name]
     rows = [[_as_text(cell) for cell in row] for row in cells.head(_SAMPLE).itertuples(index=False)]
     start = count_title_rows(rows) if header is None else 0
@@ -56,8 +60,12 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
         cells = cells.iloc[1:]
     check_names(names)
     if cells.empty:
-        raise TableFault(f" has no rows in the sheet {name!r}, expected some under the names.")
-    table = cells.set_axis(names, axis=1).reset_index(drop=True).infer_objects()
+        raise TableFault(
+            f" has no rows in the sheet {name!r}, expected some under the names. Name another sheet"
+            f" (--sheet) of {listed(sheets)}."
+        )
+    cells = cells.set_axis(names, axis=1).reset_index(drop=True)
+    table = pd.DataFrame({name: _without_marks(cells[name]) for name in names})
     table.attrs = {"sheet": name, **({"notes": notes} if notes else {})}
     return table
 
@@ -65,7 +73,7 @@ def read_spreadsheet(content: bytes, sheet: str | None, header: bool | None) -> 
 def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
     """Read the cells of each sheet, without the empty rows and columns around them."""
     try:
-        import openpyxl  # noqa: F401
+        import openpyxl
     except ImportError as error:
         raise TableFault(
             " is an Excel file, which needs openpyxl, which is not installed. Run: pip install"
@@ -74,11 +82,18 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
     # Whatever the error is: openpyxl checks little of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of openpyxl: styles and the like that it does not know
-        sheets = pd.read_excel(
-            io.BytesIO(content), sheet_name=None, header=None, dtype=object, na_values=MISSING,
-            engine="openpyxl",
-        )  # fmt: skip
-    return {str(name): _without_margins(cells) for name, cells in sheets.items()}
+        book = openpyxl.load_workbook(io.BytesIO(content), data_only=True)
+        return {sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets}
+
+
+def _cells(sheet: Any) -> pd.DataFrame:
+    """Give the cells; all rows of cells that were merged in one column have their value."""
+    cells = pd.DataFrame([*sheet.iter_rows(values_only=True)], dtype=object)
+    for merged in sheet.merged_cells.ranges:
+        left, top, right, bottom = merged.bounds
+        if left == right:
+            cells.iloc[top - 1 : bottom, left - 1] = cells.iloc[top - 1, left - 1]
+    return cells
 
 
 def _without_margins(cells: pd.DataFrame) -> pd.DataFrame:
@@ -90,10 +105,21 @@ def _without_margins(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plain_cell(cell: Any) -> Any:
-    """Give times of the day as text, which is read as such; and no text of spaces alone."""
+    """Give times of the day and durations as text, which is read as such; no text of spaces."""
+    if isinstance(cell, datetime.timedelta):
+        minutes, seconds = divmod(round(cell.total_seconds()), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
     if isinstance(cell, datetime.time):
         return cell.isoformat()
-    return None if isinstance(cell, str) and not cell.strip() else cell
+    return None if isinstance(cell, str) and (not cell.strip() or cell in _ERRORS) else cell
+
+
+def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Leave out marks of missing values where all other cells are no text."""
+    is_text = column.map(lambda cell: isinstance(cell, str))
+    if is_text.all() or not column[is_text].isin(MARKS).all():
+        return column.infer_objects()
+    return column.where(~is_text, None).infer_objects()
 
 
 def _as_text(cell: Any) -> str:

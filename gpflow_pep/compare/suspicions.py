@@ -18,20 +18,29 @@ _CORRELATION = 0.999
 _WILD, _WILD_LOG = 20.0, 6.0
 #: More wild targets than this many, or this share, are how the target is distributed.
 _MAX_WILD, _MAX_WILD_SHARE = 3, 0.01
+#: A number that is in so many rows, and outside all others by this share of their range, may stand
+#: for a missing value; a negative one beside others that are not need not be that far away.
+_LEAST_MARKS, _MARK_GAP = 3, 0.5
 #: A class of fewer rows than this share is rare.
 _RARE = 0.05
 
 
 def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]:
     """
-    Say what is suspicious: columns that are the target, wild targets, and rare classes.
+    Say what is suspicious: columns that are the target, numbers that may stand for no value, wild
+    numbers, and rare classes.
 
     :param X: Inputs: numbers, dates and text; values may be missing.
     :param y: The target, with no value missing.
     :param classes: Whether the target is a class.
     """
     disguised = [text for name in X for text in _disguises(X[name], y, classes)]
-    return [*disguised, *(_rare_classes(y) if classes else _wild_targets(y))]
+    columns = [X[name] for name in X if X[name].dtype == np.float64]
+    columns += [] if classes else [y]
+    strange = [
+        text for column in columns for text in (*_marks(column), *_wild(column, column is y))
+    ]
+    return [*disguised, *strange, *(_rare_classes(y) if classes else ())]
 
 
 def _disguises(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> Iterator[str]:
@@ -93,24 +102,50 @@ def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return distance / scale if scale > 0.0 else np.zeros_like(distance)
 
 
-def _wild_targets(y: "pd.Series[Any]") -> Iterator[str]:
-    """Name one or few targets far from all others."""
-    values = y.to_numpy(dtype=np.float64)
+def _marks(column: "pd.Series[Any]") -> Iterator[str]:
+    """Name a number that is repeated outside all others: it may stand for no value."""
+    values = column.dropna().to_numpy()
+    for mark in dict.fromkeys((np.min(values), np.max(values))) if len(values) else ():
+        others = values[values != mark]
+        count = len(values) - len(others)
+        if (
+            count < _LEAST_MARKS
+            or len(np.unique(others)) < _LEAST_VALUES
+            or 2 * count > len(values)
+        ):
+            continue
+        distance = np.min(np.abs(others - mark))
+        if distance > _MARK_GAP * np.ptp(others) or mark < 0.0 <= np.min(others):
+            yield (
+                f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows, outside of"
+                f" all others, which are between {np.min(others):g} and {np.max(others):g}. If it"
+                f" stands for a missing value, say so: --missing={mark:g} (in Python missing=)."
+            )
+
+
+def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
+    """Name one or few numbers far from all others."""
+    column = column.dropna()
+    values = column.to_numpy(dtype=np.float64)
+    if not len(values):
+        return
     distances = _distances(values)
     wild = distances > _WILD
     if np.min(values) >= 0.0:  # maybe skewed: far among the logarithms too
         positive = values > 0.0
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)
-    if 0 < len(rows) <= max(_MAX_WILD, int(_MAX_WILD_SHARE * len(y))):
-        shown = ", ".join(f"{values[row]:g} in row {y.index[row]}" for row in rows[:_MAX_WILD])
+    if 0 < len(rows) <= max(_MAX_WILD, int(_MAX_WILD_SHARE * len(column))):
+        shown = ", ".join(f"{values[row]:g} in row {column.index[row]}" for row in rows[:_MAX_WILD])
         more = f" and {len(rows) - _MAX_WILD} more" if len(rows) > _MAX_WILD else ""
+        robust = "; if they are right, try --likelihood student_t" if is_target else ""
         yield (
-            f"The target '{y.name}' is {shown}{more} (rows count from 0), which is"
-            f" {'at least ' * (len(rows) > 1)}{np.min(distances[rows]):.0f} robust standard"
-            f" deviations from its median {np.median(values):g}. RMSE and NLPD can depend on"
-            " such rows more than on all others, and so can what is trained on them. Check them:"
-            " correct them, or leave them out; if they are right, try --likelihood student_t."
+            f"{'The target' if is_target else 'Column'} '{column.name}' is {shown}{more} (rows"
+            f" count from 0), which is {'at least ' * (len(rows) > 1)}"
+            f"{np.min(distances[rows]):.0f} robust standard deviations from its median"
+            f" {np.median(values):g}. RMSE and NLPD can depend on such rows more than on all"
+            " others, and so can what is trained on them. Check them: correct them, or leave them"
+            f" out{robust}."
         )
 
 

@@ -3,19 +3,18 @@
 import csv
 import io
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
+from ..columns.formats import conventions_of, given_conventions, typed
 from ..refusals import refusal
 from .contents import (
-    MISSING,
     TableFault,
     as_number,
     check_names,
@@ -28,18 +27,11 @@ from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
-#: The separator and the decimal point are recognised from so many rows.
+#: The separator is recognised from so many rows.
 _SAMPLE = 1000
 #: Names and titles are looked for in so many characters.
 _BEGINNING = 2**20
 _HINT = re.compile(r'"?sep=(.)"?')
-
-
-class _Dialect(NamedTuple):
-    """How a text is cut into cells: the separator, or :data:`_SPACES`, and the decimal point."""
-
-    sep: str
-    decimal: str
 
 
 def read_table(
@@ -47,6 +39,7 @@ def read_table(
     *,
     sep: str | None = None,
     decimal: str | None = None,
+    thousands: str | None = None,
     encoding: str | None = None,
     header: bool | None = None,
     sheet: str | None = None,
@@ -57,20 +50,24 @@ def read_table(
     The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start with # or be
     titles, the names may be absent, and rows may begin with a name or number as R writes them.
     Arguments that are None are recognised; the ``attrs`` of the table have those of text or of a
-    sheet by these names, and under "notes" sentences that say what was done to it, if anything.
-    Values stay as they are but for spaces before them; empty cells and words such as NA and ? are
-    missing.
+    sheet by these names, and under "notes" and "warnings" sentences that say what was done to it,
+    if anything. Columns of plain numbers become numbers, and empty cells in them, NA, ? and other
+    such marks are missing. All other cells stay text, as they are but for spaces before them; so do
+    numbers such as 1,234 where no cell of the file shows which mark is that of decimals.
 
     :param path: The file; "-" for the standard input.
     :param sep: What separates the cells: a character, or the regular expression for spaces.
-    :param decimal: The decimal point, "." or ",".
+    :param decimal: The decimal mark, "." or ",".
+    :param thousands: What separates thousands: "." or ",", which is no decimal mark then, or
+        another mark.
     :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in none of them
         is taken as Windows-1252.
     :param header: Whether the first line has the names of columns; without they are x0, x1, ...
     :param sheet: The name of a sheet of an Excel file; None: the first that is not empty.
     :raises ValueError: If there is no such file, or it is empty, is no text, has no rows but the
-        names, two columns of one name, or rows of different length.
+        names, two columns of one name, or rows that are longer than the line of names.
     """
+    stated = given_conventions(decimal, thousands)
     try:
         content = read_content(Path(path))
         if content.startswith(b"PAR1"):
@@ -86,12 +83,16 @@ def read_table(
         if hint:
             sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
         text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
-        dialect = _find_dialect(text, sep, decimal)
-        names = _check_rows(text, dialect, num_lines - text.count("\n"))
-        table = _parse(text, dialect, names)
+        sep = _find_sep(text, sep)
+        cells, warning = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    table.attrs = {**dialect._asdict(), "encoding": encoding, **({"notes": notes} if notes else {})}
+    known = conventions_of(cells, stated, sep)
+    table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
+    about = {"notes": notes, "warnings": [warning] * bool(warning)}
+    how = {**known._asdict(), "sep": sep, "encoding": encoding, **about}
+    order = ("sep", "decimal", "thousands", "encoding", "notes", "warnings")
+    table.attrs = {key: how[key] for key in order if how[key]}
     return table
 
 
@@ -117,7 +118,7 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(text: str, sep: str) -> Iterator[tuple[int, list[str]]]:
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Cut into cells; lines count from 1. Blank lines are left out."""
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
@@ -125,7 +126,8 @@ def _records(text: str, sep: str) -> Iterator[tuple[int, list[str]]]:
             if line:
                 yield number, next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
         return
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep, skipinitialspace=True)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
     for record in reader:
         if len(record) > 1 or (record and record[0].strip()):
             yield reader.line_num, record
@@ -139,73 +141,71 @@ def _first_records(text: str, sep: str, most: int = _SAMPLE) -> list[list[str]]:
         return []
 
 
-def _find_dialect(text: str, sep: str | None, decimal: str | None) -> _Dialect:
+def _find_sep(text: str, sep: str | None) -> str:
     if sep is None:
         sep = max((*_SEPARATORS, _SPACES), key=partial(_suits, text))
-        if _suits(text, sep) <= (0.0, 0):
+        if not _suits(text, sep)[0]:
             sep = next((mark for mark in _SEPARATORS if mark not in text), ",")
     elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
         expected = f"one character, or {_SPACES!r} for spaces"
         raise refusal("sep", repr(sep), expected, "Leave it out to have it recognised.")
-    if decimal is None:
-        decimal = _find_decimal(text, sep)
-    elif decimal not in (".", ","):
-        raise refusal("decimal", repr(decimal), "'.' or ','", "Leave it out if unsure.")
-    return _Dialect(sep, decimal)
+    return sep
 
 
-def _suits(text: str, sep: str) -> tuple[float, int]:
-    """How well a separator suits: the share of rows as long as the second, and their length."""
+def _suits(text: str, sep: str) -> tuple[float, float, int]:
+    """
+    How well a separator suits: the share of rows as long as the second, the share of cells that are
+    numbers, and the length.
+    """
     records = _first_records(text, sep)
     if not records or len(records[0]) < 2:
-        return 0.0, 0
+        return 0.0, 0.0, 0
     length = len(records[0])
     if len(records) > 1 and len(records[1]) == length + 1:
         length += 1
-    if sep == _SPACES and not all(any(map(_is_number, record)) for record in records[1:]):
-        return 0.0, 0  # words of a sentence
+    numbers = [[_is_number(cell.strip()) for cell in record] for record in records]
+    if sep == _SPACES and not all(map(any, numbers[1:])):
+        return 0.0, 0.0, 0  # words of a sentence
     share = sum(len(record) == length for record in records) / len(records)
     if sep == _SPACES:
         share /= 2.0  # cells have spaces too
-    return share, length
+    return share, sum(map(sum, numbers)) / sum(map(len, numbers)), length
 
 
 def _is_number(cell: str) -> bool:
     return as_number(cell) is not None
 
 
-def _find_decimal(text: str, sep: str) -> str:
-    """Find the decimal point: what most numbers that can only be read in one way have."""
-    cells = [cell.strip() for row in _first_records(text, sep)[1:] for cell in row]
-    points = sum(bool(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell)) for cell in cells)
-    sure = r"[+-]?(\d*,\d{1,2}|\d*,\d{4,}|0,\d+|\d{4,},\d+|,\d+|\d{1,3}(\.\d{3})+,\d+)"
-    commas = sum(bool(re.fullmatch(rf"{sure}([eE][+-]?\d+)?", cell)) for cell in cells)
-    if commas == 0 and sep == ";":
-        # 1,234: semicolons are there because commas are decimal points.
-        commas = sum(bool(re.fullmatch(r"[+-]?\d{1,3},\d{3}", cell)) for cell in cells)
-    return "," if commas > points else "."
+def _cut(text: str, sep: str, skipped: int) -> tuple[pd.DataFrame, str]:
+    """Cut into cells, all of them text; refuse rows that are longer than the first. Give a warning.
 
-
-def _check_rows(text: str, dialect: _Dialect, skipped: int) -> list[str]:
-    """Check that all rows are as long as the first, and give the names in that."""
+    :param skipped: How many lines were above.
+    """
     with unreadable():
-        records = _records(text, dialect.sep)
-        _, header = next(records)
-        rows = [(line, len(row), row[0], row[-1].strip()) for line, row in records]
+        try:
+            (_, header), *rows = _records(text, sep, strict=True)
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise
+            (_, header), *rows = _records(text, sep)
     width = len(header)
-    if rows and all(length == width + 1 for _, length, _, _ in rows):
-        firsts = [first for _, _, first, _ in rows]
-        if not any(last for *_, last in rows):
+    if rows and all(len(row) == width + 1 for _, row in rows):
+        firsts = [row[0] for _, row in rows]
+        if not any(row[-1].strip() for _, row in rows):
             header = [*header, ""]  # a separator at the end of each row
         elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
             len(set(firsts)) == len(rows) and not any(map(_is_number, firsts))
         ):
             header = ["", *header]  # as R writes the names of rows
-    for line, length, _, _ in rows:
-        if length != len(header):
+    width = len(header)
+    short = [line + skipped for line, row in rows if len(row) < width]
+    # Between spaces an empty cell is nothing, so that a short row may lack any.
+    refused = width if sep == _SPACES or 2 * len(short) > len(rows) else 0
+    for line, row in rows:
+        if any(map(str.strip, row[width:])) or len(row) < refused:
             raise TableFault(
-                f", line {line + skipped}: got {length} value(s), expected {len(header)}, one for"
-                f" each column name (cells are separated by {dialect.sep!r}). Correct the line, put"
+                f", line {line + skipped}: got {len(row)} value(s), expected {width}, one for"
+                f" each column name (cells are separated by {sep!r}). Correct the line, put"
                 " quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
@@ -215,7 +215,14 @@ def _check_rows(text: str, dialect: _Dialect, skipped: int) -> list[str]:
             f" has only a line of column names ({', '.join(names)}), expected rows under it. Check"
             " how it was written."
         )
-    return names
+    cells = [(*row[:width], *[""] * (width - len(row))) for _, row in rows]
+    table = pd.DataFrame(cells, columns=names, dtype=object)
+    if not short:
+        return table, ""
+    return table, (
+        f"{len(short)} of {len(rows)} lines have fewer cells than there are columns (the first is"
+        f" line {short[0]}): the last cells of such a line are taken as empty."
+    )
 
 
 def _without_comments(text: str, sep: str | None) -> str:
@@ -225,7 +232,7 @@ def _without_comments(text: str, sep: str | None) -> str:
         return text
     *_, last = comments[0].splitlines()
     rest = text[comments.end() :]
-    rest_sep = _find_dialect(rest, sep, None).sep
+    rest_sep = _find_sep(rest, sep)
     widths = [*map(len, _first_records(last[1:].strip() + "\n" + rest, rest_sep, 2))]
     is_header = len(widths) == 2 and widths[0] == widths[1] > 1
     return last[1:].strip(" ") + "\n" + rest if is_header else rest
@@ -238,7 +245,7 @@ def _begin_with_names(text: str, sep: str | None, header: bool | None) -> tuple[
         text, note = _without_titles(text, sep)
         notes += [note] * bool(note)
     beginning = _beginning(text)
-    mark = _find_dialect(beginning, sep, None).sep
+    mark = _find_sep(beginning, sep)
     rows = _first_records(beginning, mark)
     names, why = names_of_places(rows, len(rows[0]) if rows else 0, header)
     if names:
@@ -278,20 +285,3 @@ def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
             rest = "".join(islice(lines, numbered[start - 1][0], None))
             widest, note = len(rows[start]), title_note(rows[:start])
     return rest, note
-
-
-def _parse(text: str, dialect: _Dialect, names: list[str]) -> pd.DataFrame:
-    with unreadable(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", pd.errors.ParserWarning)
-        return pd.read_csv(
-            io.StringIO(text),
-            sep=dialect.sep,
-            decimal=dialect.decimal,
-            header=0,
-            names=names,
-            index_col=False,
-            skipinitialspace=True,
-            na_values=MISSING,
-            float_precision="round_trip",
-            low_memory=False,
-        )

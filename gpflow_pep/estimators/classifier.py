@@ -42,7 +42,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "multiclass" (RobustMax) for
         more, which takes one label in a thousand to be wrong. "softmax"; "ordinal", for classes
-        whose order is that of ``classes_``, which is sorted
+        whose order is that of ``classes_``, which is sorted, numbers and numbers in text by value
         (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
         in the order of ``classes_``, which is copied.
     :param neighbours: Whether predictions of two classes with one latent function use near
@@ -65,11 +65,15 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def _fit(self, X: Any, y: Any) -> None:
         X, y = self._validate(X, y)
         kind = type_of_target(y, input_name="y")
-        if kind not in ("binary", "multiclass"):
+        in_order = _are_in_order(self.likelihood)
+        if kind not in ("binary", "multiclass") and not (in_order and kind == "continuous"):
             got = f"Unknown label type: {kind}"  # scikit-learn's words, by which it checks this
-            remedy = "Write ratings as words: y.astype(str). Measurements are for PEPRegressor."
+            remedy = "Ratings have likelihood='ordinal'; measurements are for PEPRegressor."
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
+        if in_order:
+            places = _order_of_numbers(self.classes_)
+            self.classes_, numbers = self.classes_[places], np.argsort(places)[numbers]
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to tell apart.")
@@ -192,6 +196,18 @@ def has_near_labels(likelihood: Likelihood) -> bool:
     return tilted.num_classes(likelihood) == 2 and num_latent == 1
 
 
+def _are_in_order(named: Any) -> bool:
+    return "ordinal" in (named, type(named).__name__.lower())
+
+
+def _order_of_numbers(labels: AnyNDArray) -> AnyNDArray:
+    """Sort labels by value where all are numbers, as text too; else leave them."""
+    try:
+        return np.argsort(labels.astype(float), kind="stable")
+    except ValueError:
+        return np.arange(len(labels))
+
+
 def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:
     """
     Take the logarithm of the probability of the label of each row, [N].
@@ -200,7 +216,9 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     """
     y = column_or_1d(y)
     check_consistent_length(probability, y)
-    place = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    order = np.argsort(classes)  # grades in text are sorted by value
+    places = np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)
+    place = order[places]
     if not np.array_equal(classes[place], y):
         got = f"labels that are none of {list(classes)}"
         raise refusal("y", got, "these", "Leave out rows of other classes.")

@@ -1,10 +1,13 @@
 """The columns of a table made numbers by TensorFlow, as a TableEncoder does it."""
 
+from collections.abc import Sequence
+
 import gpflow
 import numpy as np
 import tensorflow as tf
 
 from ..columns import TableEncoder
+from ..columns.conventions import MARKS_IN_WORDS
 from ..columns.encodings import CYCLES, Encoding
 
 
@@ -31,7 +34,7 @@ def encode_columns(encoder: TableEncoder, columns: dict[str, tf.Tensor]) -> tf.T
     for name, form in encoder.formats.items():
         learnt, values = encoder.encodings_[name], columns[name]
         if form.kind == "text":
-            encoded += _encode_words(values, learnt)
+            encoded += _encode_words(values, learnt, form.missing or MARKS_IN_WORDS)
         else:
             for sentinel in form.sentinels:
                 values = tf.where(values == sentinel, tf.constant(np.nan, values.dtype), values)
@@ -39,9 +42,9 @@ def encode_columns(encoder: TableEncoder, columns: dict[str, tf.Tensor]) -> tf.T
     return tf.stack([tf.cast(part, gpflow.default_float()) for part in encoded], axis=1)
 
 
-def _encode_words(words: tf.Tensor, learnt: Encoding) -> list[tf.Tensor]:
+def _encode_words(words: tf.Tensor, learnt: Encoding, marks: Sequence[str]) -> list[tf.Tensor]:
     words = tf.strings.strip(words)
-    missing = tf.equal(words, "")
+    missing = tf.reduce_any(tf.equal(words[:, None], ["", *marks]), axis=1)
     parts = [tf.equal(words, category) for category in learnt.categories]
     if learnt.others:
         known = tf.reduce_any(tf.stack([missing, *parts]), axis=0)

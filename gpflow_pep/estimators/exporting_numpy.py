@@ -84,6 +84,7 @@ def scorer_parts(estimator: Any) -> dict[str, Any]:
         "scalers": [_scaler_parts(scaler) for scaler in (*steps, last.input_scaler_)],
         "units": (last._target.numbers if isinstance(last, PEPRegressor) else Units())._asdict(),
         "columns": None if encoder is None else _column_parts(encoder),
+        "conventions": encoder and encoder.conventions and encoder.conventions._asdict(),
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": _label_parts(last.classes_) if isinstance(last, PEPClassifier) else None,

@@ -27,9 +27,9 @@ from ..files import (
 
 ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
 #: The format that is written.
-FORMAT = 6
+FORMAT = 7
 #: The files of each format that can be read. A format that was written once stays here.
-FILES = {FORMAT: (DESCRIPTION, ARRAYS, PIPELINE)}
+FILES = dict.fromkeys((6, FORMAT), (DESCRIPTION, ARRAYS, PIPELINE))
 #: A text for people, which is not read.
 CARD = "README.md"
 REMEDY = "Pass the folder that save_estimator wrote, or save the estimator again."

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..checks import refusal
 from ..columns import Format, TableEncoder
+from ..columns.conventions import Conventions
 from ..columns.encodings import Encoding
 from .base import DESCRIBE, RESTORE, PEPEstimator
 from .describing import Described, Describer, Loader
@@ -35,7 +36,7 @@ from .separate import SeparateRegressors
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers, words, and
 #: elementwise functions of NumPy and SciPy. Nothing here runs code of a file or reads another one.
 _PUBLIC = [
-    *ESTIMATORS.values(), SeparateRegressors, TableEncoder, Format, Encoding,
+    *ESTIMATORS.values(), SeparateRegressors, TableEncoder, Format, Encoding, Conventions,
     *(make_column_selector, Bunch, BSpline),
     *(vars(module)[name] for module in (feature_selection, model_selection)
       for name in module.__all__ if name in vars(module)),

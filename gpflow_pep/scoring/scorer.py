@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from os import PathLike
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +64,8 @@ class Scorer:
         self._mixture = mixture.mixture_of(parts["mixture"])
         self._scalers = [(scaler["offset"], scaler["scale"]) for scaler in parts["scalers"]]
         self._units = Units(**parts["units"])
-        self._encodings = _encodings_of(parts["columns"])
+        self._encodings = _encodings_of(parts["columns"], before="conventions" not in parts)
+        self.conventions = SimpleNamespace(**parts.get("conventions") or {})
         self.n_features_in_ = int(parts["num_columns"])
         self._names: list[str] | None = parts["names"]
         if self._names is not None:
@@ -180,17 +182,20 @@ class Scorer:
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
 
 
-def _encodings_of(columns: Any) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
+def _encodings_of(
+    columns: Any, before: bool
+) -> "tuple[dict[str, Format], dict[str, Encoding]] | None":
     """Make what :func:`~gpflow_pep.columns.encodings.encode_table` takes beside a table."""
     if columns is None:
         return None
     from ..columns.encodings import Encoding
-    from ..columns.formats import Format
+    from ..columns.formats import Format, before_format_7
 
     def tuples(part: Mapping[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
 
+    formats = {column["name"]: Format(**tuples(column["format"])) for column in columns}
     return (
-        {column["name"]: Format(**tuples(column["format"])) for column in columns},
+        before_format_7(formats) if before else formats,
         {column["name"]: Encoding(**tuples(column["encoding"])) for column in columns},
     )

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from gpflow_pep.columns import Format, read_cells, recognise
+from gpflow_pep.columns.formats import conventions_of, given_conventions
 
 
 def days(*dates: str) -> list[Any]:
@@ -72,6 +73,38 @@ READ: list[tuple[list[Any], str, list[Any]]] = [
     (["no", "No", "no"], "text", ["no"] * 3),
     (["AA", "Aa", "aa", "mW", "MW"], "text", ["AA", "Aa", "aa", "mW", "MW"]),
     (["abC", "ABC", "abc"], "text", ["abC", "ABC", "abc"]),
+    (["0,123", "0,456"], "number", [0.123, 0.456]),
+    (["950", "1.200", "12.500", "2,5"], "number", [950, 1200, 12500, 2.5]),
+    (["1,10,000", "12,34,567", "5"], "number", [110000, 1234567, 5]),
+    (["(120)", "($80)", "-5"], "text", ["(120)", "($80)", "-5"]),
+    (["(120)", "80", "120-"], "number", [-120, 80, -120]),
+    (["-$3", "$-4", "($5)"], "number", [-3, -4, -5]),
+    (["5.1 ± 0.1", "6.2 +/- 0.3", "7.25"], "number", [5.1, 6.2, 7.25]),
+    (["52°31'12\"N", "48°30' N", "33°45'S", "-0° 30'"], "number", [52.52, 48.5, -33.75, -0.5]),
+    (["13:30", "36:15", "100:00:36"], "number", [13.5, 36.25, 100.01]),
+    (["12:30 AM", "3 p.m."], "number", [0.5, 15]),
+    (["16:9", "4:3"], "text", ["16:9", "4:3"]),
+    (["01000", "99000"], "number", [1000, 99000]),
+    (["1E0", "2E1"], "number", [1, 20]),
+    (["<0.5", *map(str, range(20))], "number", [0.5, *range(20)]),
+    (["<=50K", ">50K"], "text", ["<=50K", ">50K"]),
+    ([*["12 %", "13%"] * 3], "number", [12, 13] * 3),
+    (["0.10", "11%", "0.12", "13%"], "text", ["0.10", "11%", "0.12", "13%"]),
+    (["10%", "10‰"], "text", ["10%", "10‰"]),
+    (["€100", "$101", "£102"], "text", ["€100", "$101", "£102"]),
+    (["1.5 EUR", "2.5 USD", "3 EUR"], "text", ["1.5 EUR", "2.5 USD", "3 EUR"]),
+    (["€1.5", "2.5 €"], "number", [1.5, 2.5]),
+    (["None", "Mild", "None", "NA", "-", "?"], "text",
+     ["None", "Mild", "None", "NA", "-", np.nan]),
+    ([*map(str, range(9)), "NA", "-"], "number", [*range(9), np.nan, np.nan]),
+    (["01/02/2021", "01/03/2021", "31/01/2022"], "date",
+     days("2021-02-01", "2021-03-01", "2022-01-31")),
+    (["2020-01-31", "31.01.2021", "5 Feb 2020", "3. Mar 2021 10:00"], "date",
+     days("2020-01-31", "2021-01-31", "2020-02-05", "2021-03-03 10:00")),
+    (["01.02.10", "13.02.45", "01.01.70"], "date", days("2010-02-01", "1945-02-13", "1970-01-01")),
+    (["99-12-31", "00-01-02"], "date", days("1999-12-31", "2000-01-02")),
+    ([20210131, 20210201, 20221231], "date", days("2021-01-31", "2021-02-01", "2022-12-31")),
+    ([20210131, 20210132, 20221231], "number", [20210131, 20210132, 20221231]),
     (["red ", "blue", None, ""], "text", ["red", "blue", np.nan, np.nan]),
     (["A1", "B2", "12"], "text", ["A1", "B2", "12"]),
     (["v1.2", "v1.3"], "text", ["v1.2", "v1.3"]),
@@ -89,6 +122,67 @@ def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
     pd.testing.assert_series_equal(
         values, pd.Series(expected, column.index, dtype=dtype, name="x"), check_freq=False
     )
+
+
+@pytest.mark.parametrize(
+    "cells, message",
+    [
+        (["950", "1.200"], r"'1.200', which is 1.2 or 1200: .* Say which: --decimal"),
+        (["1,234", "2,345"], r"'1,234', which is (1.234 or 1234|1234 or 1.234)"),
+        (["01/02/2021", "03/04/2021"], r"'01/02/2021', which is 2021-0[12]-0[12] or .* --dates"),
+        (["01-02-2021", "03-04-2021"], r"'01-02-2021', which is 2021-0[12]-0[12] or"),
+    ],
+)
+def test_cells_of_two_readings_are_refused(cells: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recognise(pd.Series(cells, name="x"))
+    # What the table or a user says decides.
+    other = "2,5" if message.startswith("'1") else "31/12/2020"
+    table = pd.DataFrame({"x": cells, "other": [other, None]})
+    values = read_cells(table["x"], recognise(table["x"], conventions=conventions_of(table)))
+    expected = {"950": 1200, "1,234": 2.345}.get(cells[0], pd.Timestamp("2021-04-03"))
+    assert values[1] == expected
+    given = given_conventions(decimal=".", dates="mdy")
+    values = read_cells(table["x"], recognise(table["x"], conventions=given))
+    assert values[1] == {"950": 1.2, "1,234": 2345}.get(cells[0], pd.Timestamp("2021-03-04"))
+
+
+def test_years_of_two_digits_stay_in_their_hundred_years() -> None:
+    """Those of the table that was trained on, also in later years."""
+    form = Format("date", pattern="dmy 1927")
+    read = read_cells(pd.Series(["31.12.26", "01.01.27", "01.01.2030"]), form)
+    assert list(read) == days("2026-12-31", "1927-01-01", "2030-01-01")
+    with pytest.raises(ValueError, match="a date written as dmy"):
+        read_cells(pd.Series(["01.01.27"]), Format("date", pattern="dmy"))
+    end = pd.Timestamp.now().year
+    assert recognise(pd.Series(["31.12.45"])).pattern == f"dmy {end - 99}"
+
+
+def test_marks_that_a_user_names() -> None:
+    known = given_conventions(missing=[-200, "k.A."])
+    numbers = pd.Series([5.0, -200.0, 7.0])
+    form = recognise(numbers, conventions=known)
+    assert_array_equal(read_cells(numbers, form), [5.0, np.nan, 7.0])
+    assert_array_equal(read_cells(pd.Series(["-200,0", "k.A.", "8"]), form._replace(decimal=",")),
+                       [np.nan, np.nan, 8.0])  # fmt: skip
+    words = pd.Series(["a", "k.A.", "b"])
+    assert read_cells(words, recognise(words, conventions=known)).isna().tolist() == [
+        False, True, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"decimal": ";"}, r"decimal: got ';', expected '.' or ','"),
+        ({"decimal": ",", "thousands": ","}, r"thousands: got ',', expected one mark, and not"),
+        ({"thousands": "0"}, r"thousands: got '0'"),
+        ({"dates": "ydm"}, r"dates: got 'ydm', expected one of dmy, mdy, ymd"),
+    ],
+)
+def test_conventions_that_are_none(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        given_conventions(**arguments)
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "category", "timedelta64[s]"])
@@ -123,11 +217,15 @@ def test_many_words_among_numbers_are_text() -> None:
         (["71,3 m/s", "5 m/s", "-1,25 m/s"], "text"),
         ([*range(5), *[-999] * 3], "number"),
         (["Yes", "yes", "YES", "No"], "text"),
+        (["01000", "20000"], "text"),
+        (["1E0", "2E1"], "text"),
+        (["NA", "?", "a"], "text"),
+        ([20210131, 20210201, 20221231], "number"),
     ],
 )
 def test_values_as_they_are_written(cells: list[Any], kind: str) -> None:
     form = recognise(pd.Series(cells), as_written=True)
-    assert form == Format(kind)
+    assert form.kind == kind and not form.unit
     assert list(read_cells(pd.Series(cells), form)) == cells
 
 

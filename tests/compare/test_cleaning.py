@@ -1,5 +1,7 @@
 """What is learnt from, of tables as people have them."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from gpflow_pep.compare import Cleaned, clean
+from gpflow_pep.columns import read_cells
+from gpflow_pep.compare import Cleaned, clean, read_table
 
 N = 40
 
@@ -81,10 +84,10 @@ def test_cells_are_read() -> None:
     assert_array_equal(cleaned.X["lab"], [np.nan, np.nan, *range(N - 2)])
     assert_array_equal(cleaned.X["yes"], [1.0, np.nan] * (N // 2))
     assert cleaned.X["day"][39] == pd.Timestamp("2020-03-04")
-    assert cleaned.formats["day"].pattern == "%d.%m.%Y"
+    assert cleaned.formats["day"].pattern == "dmy"
     for note in (
-        "Column 'price' was text, and is read as numbers ('$0.50' is 0.5).",
-        "Column 'day' holds dates ('25.01.2020' as %d.%m.%Y)",
+        "Column 'price' was text, and is read as numbers of the unit '$' ('$1,000.50' is 1000.5).",
+        "Column 'day' holds dates ('25.01.2020' is 2020-01-25)",
         "Column 'lab': 'n.d.' is taken as no value.",
         "Column 'lab' has no value in 2 of 40 rows.",
     ):
@@ -243,3 +246,103 @@ def test_what_cannot_be_learnt_from(
 def test_columns_of_one_name() -> None:
     with pytest.raises(ValueError, match=r"more than one column named 'x', expected different"):
         clean(table().set_axis(["x", "x"], axis=1), "x")
+
+
+def read(path: Path, lines: Iterable[str]) -> pd.DataFrame:
+    path.write_text("\n".join(lines) + "\n")
+    return read_table(path)
+
+
+def test_thousands_in_a_file_with_decimal_commas(tmp_path: Path) -> None:
+    pay = [950, 1200, 12500, 800, 3400] * 8
+    rows = (f"{v:,}".replace(",", ".") + f";{i % 9},5;{i},25" for i, v in enumerate(pay))
+    frame = read(tmp_path / "t.csv", ["Gehalt;Note;y", *rows])
+    cleaned = clean(frame, "y")
+    assert_array_equal(cleaned.X["Gehalt"], pay)
+    assert "Numbers have decimal commas." in cleaned.notes
+    assert "read as numbers ('1.200' is 1200)" in notes_of(cleaned)
+    assert_array_equal(clean(frame, "Gehalt").y, pay)
+    # Two new rows, which say nothing of their mark, and others that have points.
+    for text, value in (("Gehalt;Note\n1.200;2\n", 1200.0), ("Note,Gehalt\n2.5,1200.5\n", 1200.5)):
+        (tmp_path / "new.csv").write_text(text)
+        new = read_table(tmp_path / "new.csv")
+        assert read_cells(new["Gehalt"], cleaned.formats["Gehalt"])[0] == value
+
+
+def test_tables_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
+    rows = [f"{(700 + 37 * i):,};{1 + i % 9}/{1 + i % 7}/2021;{i}" for i in range(N)]
+    frame = read(tmp_path / "t.csv", ["area;day;y", *rows])
+    with pytest.raises(ValueError, match=r"column 'area': got '1,0.*--decimal . or , \(in Python"):
+        clean(frame, "y")
+    with pytest.raises(ValueError, match=r"column 'day': .* --dates dmy, mdy or ymd"):
+        clean(frame, "y", decimal=".")
+    cleaned = clean(frame, "y", thousands=",", dates="mdy")
+    assert_array_equal(cleaned.X["area"], 700.0 + 37.0 * np.arange(N))
+    assert cleaned.X["day"][1] == pd.Timestamp("2021-02-02")
+    assert cleaned.X["day"][7] == pd.Timestamp("2021-08-01")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["None", "Mild", "Severe", "None"], ["+", "-"], ["NA", "EU"], [".", "x"], ["+/-", "+"]],
+)
+def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
+    y = [words[i % len(words)] for i in range(N)]
+    cleaned = clean(
+        read(tmp_path / "t.csv", ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))]), "y"
+    )
+    assert list(cleaned.y) == y
+    marks = [w for w in words[:2] if w in ("None", "-", "NA", ".")]
+    for mark in marks:
+        assert f"'{mark}' is a word like the others (--missing {mark} takes" in notes_of(cleaned)
+
+
+def test_missing_marks_that_a_user_names(tmp_path: Path) -> None:
+    rows = [
+        f"{i % 7}.5,{'k.A.' if i % 5 == 0 else 'uv'[i % 2]},{-200 if i % 4 == 0 else i}"
+        for i in range(N)
+    ]
+    frame = read(tmp_path / "t.csv", ["a,b,y", *rows])
+    assert any("'y' is -200 in 10 of 40 rows" in text for text in clean(frame, "y").warnings)
+    cleaned = clean(frame, "y", missing=["-200", "k.A."])
+    assert len(cleaned.y) == 30 and cleaned.y.min() == 1.0 and cleaned.warnings == []
+    assert set(cleaned.X["b"].dropna()) == {"u", "v"} and cleaned.X["b"].isna().sum() == 6
+    assert "Column 'y': -200 in 10 rows is taken as no value." in cleaned.notes
+
+
+@pytest.mark.parametrize(
+    "cells, message",
+    [
+        (lambda i: f"{10 + i}%" if i % 2 else f"{(10 + i) / 100:.2f}", "numbers of several units"),
+        (lambda i: f"{'€$£'[i % 3]}{100 + i}", r"several units, such as '€100', '\$101'"),
+        (
+            lambda i: "<5.8" if i == 3 else f"{i}.5",
+            r"'<5.8' among its numbers, in 1 of 40 rows.*--likelihood tobit",
+        ),
+    ],
+)
+def test_targets_of_several_units_and_limits(cells: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"target 'y': got .*{message}"):
+        clean(table(y=[cells(i) for i in range(N)]), "y")
+
+
+def test_inputs_of_several_units_limits_and_codes() -> None:
+    cleaned = clean(
+        table(
+            cost=[f"{'€$'[i % 2]}{100 + i}" for i in range(N)],
+            lead=["<0.5" if i % 4 == 0 else f"{i}.25" for i in range(N)],
+            zip=[f"{1000 + 317 * i:05}" for i in range(N)],
+        ),
+        "y",
+    )
+    assert "differ, numbers of several units, such as '€100', '$101'" in notes_of(cleaned)
+    assert "Column 'lead': '<0.5' is read as its limit." in cleaned.notes
+    assert (cleaned.X["lead"][::4] == 0.5).all()
+    assert "('01000' is 1000; --as-written zip keeps such cells as words)" in notes_of(cleaned)
+
+
+def test_labels_stay_as_they_are_written() -> None:
+    cleaned = clean(table(y=["01", "02", "10", "03"] * 10), "y", task="classification")
+    assert set(cleaned.y) == {"01", "02", "03", "10"}
+    cleaned = clean(table(y=[2.5, 2.75, 3.0, 4.0] * 10), "y", task="classification")
+    assert set(cleaned.y) == {"2.5", "2.75", "3", "4"}

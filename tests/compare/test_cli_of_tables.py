@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from compare.small_comparison import run, small_comparison
 
@@ -57,6 +58,23 @@ def test_numbers_as_they_are_written(tmp_path: Path, seen: list[Cleaned]) -> Non
     assert [int(data.X["b"].isna().sum()) for data in seen] == [10, 0]
     result = run(*arguments, "--sheet", "A")
     assert result.exit_code == 2 and "a file without sheets" in result.stderr
+
+
+def test_names_with_commas_marks_and_orders(tmp_path: Path, seen: list[Cleaned]) -> None:
+    rows = [
+        f"{i % 7}.5;{1 + i % 9}/{1 + i % 8}/21;{i};{i % 3 - 200 * (i % 4 == 0)}" for i in range(40)
+    ]
+    (tmp_path / "data.csv").write_text("a;day;c,d;y\n" + "\n".join(rows) + "\n")
+    arguments = ("compare", tmp_path / "data.csv", "--target", "y", "--out", tmp_path / "out")
+    result = run(*arguments)
+    assert result.exit_code == 2 and "Say which: --dates dmy, mdy or ymd" in result.stderr
+    result = run(*arguments, "--dates", "mdy", "--drop", '"c,d", a', "--task", "regression",
+                 "--missing=-200,-199,-198")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert "('2/2/21' is 2021-02-02)" in result.stderr
+    assert list(seen[-1].X) == ["day"] and seen[-1].X["day"][1] == pd.Timestamp("2021-02-02")
+    assert len(seen[-1].y) == 30
+    assert run(*arguments, "--drop", "c").exit_code == 2
 
 
 def test_warnings_reach_the_terminal_and_the_page(tmp_path: Path, seen: list[Cleaned]) -> None:

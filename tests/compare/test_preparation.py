@@ -5,12 +5,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from compare.small_comparison import run
 from numpy.testing import assert_array_equal
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from gpflow_pep.compare import clean, make_preparation, read_table
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, load_estimator, save_estimator
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    export_numpy,
+    load_estimator,
+    save_estimator,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
@@ -56,6 +63,47 @@ def test_from_a_file_to_predictions(tmp_path: Path) -> None:
     # As it was read from a file, in another order of columns.
     raw = frame.loc[X.index, ["Zimmer", "Tag", "Größe", "Farbe"]]
     assert_array_equal(loaded.predict(raw), model.predict(X))
+
+
+def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
+    """Numbers, dates, years, units, marks and the encoding; also of two rows, by each model."""
+    rng = np.random.default_rng(0)
+    size, town = rng.integers(700, 4000, 40), rng.choice(["Łódź", "Köln"], 40)
+    born = pd.Timestamp("1940-01-01") + pd.to_timedelta(rng.integers(0, 20000, 40), "D")
+    table = pd.DataFrame(
+        {
+            "size": [f"{value:,}" for value in size],
+            "rate": [f"{i % 7}.5 %" if i % 9 else "k.A." for i in range(40)],
+            "born": born.strftime("%m/%d/%y"),
+            "town": np.where(np.arange(40) % 8, town, "-"),
+            "y": size / 100.0 + 3.0 * (town == "Köln"),
+        }
+    )
+    table.to_csv(tmp_path / "t.csv", sep=";", index=False, encoding="cp1250")
+    frame = read_table(tmp_path / "t.csv", encoding="cp1250")
+    X, y, _, _, formats, _ = clean(frame, "y", missing=["k.A.", "-"])
+    assert {form.pattern[:3] for form in formats.values()} == {"", "mdy"}
+    estimator = PEPRegressor(num_inducing=5, max_iterations=20, random_state=0)
+    model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
+    assert model[0].conventions.encoding == "cp1250"
+    save_estimator(tmp_path / "model", model)
+    export_numpy(tmp_path / "scorer", model)
+    new = "size;rate;born;town\n1,555;k.A.;01/02/45;Łódź\n1,999;2.5 %;03/04/70;-\n"
+    (tmp_path / "new.csv").write_text(new, encoding="cp1250")
+    known = pd.DataFrame(
+        {
+            "size": [1555.0, 1999.0], "rate": [np.nan, 2.5], "town": ["Łódź", None],
+            "born": pd.to_datetime(["1945-01-02", "1970-03-04"]),
+        }
+    )  # fmt: skip
+    expected = model.predict(known[list(X)])
+    for folder in ("model", "scorer"):
+        out = tmp_path / f"{folder}.csv"
+        result = run("predict", tmp_path / folder, tmp_path / "new.csv", "--out", out)
+        assert result.exit_code == 0, result.output
+        written = pd.read_csv(out)
+        np.testing.assert_allclose(written["mean"], expected, rtol=1e-9)
+        assert "new" not in "".join(written["unusual"].fillna(""))
 
 
 @pytest.mark.slow

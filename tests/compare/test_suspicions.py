@@ -92,6 +92,20 @@ def test_wild_targets(wild: dict[int, float]) -> None:
     assert ("at least" in warning) == (len(far) > 1)
 
 
+def test_wild_inputs_and_marks_of_missing_values() -> None:
+    x, latitude = rng.normal(size=N), 52.0 + rng.uniform(0.0, 0.5, N)
+    x[7], latitude[5] = 1e9, -latitude[5]
+    wild, south = warnings_of(Y, size=x, latitude=latitude)
+    assert "Column 'size' is 1e+09 in row 7" in wild and "--likelihood" not in wild
+    assert f"'latitude' is {latitude[5]:g} in row 5" in south
+    for mark, others in ((-200.0, X), (-1.0, np.abs(X)), (0.0, X + 100.0), (1e4, X)):
+        (warning,) = warnings_of(Y, size=np.where(np.arange(N) % 5 == 0, mark, others))
+        assert f"'size' is {mark:g} in 40 of 200 rows" in warning
+        assert f"--missing={mark:g} (in Python" in warning
+    counts = np.where(np.arange(N) % 5 == 0, 0, rng.poisson(3.0, N))
+    assert warnings_of(Y, number=counts) == []
+
+
 @pytest.mark.parametrize(
     "y",
     [
@@ -101,7 +115,7 @@ def test_wild_targets(wild: dict[int, float]) -> None:
         np.where(rng.uniform(size=N) < 0.7, 0.0, rng.lognormal(size=N)),
         rng.poisson(0.7, N),
         rng.negative_binomial(1, 0.05, N),
-        np.where(np.arange(N) % 20, Y, 1e4),  # too many: so the target is distributed
+        np.where(np.arange(N) % 20, Y, 1e4 + Y),  # too many: so the target is distributed
     ],
 )
 def test_targets_that_are_only_skewed(y: Any) -> None:

@@ -134,6 +134,21 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
         classifier.log_score(X, np.full(len(X), "other"))
 
 
+@pytest.mark.filterwarnings("ignore:Training ended")
+def test_grades_are_in_the_order_of_their_values() -> None:
+    """Those of numbers as text too, of which 10 comes before 2 in the alphabet."""
+    X, grades = np.arange(24.0)[:, None], np.repeat(np.arange(1, 13), 2)
+    small = {"likelihood": "ordinal", "num_inducing": 5, "max_iterations": 10, "random_state": 0}
+    fitted = [PEPClassifier(**small).fit(X, y) for y in (grades, grades.astype(str))]
+    assert list(fitted[1].classes_) == [str(grade) for grade in range(1, 13)]
+    np.testing.assert_allclose(*(one.predict_proba(X) for one in fitted), rtol=1e-9)
+    scores = [one.log_score(X, y) for one, y in zip(fitted, (grades, grades.astype(str)))]
+    np.testing.assert_allclose(*scores, rtol=1e-9)
+    assert fitted[1].score(X, grades.astype(str)) == fitted[0].score(X, grades)
+    few = PEPClassifier(**{**small, "num_inducing": 2}).fit(X[:3], [2.5, 3.0, 2.75])
+    assert list(few.classes_) == [2.5, 2.75, 3.0]
+
+
 @pytest.mark.slow
 def test_alpha_by_leaving_out() -> None:
     X, y = table()
@@ -344,7 +359,7 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
     with pytest.raises(ValueError, match="y: got one class"):
         PEPClassifier().fit(X, np.zeros(len(y)))
     with pytest.raises(ValueError, match="y: got Unknown label type: continuous, expected labels"):
-        PEPClassifier(likelihood="ordinal").fit(X[:3], [2.5, 2.75, 3.0])
+        PEPClassifier().fit(X[:3], [2.5, 2.75, 3.0])
     with pytest.raises(
         ValueError, match=r"y: got 1 sample\(s\) with a target, expected at least 2"
     ):

@@ -17,7 +17,7 @@ EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     "airfoil.dat": ("x0 x1 x2 x3", ["so it is a row: the columns are named x0 to x4"], []),
     "wind.csv": (
         "time wind mass",
-        ["'01/31/2023 01:30 PM' as %m/%d/%Y %I:%M %p", "the unit 'm/s' ('7,5 m/s' is 7.5)", "'kg'"],
+        ["'01/31/2023 01:30 PM' is 2023-01-31 13:30", "the unit 'm/s' ('7,5 m/s' is 7.5)", "'kg'"],
         [],
     ),
     "weather.csv": (

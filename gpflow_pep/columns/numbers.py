@@ -1,0 +1,123 @@
+"""Numbers in cells of text: decimal mark, thousands, sign, unit."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+_GAPS = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
+_CURRENCY = "€$£¥₹₽₩₺₪"
+_MONEY = rf"(?:[A-Z]{{1,2}})?[{_CURRENCY}]|(?:EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN)"
+_SIGN = rf"[^\W\d_]|[°%‰{_CURRENCY}]"
+#: A unit after a number: up to two words.
+_UNIT = rf"(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}(?: (?:{_SIGN}){{1,8}})?"
+#: What may follow a number and is no unit: halves of the day, and places in an order.
+_NO_UNITS = ("am", "pm", "st", "nd", "rd", "th")
+#: Units that are so in a column of few numbers too; others may be names, such as 2 WD and 4 WD.
+SURE_UNIT = re.compile(rf"[%‰°:]|{_MONEY}")
+#: What models before format 7 left out of each cell by itself.
+OLD_UNITS = "% ‰ € $ £ ¥ EUR USD GBP CHF"
+_LIMIT = re.compile(r"[<>≤≥]=?\s*")
+_CLOCK = re.compile(
+    r"(?P<h>\d{1,4})(?::(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d(?:[.,]\d+)?))?)?"
+    r"(?:\s*(?P<half>[apAP])\.?\s?[mM]\.?)?"
+)
+_ANGLE = re.compile(
+    r"(?P<sign>[+-]?)(?P<d>\d{1,3}(?:[.,]\d+)?)\s*°\s*(?:(?P<m>\d{1,2}(?:[.,]\d+)?)\s*'\s*)?"
+    r"(?:(?P<s>\d{1,2}(?:[.,]\d+)?)\s*(?:\"|'')\s*)?(?P<side>[NSEW])?"
+)
+#: The other mark, and the marks of thousands that need no decision: no decimal mark.
+OTHER = {".": ",", ",": "."}
+GROUPS = " '"
+
+
+class Quantity(NamedTuple):
+    """
+    What a cell says.
+
+    :param value: NaN where it is no number.
+    :param unit: What is written beside the number: empty, a unit, ":" of hours as in 36:15.
+    """
+
+    value: float
+    unit: str = ""
+
+
+NO_NUMBER = Quantity(np.nan)
+
+
+@lru_cache
+def _number(decimal: str, thousands: str) -> re.Pattern[str]:
+    point = re.escape(decimal)
+    grouped = [rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+" for mark in thousands]
+    if "," in thousands:
+        grouped.append(r"[1-9]\d?(?:,\d{2})+,\d{3}")  # India's: 1,10,000
+    number = (
+        rf"(?:(?:{'|'.join([*grouped, r'[0-9]+'])})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
+    )
+    return re.compile(
+        rf"(?P<open>\()?(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})\s*)?(?P<minus>[+-]?)"
+        rf"(?P<number>{number})(?P<error>\s*(?:±|\+/-|\+-)\s*{number})?"
+        rf"(?:(?P<space>\s*)(?P<unit>{_UNIT}))?(?P<last>-)?(?(open)\))"
+    )
+
+
+def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
+    """
+    Read a number as a person does: (120) and 120- are below zero, 5.1 ± 0.1 is 5.1, 36:15 are
+    hours, 52°31'12"N are degrees.
+
+    :param decimal: The decimal mark.
+    :param thousands: Marks that thousands may be separated by, one in each number.
+    """
+    cell = cell.translate(_GAPS).strip()
+    match = _number(decimal, thousands).fullmatch(cell)
+    if match is None or not match["number"].isascii():
+        return _read_sixtieths(cell)
+    money, unit = match["money"] or "", match["unit"] or ""
+    if unit.lower().replace(".", "") in _NO_UNITS:
+        return _read_sixtieths(cell)
+    if unit and not match["space"] and len(unit) == 1 and unit.isupper():  # 1A, 2A: names
+        return NO_NUMBER
+    signs = [match["sign"], match["minus"], match["last"] or "", "-" if match["open"] else ""]
+    if sum(map(bool, signs)) > 1 or (match["open"] and match["error"]):
+        return NO_NUMBER
+    text = match["number"]
+    for mark in thousands:
+        text = text.replace(mark, "")
+    value = float(text.replace(decimal, "."))
+    return Quantity(-value if "-" in signs else value, " ".join(filter(None, (money, unit))))
+
+
+def _read_sixtieths(cell: str) -> Quantity:
+    """Read hours and minutes, or degrees and minutes."""
+    match = _CLOCK.fullmatch(cell)
+    if match and (match["m"] or match["half"]):
+        hours, half = int(match["h"]), (match["half"] or "").lower()
+        if half and not 1 <= hours <= 12:
+            return NO_NUMBER
+        hours = hours % 12 + 12 * (half == "p") if half else hours
+        return Quantity(_sum_of_sixtieths(hours, match["m"], match["s"]), ":")
+    match = _ANGLE.fullmatch(cell)
+    if match and (match["m"] or match["side"]):
+        value = _sum_of_sixtieths(float(match["d"].replace(",", ".")), match["m"], match["s"])
+        below = (match["sign"] == "-") != (match["side"] in ("S", "W"))
+        return Quantity(-value if below else value, "°")
+    return NO_NUMBER
+
+
+def _sum_of_sixtieths(whole: float, minutes: str | None, seconds: str | None) -> float:
+    parts = [float((part or "0").replace(",", ".")) for part in (minutes, seconds)]
+    return whole + parts[0] / 60.0 + parts[1] / 3600.0
+
+
+def is_limit(cell: str) -> bool:
+    """Whether a cell has a limit of a number, such as <0.5."""
+    return bool(re.match(rf"{_LIMIT.pattern}\d", cell))
+
+
+def read_limit(cell: str, decimal: str, thousands: str) -> Quantity:
+    """Read the limit in a cell such as <0.5."""
+    match = _LIMIT.match(cell)
+    return read_quantity(cell[match.end() :], decimal, thousands) if match else NO_NUMBER
