@@ -88,8 +88,8 @@ def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "
         if not stated.decimal and ("." in text or "," in text):
             for mark in filter(None, map(_proof, cells)):
                 points[mark] += 1
-            either = [*map(bool, map(_EITHER["."].fullmatch, cells))]
-            fixed += [all(either)] * any(either)
+            if any(map(_EITHER["."].fullmatch, cells)):
+                fixed.append(not any(map(WHOLE.fullmatch, cells)))
     if sep == "," and all(fixed) and not any(points.values()):
         points["."] = 1
     decimal, dates = stated.decimal or _most(points), stated.dates or _most(orders)

@@ -228,7 +228,7 @@ def make_preparation(X: pd.DataFrame, formats: Mapping[str, Format] | None = Non
     """
     Make the first step of a pipeline for tables like this one::
 
-        X, y, kind, notes, formats, warnings = clean(read_table("data.csv"), "y")
+        X, y, kind, notes, formats, *_ = clean(read_table("data.csv"), "y")
         model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
         model.predict(read_table("new.csv")[list(X.columns)])
 

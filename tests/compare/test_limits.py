@@ -24,7 +24,7 @@ LOW = np.where(np.arange(60) % 2, 9.0, 8.0)  # of two instruments
 
 
 def table(values: Any = None) -> pd.DataFrame:
-    cells = [f"<{low:g}" if y < low else f"{y:.3f}" for y, low in zip(TRUE, LOW, strict=True)]
+    cells = [f"<{low:g}" if y < low else f"{y:.4f}" for y, low in zip(TRUE, LOW, strict=True)]
     return pd.DataFrame({"x": X, "y": cells if values is None else values})
 
 

@@ -49,7 +49,7 @@ def write(path: Path, num_rows: int = 48) -> Path:
 
 def test_from_a_file_to_predictions(tmp_path: Path) -> None:
     frame = read_table(write(tmp_path / "häuser.csv"))
-    X, y, kind, _, formats, _ = clean(frame, "Preis")
+    X, y, kind, _, formats, *_ = clean(frame, "Preis")
     assert kind == "numbers" and list(X) == ["Größe", "Farbe", "Tag", "Zimmer"]
     estimator = PEPRegressor(num_inducing=10, max_iterations=40, random_state=0)
     model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
@@ -81,7 +81,7 @@ def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
     )
     table.to_csv(tmp_path / "t.csv", sep=";", index=False, encoding="cp1250")
     frame = read_table(tmp_path / "t.csv", encoding="cp1250")
-    X, y, _, _, formats, _ = clean(frame, "y", missing=["k.A.", "-"])
+    X, y, _, _, formats, *_ = clean(frame, "y", missing=["k.A.", "-"])
     assert {form.pattern[:3] for form in formats.values()} == {"", "mdy"}
     estimator = PEPRegressor(num_inducing=5, max_iterations=20, random_state=0)
     model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
@@ -108,7 +108,7 @@ def test_new_tables_are_read_as_the_table_was(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cross_validation_and_classes(tmp_path: Path) -> None:
-    X, y, kind, _, formats, _ = clean(read_table(write(tmp_path / "t.csv")), "Farbe")
+    X, y, kind, _, formats, *_ = clean(read_table(write(tmp_path / "t.csv")), "Farbe")
     assert kind == "classes"
     estimator = PEPClassifier(num_inducing=6, max_iterations=5, random_state=0)
     model = make_pipeline(make_preparation(X, formats), estimator)

@@ -395,6 +395,7 @@ def test_what_can_be_read_in_two_ways_stays_text(tmp_path: Path) -> None:
     assert found.attrs["decimal"] == "." and list(found["b"]) == [3.5, 4]
     # A comma between cells is no decimal mark; points are, where all numbers have one.
     assert list(read(tmp_path / "t.csv", "a,b\n1.250,3\n2.500,4\n")["a"]) == [1.25, 2.5]
+    assert read(tmp_path / "t.csv", "a,b\n1.250,3\n<2.5,4\n2.500,4\n").attrs["decimal"] == "."
     assert list(read(tmp_path / "t.csv", "a,b\n1.200,3\n950,4\n")["a"]) == ["1.200", "950"]
 
 
