@@ -24,15 +24,20 @@ LOW = np.where(np.arange(60) % 2, 9.0, 8.0)  # of two instruments
 
 
 def table(values: Any = None) -> pd.DataFrame:
-    cells = [f"<{low:g}" if y < low else f"{y:.4f}" for y, low in zip(TRUE, LOW, strict=True)]
+    cells = [f"<{low:g}" if y < low else f"{y:.3f}" for y, low in zip(TRUE, LOW, strict=True)]
     return pd.DataFrame({"x": X, "y": cells if values is None else values})
 
 
 @cache
 def small() -> Comparison:
     options: dict[str, Any] = {"num_inducing": 6, "max_iterations": 25, "details": False}
-    likelihood: dict[str, Any] = {"likelihood": "tobit", "alphas": (1.0,), "mix": False}
-    return compare(table(), "y", folds=2, **likelihood, **options)
+    likelihood: dict[str, Any] = {
+        "decimal": ".",
+        "likelihood": "tobit",
+        "alphas": (1.0,),
+        "mix": False,
+    }
+    return compare(table(), "y", folds=2, decimal=".", **likelihood, **options)
 
 
 def test_cells_that_are_limits() -> None:
@@ -59,7 +64,7 @@ def test_limits_name_the_likelihood_that_takes_them(share: float) -> None:
 def test_limits_of_several_targets_are_refused_by_name() -> None:
     frame = table().assign(z=np.arange(60.0))
     with pytest.raises(ValueError, match=r"target 'y': got '<8' among its numbers"):
-        clean(frame, ["z", "y"])
+        clean(frame, ["z", "y"], decimal=".")
 
 
 @pytest.mark.parametrize(
