@@ -9,7 +9,6 @@ being wrong.
 """
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -17,14 +16,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow import Parameter
 from gpflow.base import TensorType
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from ..refusals import message, refusal
 
-_UNKNOWN = "none: how sites at their fixed point move with hyperparameters is not differentiated"
-_UNKNOWN_ELSEWHERE = (
-    "one in eager mode or in the graph that computes it (tape.jacobian needs"
-    " experimental_use_pfor=False)"
-)
 _OUTSIDE = message(
     "alpha", "a value outside [0, 1]", "none", "Assign others: model.alpha = 0.5. Got:"
 )
@@ -98,15 +93,27 @@ def refuse_derivatives(values: Any, sources: Sequence[TensorType], quantity: str
     """
     Let constants pass that are functions of others, with a gradient that refuses.
 
-    A tape calls the gradient functions of all that it has recorded, whatever its user asks for. An
-    error is raised where that is a derivative in one of the sources. It is not known yet where
-    TensorFlow prepares the gradient of a compiled function: there the derivative in them is NaN.
+    A tape calls it where it watches a source, whatever its user wants. The gradient of a compiled
+    function is made for all results: zero arrives for those without a share in what is wanted.
 
-    :param sources: What they depend on: variables, or tensors, in which the derivative is NaN where
-        another one may be asked for.
-    :raises ValueError: While a derivative in one of the sources is computed.
+    :param sources: What they depend on: variables or tensors.
+    :raises ValueError: While a derivative is computed, in eager mode or in the graph of the values.
+        The gradient of that graph stops as :func:`require` does.
     """
-    return _with_gradient(values, sources, lambda _: _refuse(quantity, _UNKNOWN))
+    expected = (
+        "none: how sites at their fixed point move with hyperparameters is not differentiated"
+    )
+    where, error = _default_graph(), _refusal(quantity, expected)
+
+    def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        here = _default_graph()
+        if here is not None and (here is where or GraphOrParentsInXlaContext(here)):
+            raise error
+        unused = tf.reduce_all([tf.reduce_all(tf.equal(part, 0.0)) for part in upstream])
+        with tf.control_dependencies(require(unused, str(error))):
+            return [tf.zeros_like(source) for source in sources]
+
+    return _with_gradient(values, sources, gradient)
 
 
 def differentiable(
@@ -116,106 +123,70 @@ def differentiable(
     gradients: Callable[..., list[tf.Tensor]],
 ) -> Any:
     """
-    Let constants pass that are functions of others, with their gradient. Higher derivatives are
-    refused, as :func:`refuse_derivatives` does, and NaN where it is not known which are asked for.
+    Let constants pass that are functions of others, with their gradient; higher derivatives are
+    refused, as :func:`refuse_derivatives` does.
 
     :param sources: Variables.
     :param gradients: From the gradients in the values, in the order of ``tf.nest.flatten``, to
-        those in the sources, constant; called where one of these is asked for.
-    :raises ValueError: While a derivative is computed that is not known.
+        those in the sources, constant.
     """
 
-    where = _default_graph()
+    def refuse(_: Any) -> NoReturn:
+        raise _refusal(quantity, "experimental_use_pfor=False, which takes one after another")
 
-    def gradient(upstream: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        if _default_graph() is not where:
-            _refuse(quantity, _UNKNOWN_ELSEWHERE)
-        sources_and_upstream = [*sources, *upstream]
-        return refuse_derivatives(
-            gradients(*upstream), sources_and_upstream, f"the gradient of {quantity}"
-        )
+    def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        upstream = tuple(map(tf.identity, upstream))
+        for part in filter(tf.is_symbolic_tensor, upstream):
+            part.op.pfor_converter = refuse  # GMRES may take another number of steps for each
+        of_gradient = f"the gradient of {quantity}"
+        return refuse_derivatives(gradients(*upstream), [*sources, *upstream], of_gradient)
 
     return _with_gradient(values, sources, gradient)
 
 
-def _refuse(quantity: str, expected: str) -> NoReturn:
-    raise refusal(
+def _refusal(quantity: str, expected: str) -> ValueError:
+    return refusal(
         f"derivative of {quantity}",
         "one in a hyperparameter",
         expected,
-        "First derivatives of training_loss and derivatives in Xnew are exact. For others use"
-        " finite differences, or gpflow_pep.models.PEPRegression where the noise is Gaussian.",
+        "First derivatives of training_loss and derivatives in Xnew are exact; a tape that is to"
+        " have only these in Xnew is tf.GradientTape(watch_accessed_variables=False), inside of"
+        " the tf.function, with tape.watch(Xnew). For others use finite differences, or"
+        " gpflow_pep.models.PEPRegression where the noise is Gaussian.",
     )
 
 
 def _with_gradient(
-    values: Any,
-    sources: Sequence[TensorType],
-    gradients: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+    values: Any, sources: Sequence[TensorType], gradient: Callable[..., list[tf.Tensor]]
 ) -> Any:
-    """Let constants pass with a gradient that is called where a derivative is asked for."""
+    """Let constants pass with a gradient in the sources."""
 
     @tf.custom_gradient
-    def constant(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-            is_asked = _is_asked_for(sources, inputs)
-            if is_asked:
-                return list(gradients(upstream))
-            # A compiled function may have other results: zero arrives for those that nobody asks
-            # for. Differentiation forwards makes use of how this depends on upstream.
-            total = tf.add_n([tf.reduce_sum(tf.abs(part)) for part in upstream])
-            unknown = tf.where(tf.equal(total, 0.0), total, np.nan * total)
-            return [
-                None if is_asked is False and isinstance(source, tf.Variable) else unknown + 0.0 * x
-                for source, x in zip(sources, inputs, strict=True)
-            ]
-
+    def constant(*_: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
         return [tf.identity(value) for value in tf.nest.flatten(values)], gradient
 
     inputs = list(map(tf.convert_to_tensor, sources))
     return tf.nest.pack_sequence_as(values, constant(*inputs)) if inputs else values
 
 
-def once_differentiable(
-    value: tf.Tensor, sources: Sequence[TensorType], quantity: str
-) -> tf.Tensor:
+def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
     """Let a tensor pass whose first derivatives are right, and refuse all higher ones."""
 
     @tf.custom_gradient
     def same(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # The gradient depends on what the value does.
             unit = tf.ones_like(upstream)
-            return upstream * refuse_derivatives(unit, sources, f"the gradient of {quantity}")
+            return upstream * refuse_derivatives(unit, [value], f"the gradient of {quantity}")
 
         return tf.identity(value), gradient
 
     return same(value)
 
 
-def _is_asked_for(sources: Sequence[TensorType], inputs: Sequence[tf.Tensor]) -> bool | None:
-    """Find out whether the derivative being computed is one in the sources; None: not known."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code is tf.GradientTape.gradient.__code__:
-            asked_for = tf.nest.flatten(frame.f_locals["sources"])
-            if any(asked is source for asked in asked_for for source in sources):
-                return True
-            break
-    else:  # tf.gradients, which asks for what it needs and no more, or a function's gradient
-        return True if _same_graph(inputs) else None
-    # The gradient of a function is kept, for others who ask for more.
-    return False if _same_graph(inputs) or tf.executing_eagerly() else None
-
-
 def _default_graph() -> tf.Graph | None:
     """Find the graph that is being made; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-def _same_graph(tensors: Sequence[tf.Tensor]) -> bool:
-    graph = getattr(tensors[0], "graph", None) if tf.is_symbolic_tensor(tensors[0]) else None
-    return graph is tf.compat.v1.get_default_graph()
 
 
 def reason(error: Exception) -> str:

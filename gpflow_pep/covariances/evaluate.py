@@ -57,6 +57,16 @@ def is_plain(part: Any) -> bool:
     return all(type(module).__module__.partition(".")[0] in _PLAIN for module in modules)
 
 
+def _has_code_of_others(part: Any) -> bool:
+    """Whether a part of a model, if there is one, may read variables that GPflow does not list."""
+    modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
+    attributes = (value for module in modules for value in getattr(module, "__dict__", {}).values())
+    code = [*map(type, modules), *filter(callable, attributes)]
+    names = (getattr(item, "__module__", None) or "" for item in code)
+    known = *_PLAIN, "tensorflow"
+    return part is not None and any(name.partition(".")[0] not in known for name in names)
+
+
 def convert_user_code(function: Function) -> Function:
     """
     Decorate a function that calls code of users, which may have loops or conditions on tensors.
@@ -266,6 +276,11 @@ def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
     return likelihood.variance_at(X)
 
 
+@convert_user_code
+def _log_density(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor, Y: tf.Tensor) -> tf.Tensor:
+    return likelihood.log_prob(X, F, Y)
+
+
 class Parts(NamedTuple):
     """What a model is made of beside its rows; latent functions are independent a priori."""
 
@@ -274,10 +289,25 @@ class Parts(NamedTuple):
     mean_function: MeanFunction
     likelihood: Any  # None where it is not read
 
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """All variables of floats."""
-        return float_variables(*self)
+    def variables(self, X: tf.Tensor, Y: tf.Tensor) -> list[tf.Variable]:
+        """
+        List all variables of floats, also trained ones that GPflow does not list, of layers of
+        Keras 3 or closures: where there is code of others, what the first row reads.
+        """
+        kernel, inducing_variable, mean_function, likelihood = self
+        X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
+        with tf.GradientTape() as tape:
+            if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
+                kuu(inducing_variable, kernel)
+                kuf(inducing_variable, kernel, X)
+                variance(kernel, X)
+            if _has_code_of_others(mean_function):
+                mean(mean_function, X)
+            if _has_code_of_others(likelihood):
+                F = tf.zeros([1, likelihood.latent_dim or Y.shape[1]], Y.dtype)
+                _log_density(likelihood, X, F, Y)
+        read = [v for v in tape.watched_variables() if v.dtype.is_floating]
+        return list({id(v): v for v in [*float_variables(*self), *read]}.values())
 
     def whiten(self) -> Prior:
         """See :func:`whiten`."""

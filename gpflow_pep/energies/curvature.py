@@ -51,7 +51,7 @@ def hessian_product(converged: Converged, vector: Sequence[tf.Tensor]) -> list[t
     Compute the product of the second derivative of the energy in the parameters with a vector,
     which has a part for each variable of the problem's parts.
     """
-    variables = converged.problem.parts.variables
+    variables = converged.problem.variables
     sites = Sites(*map(tf.identity, converged.fixed_point.sites))
     with tf.GradientTape(watch_accessed_variables=False) as outer:
         outer.watch([*sites, *variables])

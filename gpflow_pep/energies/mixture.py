@@ -40,7 +40,6 @@ from ..sites.mixture import (
     inverse_of_sum,
     latent_sums,
     log_determinant,
-    log_determinant_change,
     mixed_marginals,
     mixed_variance,
     row_sites,
@@ -50,6 +49,7 @@ from ..sites.mixture import (
 from ..sites.mixture_sweep import energy_of
 from ..sites.posterior import Marginals, PosteriorFactor, Sites, cavity
 from ..sites.record import FixedPoint
+from ..sites.sweep import parameters
 from ..tilted.entries import entry_log_power_expectation
 from .collapsed import RowSums
 from .point import KEPT_MATRICES, gradient_only
@@ -59,7 +59,7 @@ def energy(problem: MixtureProblem, fixed_point: FixedPoint) -> tf.Tensor:
     """Compute the energy at a fixed point, see this module; it can be differentiated once."""
     latent, (q, tilted, h, terms) = problem.latent, fixed_point.extra
     parts = latent.parts
-    trained = bool(getattr(parts.likelihood, "trainable_variables", ()))
+    trained = bool(parameters(latent))
 
     def chunk_terms(
         piece: Any, W: tf.Tensor, mixing: tf.Tensor, *projection: tf.Tensor
@@ -85,7 +85,7 @@ def energy(problem: MixtureProblem, fixed_point: FixedPoint) -> tf.Tensor:
         if joint is not None:
             of_residual = power * joint * tf.square(tf.matmul(slope, mixing))
             change -= 0.5 * tf.reduce_sum(of_residual)
-            change -= 0.5 * tf.reduce_sum(log_determinant_change(rows, joint))
+            change -= 0.5 * tf.reduce_sum(log_determinant(rows, joint, alpha))
         if trained:
             fixed = tf.stop_gradient(left.m + parts.mean(X)), tf.stop_gradient(variance)
             ell = entry_log_power_expectation(parts.likelihood, X, *fixed, Y, alpha)
@@ -106,7 +106,7 @@ def energy(problem: MixtureProblem, fixed_point: FixedPoint) -> tf.Tensor:
     )
     (terms,) = latent.reduction.total([tf.stop_gradient(terms)])
     value = energy_of(q, terms + gradient_only(change))
-    return checks.once_differentiable(value, parts.variables, "log Z")
+    return checks.once_differentiable(value, "log Z")
 
 
 def _of_posterior(
@@ -174,7 +174,7 @@ def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool
         "A site is too precise to be removed; use a smaller alpha, or more inducing variables.",
     )
     value = tf.where(tf.math.is_finite(latent.rows.Y), value, tf.constant(np.nan, value.dtype))
-    return checks.refuse_derivatives(value, latent.parts.variables, "loo_log_density")
+    return checks.refuse_derivatives(value, latent.variables, "loo_log_density")
 
 
 def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
@@ -199,7 +199,7 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
 
     rows = latent.rows.alpha, fixed_point.sites, fixed_point.extra.h
     value = map(tf.stop_gradient, chunks.map_over_chunks(moments, latent.pieces(rows)))
-    return Marginals(*checks.refuse_derivatives(tuple(value), latent.parts.variables, "impute_f"))
+    return Marginals(*checks.refuse_derivatives(tuple(value), latent.variables, "impute_f"))
 
 
 def _given_other_rows(h: LatentMarginals, rows: RowSites, d: tf.Tensor) -> LatentMarginals:
@@ -234,7 +234,6 @@ def sum_mixed_rows(
     of_rows = row_sites(mixing, Sites(tau * r, tau), d, alpha)
     explained = tf.linalg.matvec(of_rows.Lambda, alpha[:, None] * of_rows.of_g)
     log_det = log_determinant(of_rows, d, alpha)
-    log_det += gradient_only(log_determinant_change(of_rows, d))
     logs = tf.where(observed, tf.math.log(variance), tf.zeros_like(r))
     return RowSums(
         latent_sums(A, of_rows.T, of_rows.first),

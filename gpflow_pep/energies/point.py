@@ -105,16 +105,15 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0) ->
         of_all = covariance + tf.zeros_like(w)  # it may be one for several latent functions
         value += problem.memory.log_scale
         value -= 0.5 * gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
-    return checks.once_differentiable(value, parts.variables, "log Z")
+    return checks.once_differentiable(value, "log Z")
 
 
 def _by_likelihood(problem: SiteProblem, by_parameters: Sequence[tf.Tensor]) -> tf.Tensor:
     """Compute something that has the derivatives of the energy in the likelihood's parameters."""
-    variables = parameters(problem.parts.likelihood)
     total = tf.zeros([], problem.W.dtype)
-    for by, variable in zip(by_parameters, variables, strict=True):
+    for by, variable in zip(by_parameters, parameters(problem), strict=True):
         total += tf.cast(tf.reduce_sum(by * variable), total.dtype)
-    return problem.reduction.total([total])[0] if variables else total
+    return problem.reduction.total([total])[0] if by_parameters else total
 
 
 def twice_differentiable(

@@ -67,7 +67,7 @@ class MixedPEP(MixedOutputs, PEP):
         """See :meth:`MixedOutputs.natural_of_v`."""
         problem = self.site_problem().keep_projections()
         natural = mixture_sums(problem, self._infer(problem).sites)
-        natural = checks.refuse_derivatives(natural, problem.latent.parts.variables, "q(v)")
+        natural = checks.refuse_derivatives(natural, problem.latent.variables, "q(v)")
         return Natural(*natural)
 
     def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:

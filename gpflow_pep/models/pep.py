@@ -161,8 +161,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             problem = self.site_problem().keep_projections(point.KEPT_MATRICES)
             return point.energy(problem, self._infer(problem, mean_square))
 
+        sources = self._parts.variables(*self.rows.read())
         product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
-        value = point.twice_differentiable(energy, self._parts.variables, product)
+        value = point.twice_differentiable(energy, sources, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     @property

@@ -354,20 +354,26 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
         by_K = tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
         return 0.5 * (by_K + tf.linalg.matrix_transpose(by_K))
 
+    # They refer to tensors of the graph that they are called in, or it could not be differentiated.
     @tf.custom_gradient
-    def factor(K: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return back(inverse(K), tf.matmul(factor(K), upstream, transpose_a=True))
+    def factor(K: tf.Tensor, *known: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        K, L, W = map(tf.identity, (K, *known))
 
-        return tf.identity(L), gradient
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+            by_root = tf.matmul(factor(K, L, W), upstream, transpose_a=True)
+            return back(inverse(K, W), by_root), None, None
+
+        return L, gradient
 
     @tf.custom_gradient
-    def inverse(K: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            inverse_factor = inverse(K)
-            return back(inverse_factor, -tf.matmul(upstream, inverse_factor, transpose_b=True))
+    def inverse(K: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        K, W = map(tf.identity, (K, W))
 
-        return tf.identity(constant), gradient
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+            root = inverse(K, W)
+            return back(root, -tf.matmul(upstream, root, transpose_b=True)), None
 
-    constant = tf.linalg.triangular_solve(L, identity_like(L))
-    return Factor(factor(K), inverse(K))
+        return W, gradient
+
+    W = tf.linalg.triangular_solve(L, identity_like(L))
+    return Factor(factor(K, L, W), inverse(K, W))

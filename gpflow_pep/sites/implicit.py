@@ -166,7 +166,7 @@ class Converged(NamedTuple):
             gradient: list[tf.Tensor] = chunks.without_gradient(lambda: gradients(*by))
             return gradient
 
-        variables = self.problem.parts.variables
+        variables = self.problem.variables
         return checks.differentiable(values, variables, quantity, constant_gradients)
 
     def gradients(
@@ -186,16 +186,16 @@ class Converged(NamedTuple):
         :raises ValueError: If the sites have not converged, the equations were not solved, or rows
             are spread over processes.
         """
-        with tf.control_dependencies(self._require_fixed_point(quantity)):
+        with tf.control_dependencies(self._require_fixed_point(quantity, by_sites)):
             by_sites = Sites(*map(tf.identity, by_sites))
         adjoint, info = solve_adjoint(self.problem, self.fixed_point, by_sites, quantity)
         if tf.executing_eagerly():
             self.report(info)
         terms = (*terms, (target_sites, tf.concat(adjoint, axis=1)))
-        variables, sites = self.problem.parts.variables, self.fixed_point.sites
+        variables, sites = self.problem.variables, self.fixed_point.sites
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
-    def _require_fixed_point(self, quantity: str) -> list[tf.Operation]:
+    def _require_fixed_point(self, quantity: str, by_sites: Sites) -> list[tf.Operation]:
         checks.check_not_sharded(
             self.problem.reduction.count,
             f"a derivative of {quantity}",
@@ -210,7 +210,9 @@ class Converged(NamedTuple):
             " fallback and with the residual:",
         )
         fallback = tf.gather([name or "none" for name in FALLBACKS], info.fallback)
-        return checks.require(info.converged, text, fallback, info.residual)
+        # Another result of a compiled function may be all that is differentiated.
+        unused = tf.reduce_all(tf.equal(tf.stack(by_sites), 0.0))
+        return checks.require(info.converged | unused, text, fallback, info.residual)
 
 
 def target_sites(

@@ -134,8 +134,10 @@ def memory_terms(
     e = tf.matmul(whitened, Cg)
     first = tf.matmul(A, g - alpha * tf.matmul(whitened, e, transpose_a=True))
     seen = tf.matmul(A, whitened, transpose_b=True)
-    values = tf.nn.relu(tf.linalg.eigvalsh(D))  # rounding can make them negative
-    logdet = tf.reduce_sum(log1p_over_power(values, alpha), axis=-1)
+    # Pivots of I + alpha D, less 1 and over alpha: they are smooth in D, which may be 0.
+    below = tf.square(cholesky - tf.linalg.band_part(cholesky, 0, 0))
+    pivots = tf.linalg.diag_part(D) - tf.math.divide_no_nan(tf.reduce_sum(below, axis=-1), alpha)
+    logdet = tf.reduce_sum(log1p_over_power(pivots, alpha), axis=-1)
     log_scale = (
         memory.log_constant
         + tf.reduce_sum(h * delta + 0.5 * alpha * g * Cg)

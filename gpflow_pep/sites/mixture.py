@@ -164,32 +164,20 @@ def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
 )
 def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, a constant; NaN
-    where the matrix is not positive definite in the metric of :math:`\Delta_n`.
+    Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites, differentiable to
+    any order; NaN where the matrix is not positive definite in the metric of :math:`\Delta_n`.
 
-    Of :math:`I + \alpha X` with :math:`X = \Delta^{1/2} C \Delta^{1/2}` the pivots are
-    :math:`1 + \alpha x`, where x is what elimination leaves on the diagonal of X:
-    :math:`X_{ij} - \alpha X_{ik} X_{kj} / (1 + \alpha X_{kk})` after row k. So no digit is lost as
-    :math:`\alpha \to 0`, and there are no eigenvalues to iterate for.
+    Its pivots are :math:`1 + \alpha d_k c_k`, where :math:`c_k` is what elimination leaves on the
+    diagonal of C: :math:`C_{ij} - \alpha d_k C_{ik} C_{kj} / (1 + \alpha d_k C_{kk})` after row k.
+    So no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate for.
     """
-    root, pivots = tf.sqrt(d), []
-    X = root[:, :, None] * rows.C * root[:, None, :]
-    for _ in range(int(X.shape[1])):
-        pivots.append(X[:, 0, 0])
-        scaled = (alpha / (1.0 + alpha * pivots[-1]))[:, None] * X[:, 0, 1:]
-        X = X[:, 1:, 1:] - scaled[:, :, None] * X[:, :1, 1:]
+    C, pivots = rows.C, []
+    for part in tf.unstack(d, axis=1):
+        pivots.append(part * C[:, 0, 0])
+        scaled = (alpha * part / (1.0 + alpha * pivots[-1]))[:, None] * C[:, 0, 1:]
+        C = C[:, 1:, 1:] - scaled[:, :, None] * C[:, :1, 1:]
     logs = log1p_over_power(tf.stack(pivots, axis=1), alpha[:, None])
-    return tf.stop_gradient(tf.reduce_sum(logs, axis=1))
-
-
-def log_determinant_change(rows: RowSites, d: tf.Tensor) -> tf.Tensor:
-    r"""
-    Compute something, [N], that has the derivatives of :func:`log_determinant`:
-    :math:`T_{n,qq}` in :math:`d_{nq}` and :math:`\Lambda_n` in :math:`C_n`.
-    """
-    T, Lambda = tf.stop_gradient(rows.T), tf.stop_gradient(rows.Lambda)
-    change = tf.reduce_sum(tf.linalg.diag_part(T) * d, axis=1)
-    return change + tf.reduce_sum(Lambda * rows.C, axis=[1, 2])
+    return tf.reduce_sum(logs, axis=1)
 
 
 @check_shapes(

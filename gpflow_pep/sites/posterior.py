@@ -90,6 +90,11 @@ class SiteProblem(NamedTuple):
     projection: Projection | None = None
     """The rows projected, where there is memory for it."""
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """See :meth:`~gpflow_pep.covariances.evaluate.Parts.variables`."""
+        return self.parts.variables(self.rows.X, self.rows.Y)
+
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
         X, Y, alpha = self.rows

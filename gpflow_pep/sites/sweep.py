@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import tilted
-from ..covariances import Projection
+from ..covariances import Parts, Projection
 from ..ops import chunks
 from ..tilted import TiltedDerivatives, traits
 from . import coupling
@@ -92,10 +92,10 @@ class _Matched(NamedTuple):
     """[1, ...], see :class:`AtFixedPoint`."""
 
 
-def parameters(likelihood: Any) -> list[tf.Variable]:
-    """List the variables of a likelihood; none where nothing of it is trained."""
-    trained = getattr(likelihood, "trainable_variables", ())
-    return chunks.float_variables(likelihood) if trained else []
+def parameters(problem: SiteProblem) -> list[tf.Variable]:
+    """List the variables of a likelihood."""
+    of_likelihood = Parts(None, None, None, problem.parts.likelihood)  # type: ignore[arg-type]
+    return of_likelihood.variables(problem.rows.X, problem.rows.Y)
 
 
 def match_moments(
@@ -186,7 +186,7 @@ def sweep(
     for part in known:
         natural = tf.nest.map_structure(tf.add, natural, part)
     q = posterior_factor(natural)
-    variables = parameters(problem.parts.likelihood)
+    variables = parameters(problem)
 
     def chunk_terms(piece: Any) -> tuple[Sites, Marginals, _Matched]:
         (X, (prior, Y, alpha, sites)), projection = piece
@@ -321,7 +321,7 @@ def infer(
             _no_factor(problem, initial),
             TiltedDerivatives(tf.reduce_sum(zeros, axis=1), zeros, zeros),
             CurvatureFactor.empty(problem, zeros) if direct else (),
-            list(map(tf.zeros_like, parameters(problem.parts.likelihood))),
+            list(map(tf.zeros_like, parameters(problem))),
         ),
     )
     if not coupled:

@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from cases.pep import ALPHAS, CASES, N
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 from gpflow.kernels import SeparateIndependent, SquaredExponential
@@ -250,8 +251,28 @@ def test_graphs_compute_the_same(name: str, alpha: float) -> None:
     def compiled() -> list[tf.Tensor]:
         return gradient_tensors(lambda: function(model), variables)
 
-    for part, other in zip(compiled(), expected, strict=True):
-        assert_close(part, other, rtol=1e-7, scale=0.1)
+    outside = tf.function(lambda: function(model), autograph=False)
+    for actual in (compiled(), gradient_tensors(outside, variables)):
+        for part, other in zip(actual, expected, strict=True):
+            assert_close(part, other, rtol=1e-7, scale=0.1)
+
+
+@pytest.mark.slow
+def test_optimisers_outside_of_the_graph() -> None:
+    """GPflow's, which compiles and has its tape inside, and Keras's, which has it outside."""
+    ends = []
+    for compile in (False, True):
+        model = CASES["probit"].model(alpha=0.5)
+        loss = lambda: -tf.reduce_sum(model.loo_log_density())  # noqa: B023, E731
+        loss = tf.function(loss, autograph=False) if compile else loss
+        optimizer, variables = tf_keras.optimizers.SGD(0.05), parts_of(model)
+        for _ in range(3):
+            optimizer.minimize(loss, variables)
+        ends.append(flat(variables))
+    assert_close(ends[1], ends[0], rtol=1e-7)
+    options = {"maxiter": 200}
+    gpflow.optimizers.Scipy().minimize(loss, variables, compile=True, options=options)
+    assert np.max(np.abs(flat(gradients(loss, variables)))) < 1e-3
 
 
 @pytest.mark.slow

@@ -71,14 +71,43 @@ def test_second_derivatives_in_a_graph_are_refused() -> None:
         tf.function(lambda: second_derivative(loss, variable), autograph=False)()
 
 
-def test_derivatives_of_a_compiled_function_are_nan() -> None:
-    """What its callers will ask for is not known where it is compiled."""
+def test_differentiation_forwards_is_refused() -> None:
     model = converged("probit")
-    predict = tf.function(lambda: model.predict_f(XNEW)[0], autograph=False)
-    assert np.all(np.isnan(gradient(predict, lengthscale(model))))
-    with tf.autodiff.ForwardAccumulator(lengthscale(model), tf.ones([2], tf.float64)) as forwards:
-        mean = model.predict_f(XNEW)[0]
-    assert np.all(np.isnan(forwards.jvp(mean)))
+    with (
+        tf.autodiff.ForwardAccumulator(lengthscale(model), tf.ones([2], tf.float64)),
+        pytest.raises(ValueError, match=r"derivative of the gradient of q\(v\): got one in"),
+    ):
+        model.predict_f(XNEW)
+
+
+def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None:
+    """Its gradient is made for all of its results, whichever of them is differentiated."""
+    problem = regression_problem(3)
+    kernels = [gpflow.kernels.SquaredExponential(lengthscales=size) for size in (0.5, 1.0)]
+    kernel = gpflow.kernels.LinearCoregionalization(kernels, W=np.array([[1.0, 0.3], [-0.5, 0.8]]))
+    likelihood = pep.likelihoods.PerOutput([gpflow.likelihoods.Bernoulli() for _ in range(2)])
+    targets = 1.0 * np.hstack([problem.Y > 0.4, problem.Y < 0.6])
+    model = pep.PEP((problem.X, targets), kernel, likelihood, problem.Z, alpha=0.5, tolerance=1e-11)
+    compiled = tf.function(
+        lambda: (model.training_loss(), tf.reduce_sum(model.predict_f(XNEW)[0])), autograph=False
+    )
+    variable = kernel.W.unconstrained_variable
+    expected = gradient(model.training_loss, variable)
+    assert_close(gradient(lambda: compiled()[0], variable), expected, rtol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSED):
+        gradient(lambda: compiled()[1], variable)
+    with pytest.raises(ValueError, match=REFUSED):
+        gradient(lambda: model.predict_f(XNEW)[0], variable)
+
+
+@pytest.mark.slow
+def test_sites_that_no_derivative_needs_may_not_have_converged() -> None:
+    model = CASES["Student-t"].model(alpha=0.5, max_sweeps=1)
+    compiled = tf.function(lambda: (model.training_loss(), model.predict_f(XNEW)[0]))
+    with pytest.warns(pep.models.ConvergenceWarning):
+        assert np.all(np.isfinite(gradient(lambda: compiled()[0], lengthscale(model))))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="sites that did not converge"):
+            gradient(lambda: compiled()[1], lengthscale(model))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,12 +137,19 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_hessians_in_new_inputs_stay() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_hessians_in_new_inputs_stay(compiled: bool) -> None:
+    """With all tapes outside of a compiled function, too."""
     model = converged("probit")
     Xnew = tf.Variable(XNEW[:1])
 
+    def predict() -> tf.Tensor:
+        return model.predict_f(Xnew)[0]
+
+    function = tf.function(predict, autograph=False) if compiled else predict
+
     def slope() -> tf.Tensor:
-        return gradient(lambda: model.predict_f(Xnew)[0], Xnew)
+        return gradient(function, Xnew)
 
     with tf.GradientTape() as tape:
         first = slope()
