@@ -15,19 +15,15 @@ from gpflow.likelihoods import Likelihood, RobustMax
 from gpflow.likelihoods.utils import inv_probit
 from gpflow.mean_functions import Constant, MeanFunction, Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
-from gpflow.quadrature import NDiagGHQuadrature
 
 from ..checks import refusal
 from ..inducing_variables import InducingVariablesWrapper
 from ..scoring import kernels, likelihoods
 from ..scoring.mixture import PredictiveMixture, mixture_of
-from ..tilted import traits
 from ..training.mixed_model import MixedPosterior
 
 _REMEDY = "Use export_saved_model, which TensorFlow runs, or save_estimator."
 _ROWS_REMEDY = f"{_REMEDY} Or train with neighbours=0, to predict from inducing points alone."
-#: Nodes of GPflow's own quadrature.
-_NUM_NODES = 20
 
 
 def numpy_mixtures(posterior: MixedPosterior) -> tuple[PredictiveMixture, ...]:
@@ -116,8 +112,8 @@ def likelihood_parts(likelihood: Likelihood) -> dict[str, Any]:
     if kind not in known or type(likelihood) is not getattr(gpflow.likelihoods, kind):
         raise _refused("likelihood_", kind, f"GPflow's {', '.join(known)}")
     usual, values = _OF_LIKELIHOOD[kind](likelihood)
-    if not usual or traits(likelihood).predict is not None:
-        got = f"{kind} with noise that depends on the input, or a link or rule of its own"
+    if not usual:
+        got = f"{kind} with noise that depends on the input, or a link of its own"
         raise _refused("likelihood_", got, "one with a constant and the usual link")
     return {"kind": kind, **values}
 
@@ -139,9 +135,7 @@ def _student_t(likelihood: Any) -> tuple[bool, dict[str, float]]:
 
 
 def _poisson(likelihood: Any) -> tuple[bool, dict[str, float]]:
-    rule = likelihood.quadrature
-    usual = type(rule) is NDiagGHQuadrature and rule.n_gh == _NUM_NODES
-    if likelihood.invlink is not tf.exp or not usual or np.size(likelihood.binsize) != 1:
+    if likelihood.invlink is not tf.exp or np.size(likelihood.binsize) != 1:
         return False, {}
     return True, {"binsize": float(np.ravel(likelihood.binsize)[0])}
 

@@ -9,10 +9,11 @@ from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
 from ..likelihoods import LogNormal, PerOutput
-from ..likelihoods.integrated import moments_of_exponential
+from ..models.base import finite
 from ..scoring.units import Units
 from ..tilted import traits
 from ..tilted.entries import check_entries
+from ..tilted.targets import moments_of_exponential
 from ..training.mixture import Mixture
 from .outputs import parts_of
 
@@ -85,12 +86,11 @@ class TargetUnits(NamedTuple):
         if not self.logarithm:
             mean, variance = posterior.predict_y(X)
             return scale * mean + offset, scale**2 * variance
-        return posterior.mix_moments(
-            [
-                moments_of_exponential(scale * mean + offset, scale**2 * variance)
-                for mean, variance in posterior.components_of_y(X)
-            ]
-        )
+        moments = [
+            moments_of_exponential(scale * mean + offset, scale**2 * variance)
+            for mean, variance in posterior.components_of_y(X)
+        ]
+        return finite(posterior.mix_moments(moments))
 
     @property
     def numbers(self) -> Units:

@@ -15,7 +15,8 @@ from ..checks import check_real
 from ..tilted import Support, Traits, implementations, support, traits
 from ..tilted.gaussian import gaussian_log_power_expectation
 from ..tilted.generic import bounded_log
-from .integrated import LikelihoodWithMoments, moments_of_exponential
+from ..tilted.targets import moments_of_exponential
+from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian.
 _SMALLEST_VARIANCE = 1e-6

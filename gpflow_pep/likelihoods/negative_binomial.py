@@ -18,7 +18,8 @@ from ..tilted import ScalarFactor, Traits, scalar_factor, support, traits
 from ..tilted.generic import bounded_log
 from ..tilted.log_rate import log_of_link
 from ..tilted.support import whole_numbers
-from .integrated import IntegratedLikelihood, moments_of_exponential
+from ..tilted.targets import integrated_moments, moments_by_rate
+from .integrated import IntegratedLikelihood
 
 #: Counts of a smaller dispersion are Poisson's.
 _SMALLEST_DISPERSION = 1e-6
@@ -78,9 +79,8 @@ class NegativeBinomial(IntegratedLikelihood):
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
         if self.invlink is not tf.exp:
-            return super()._predict_mean_and_var(X, Fmu, Fvar)
-        mean, spread = moments_of_exponential(Fmu, Fvar)
-        return mean, mean + self.dispersion * tf.square(mean) + (1.0 + self.dispersion) * spread
+            return integrated_moments(self, X, Fmu, Fvar)
+        return moments_by_rate(Fmu, Fvar, 1.0, 1.0, self.dispersion)
 
 
 def _log_density(likelihood: NegativeBinomial, Y: Tensor) -> Callable[[Tensor], Tensor]:

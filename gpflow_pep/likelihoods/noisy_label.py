@@ -7,25 +7,25 @@ import tensorflow_probability as tfp
 from check_shapes import inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance, TensorType
-from gpflow.likelihoods import ScalarLikelihood
 from gpflow.utilities import to_default_float
 from tensorflow import Tensor
 
 from ..checks import check_choice, check_real
 from ..tilted import implementations
 from ..tilted.bernoulli import (
-    margin_of_step,
     normal_cdf,
     register_two_classes,
     squeezed_probit_log_power_expectation,
     step_log_power_expectation,
 )
+from ..tilted.classes import moments_of_labels
+from .integrated import IntegratedLikelihood
 
 #: Enough for rates of errors down to 1e-12.
 _PROBIT_NODES = 80
 
 
-class NoisyLabelBernoulli(ScalarLikelihood):
+class NoisyLabelBernoulli(IntegratedLikelihood):
     r"""
     Two classes, 0 and 1, whose labels are wrong at a rate :math:`\epsilon`.
 
@@ -85,25 +85,7 @@ class NoisyLabelBernoulli(ScalarLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        step = self.link == "step"
-        margin = margin_of_step(Fmu, Fvar) if step else Fmu / tf.sqrt(1.0 + Fvar)
-        p = self._prob_one(normal_cdf(margin))
-        return p, p - p**2
-
-    @inherit_check_shapes
-    def _predict_log_density(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> Tensor:
-        p = self._predict_mean_and_var(X, Fmu, Fvar)[0]
-        return tf.reduce_sum(tf.math.log(tf.where(tf.equal(Y, 1.0), p, 1.0 - p)), axis=-1)
-
-    @inherit_check_shapes
-    def _variational_expectations(
-        self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
-    ) -> Tensor:
-        if self.link == "probit":
-            return super()._variational_expectations(X, Fmu, Fvar, Y)
-        return _noisy_label_bernoulli(self, X, Fmu, Fvar, Y, tf.zeros([1], Fmu.dtype))
+        return moments_of_labels(self, 2, X, Fmu, Fvar)
 
 
 @implementations.register(NoisyLabelBernoulli)

@@ -23,6 +23,7 @@ from ..tilted import (
     traits,
 )
 from ..tilted.entries import OutputGroup, is_of_one_target, output_groups
+from ..tilted.moments import log_power_expectation_of_batches
 
 
 class PerOutput(Likelihood):
@@ -54,15 +55,12 @@ class PerOutput(Likelihood):
         values = [function(part, X, *(c[..., None] for c in column)) for part, *column in columns]
         return tf.nest.map_structure(lambda *each: tf.concat(each, axis=-1), *values)
 
-    def _summed(self, name: str, X: TensorType, *parts: TensorType) -> Tensor:
-        def of_column(likelihood: Likelihood, *arguments: TensorType) -> Tensor:
-            return getattr(likelihood, name)(*arguments)[..., None]
-
-        return tf.reduce_sum(self._by_column(of_column, X, *parts), axis=-1)
-
     @inherit_check_shapes
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
-        return self._summed("log_prob", X, F, Y)
+        def of_column(part: Likelihood, *arguments: TensorType) -> Tensor:
+            return part.log_prob(*arguments)[..., None]
+
+        return tf.reduce_sum(self._by_column(of_column, X, F, Y), axis=-1)
 
     @inherit_check_shapes
     def _conditional_mean(self, X: TensorType, F: TensorType) -> Tensor:
@@ -83,13 +81,13 @@ class PerOutput(Likelihood):
     def _predict_log_density(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> Tensor:
-        return self._summed("predict_log_density", X, Fmu, Fvar, Y)
+        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, 1.0)
 
     @inherit_check_shapes
     def _variational_expectations(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType, Y: TensorType
     ) -> Tensor:
-        return self._summed("variational_expectations", X, Fmu, Fvar, Y)
+        return log_power_expectation_of_batches(self, X, Fmu, Fvar, Y, 0.0)
 
 
 @output_groups.register(PerOutput)

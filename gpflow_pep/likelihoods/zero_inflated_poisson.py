@@ -17,7 +17,8 @@ from ..tilted import ScalarFactor, Traits, scalar_factor, support, traits
 from ..tilted.generic import SmallPower
 from ..tilted.log_rate import bounded_exp, exponential_family_factor
 from ..tilted.support import whole_numbers
-from .integrated import IntegratedLikelihood, moments_of_exponential
+from ..tilted.targets import moments_by_rate
+from .integrated import IntegratedLikelihood
 
 #: The zero probability stays so far from 0 and 1; a smaller one shows in a million rows only.
 _MARGIN = 1e-6
@@ -71,9 +72,8 @@ class ZeroInflatedPoisson(IntegratedLikelihood):
     def _predict_mean_and_var(
         self, X: TensorType, Fmu: TensorType, Fvar: TensorType
     ) -> MeanAndVariance:
-        p = self.zero_probability
-        rate, spread = moments_of_exponential(Fmu, Fvar)
-        return (1.0 - p) * rate, (1.0 - p) * (rate + spread + p * tf.square(rate))
+        rest = 1.0 - self.zero_probability
+        return moments_by_rate(Fmu, Fvar, rest, rest, rest * self.zero_probability)
 
 
 def _prob_of_zero(likelihood: ZeroInflatedPoisson, f: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from ..sites.memory import Memory
 from ..sites.posterior import MemoryTerms, Natural, WhitenedGaussian, unwhitened, whitened_posterior
 from ..sites.surrogate import SurrogateRegression, surrogate_regression
 from ..tilted import check_support, predict_mean_and_var
+from ..tilted.moments import log_power_expectation_of_batches
 from .arguments import require_bound
 from .memory import AttachedMemory, remember
 from .parameters import FixedParameter, Power, copy_variables, set_unchecked
@@ -230,8 +231,12 @@ class PowerEPModel(GPModel, abc.ABC):
 
         :raises ValueError: If a target is outside the likelihood's support.
         """
-        check_support(self.likelihood, data[1])
-        return super().predict_log_density(data, full_cov, full_output_cov)
+        if full_cov or full_output_cov:
+            return super().predict_log_density(data, full_cov, full_output_cov)  # which refuses it
+        X, Y = data
+        check_support(self.likelihood, Y)
+        arguments = self.likelihood, X, *self.predict_f(X), Y
+        return log_power_expectation_of_batches(*arguments, 1.0)
 
     @inherit_check_shapes
     def predict_f_samples(

@@ -194,11 +194,11 @@ def stretched_nodes(
     x, weights = tf.stop_gradient(x), tf.stop_gradient(weights)
     offset = deviation * (x + moved) + (constant_mean - mean)
     drift = alpha * tf.stop_gradient(mode.slope)
-    weights = _reweigh(weights, tf.stop_gradient(offset) + constant_mean, mean, variance, drift)
+    weights = reweigh(weights, tf.stop_gradient(offset) + constant_mean, mean, variance, drift)
     return Nodes(tf.stop_gradient(constant_mean + offset), weights, offset)
 
 
-def _reweigh(
+def reweigh(
     weights: tf.Tensor, f: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, drift: tf.Tensor
 ) -> tf.Tensor:
     r"""

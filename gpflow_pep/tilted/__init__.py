@@ -31,10 +31,10 @@ from .support import (
     layout,
     layout_of,
     num_classes,
-    predict_mean_and_var,
     support,
     traits,
 )
+from .targets import predict_mean_and_var
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

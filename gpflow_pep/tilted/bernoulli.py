@@ -13,7 +13,7 @@ time.
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tensorflow import Tensor
 
 from ..ops.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..ops.quadrature import REACH, Structure
+from .classes import moments_of_labels
 from .generic import ScalarFactor, bounded_log, find_narrow
 from .moments import implementations, scalar_factor, scalar_log_power_expectation
 from .support import Support, Traits, support, traits
@@ -319,7 +320,9 @@ def register_two_classes(kind: type[Likelihood], **others: Any) -> None:
     """
     common = Traits(num_classes=2, follows_wider_priors=True, **others)
     support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
-    traits.register(kind)(lambda likelihood: common)
+    traits.register(kind)(
+        lambda likelihood: common._replace(predict=partial(moments_of_labels, likelihood, 2))
+    )
 
 
 register_two_classes(Bernoulli)

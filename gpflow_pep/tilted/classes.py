@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
+from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from tensorflow import Tensor
 
@@ -46,6 +46,21 @@ def class_probabilities(
     )
 
 
+def moments_of_labels(
+    likelihood: Likelihood, num_classes: int, X: Tensor, Fmu: Tensor, Fvar: Tensor
+) -> MeanAndVariance:
+    """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N, P]."""
+    shape, size = tf.shape(Fmu), tf.shape(X)[-1]
+    X = tf.broadcast_to(X[..., None, :], tf.concat([shape, [size]], axis=0))
+    X, mean, variance = (tf.reshape(part, [-1, n]) for part, n in ((X, size), (Fmu, 1), (Fvar, 1)))
+    p = class_probabilities(likelihood, X, mean, variance, num_classes)
+    p /= tf.reduce_sum(p, axis=1, keepdims=True)
+    labels = tf.range(num_classes, dtype=p.dtype)
+    first = tf.linalg.matvec(p, labels)
+    second = tf.reduce_sum(p * tf.square(labels - first[:, None]), axis=1)
+    return tf.reshape(first, shape), tf.reshape(second, shape)
+
+
 def register_classes(kind: type[Likelihood], **others: Any) -> None:
     """
     Register likelihoods of a class for each latent function, which compare these.
@@ -56,8 +71,15 @@ def register_classes(kind: type[Likelihood], **others: Any) -> None:
     def count(likelihood: Likelihood) -> int:
         return int(likelihood.latent_dim or 0)
 
+    def of_likelihood(likelihood: Likelihood) -> Traits:
+        number = count(likelihood)
+
+        def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+            p = class_probabilities(likelihood, X, Fmu, Fvar, number)
+            return p, p - tf.square(p)
+
+        return Traits(num_classes=number, ignores_level=True, predict=predict, **others)
+
     support.register(kind)(lambda likelihood, Y: whole_numbers(Y, count(likelihood)))
     layout.register(kind)(lambda likelihood, num_columns: Layout(1, count(likelihood)))
-    traits.register(kind)(
-        lambda likelihood: Traits(num_classes=count(likelihood), ignores_level=True, **others)
-    )
+    traits.register(kind)(of_likelihood)

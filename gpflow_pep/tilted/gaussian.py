@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,8 @@ def _traits(likelihood: Gaussian) -> Traits:
         name, power = ("variance", 2) if likelihood.variance is not None else ("scale", 1)
         return noise_in_units(likelihood, name, scale**-power)
 
-    return Traits(is_gaussian=True, draw=draw, in_units=in_units)
+    predict = partial(Gaussian._predict_mean_and_var, likelihood)
+    return Traits(is_gaussian=True, draw=draw, in_units=in_units, predict=predict)
 
 
 for _kind in (Gaussian, GaussianMC):

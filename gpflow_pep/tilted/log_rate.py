@@ -1,10 +1,11 @@
 r"""Poisson, Exponential and Gamma: a log rate or log scale that is linear in f, and other links."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Exponential, Gamma, Poisson
 from tensorflow import Tensor
 
@@ -12,15 +13,9 @@ from ..ops.quadrature import Mode, Structure
 from .generic import ScalarFactor, SmallPower, bounded_log
 from .moments import scalar_factor
 from .support import Support, Traits, support, traits, whole_numbers
+from .targets import moments_by_rate
 
 _NEWTON_STEPS = 8
-_RATE = Traits(
-    starts_at_high_powers=True,
-    follows_wider_priors=True,
-    # Where log Z is as good as minus infinity.
-    advice=" At a power of 0 a rate far from all inducing inputs may be expected to be larger than"
-    " log Z can state: raise alpha, add inducing inputs, or make the kernel's variance smaller.",
-)
 #: Left of it softplus(f) is exp(f) to all digits.
 _SOFTPLUS_IS_EXP = -40.0
 
@@ -28,9 +23,10 @@ Link = Callable[[Tensor], Tensor]
 
 
 def bounded_exp(x: Tensor) -> Tensor:
-    """Compute the exponential, but finite: its largest value leaves room for sums and factors."""
-    largest = np.log(np.finfo(x.dtype.as_numpy_dtype).max)
-    return tf.exp(tf.minimum(x, 0.85 * largest))
+    """Compute the exponential, but finite: beyond a value that leaves room for sums and factors it
+    goes on linearly, so that its derivatives stay as large."""
+    largest = 0.85 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
+    return tf.exp(tf.minimum(x, largest)) * (1.0 + tf.nn.relu(x - largest))
 
 
 def exponential_family_factor(
@@ -136,8 +132,32 @@ def _poisson_traits(likelihood: Poisson) -> Traits:
         rate = np.asarray(likelihood.invlink(f)) * np.asarray(likelihood.binsize)
         return random.poisson(rate).astype(np.float64)
 
-    return _RATE._replace(draw=draw)
+    return _rate_traits(likelihood, lambda X: (likelihood.binsize, likelihood.binsize, 0.0), draw)
 
 
-for _kind in (Exponential, Gamma):
-    traits.register(_kind)(lambda likelihood: _RATE)
+@traits.register(Exponential)
+def _exponential_traits(likelihood: Exponential) -> Traits:
+    return _rate_traits(likelihood, lambda X: (1.0, 0.0, 1.0))
+
+
+@traits.register(Gamma)
+def _gamma_traits(likelihood: Gamma) -> Traits:
+    return _rate_traits(likelihood, lambda X: (likelihood._shape(X), 0.0, likelihood._shape(X)))
+
+
+def _rate_traits(
+    likelihood: Any, coefficients: Callable[[TensorType], Any], draw: Any = None
+) -> Traits:
+    def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+        return moments_by_rate(Fmu, Fvar, *coefficients(X))
+
+    return Traits(
+        starts_at_high_powers=True,
+        follows_wider_priors=True,
+        # Where log Z is as good as minus infinity.
+        advice=" At a power of 0 a rate far from all inducing inputs may be expected to be larger"
+        " than log Z can state: raise alpha, add inducing inputs, or make the kernel's variance"
+        " smaller.",
+        draw=draw,
+        predict=predict if likelihood.invlink is tf.exp else None,
+    )

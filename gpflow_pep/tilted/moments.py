@@ -90,6 +90,33 @@ def log_power_expectation(
     return _dispatch(likelihood, X, Fmu, Fvar, Y, alpha, *([] if rough is None else [rough]))
 
 
+def log_power_expectation_of_batches(
+    likelihood: Likelihood,
+    X: TensorType,
+    Fmu: TensorType,
+    Fvar: TensorType,
+    Y: TensorType,
+    alpha: TensorType,
+) -> Tensor:
+    """
+    Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
+
+    :raises ValueError: If the values of the likelihood's density do not give it.
+    """
+    shape = tf.shape(Fmu)[:-1]
+    parts = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
+    rows = [
+        tf.reshape(
+            tf.broadcast_to(part, tf.concat([shape, tf.shape(part)[-1:]], axis=0)),
+            [-1, part.shape[-1]],
+        )
+        for part in parts
+    ]
+    ell = log_power_expectation(likelihood, *rows, alpha)
+    with tf.control_dependencies(require_resolved(likelihood, ell, *rows[1:3])):
+        return tf.reshape(ell, shape)
+
+
 @convert_user_code
 def _dispatch(likelihood: Likelihood, *arguments: Tensor) -> Tensor:
     return implementation_for(likelihood)(likelihood, *arguments)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import (
     HeteroskedasticTFPConditional,
     MultiLatentTFPConditional,
@@ -31,6 +31,7 @@ from .nested import (
 )
 from .numeric import bounded, is_resolved, smallest
 from .support import Traits, any_number, support, traits
+from .targets import expected_moments, integrated_moments
 
 
 @convert_user_code
@@ -135,4 +136,14 @@ def _traits(likelihood: MultiLatentTFPConditional) -> Traits:
 
 @traits.register(HeteroskedasticTFPConditional)
 def _location_and_scale(likelihood: HeteroskedasticTFPConditional) -> Traits:
-    return _traits(likelihood)._replace(in_units=lambda change, scale: likelihood)
+    def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+        if type(likelihood.conditional_distribution(Fmu)) is not tfp.distributions.Normal:
+            return integrated_moments(likelihood, X, Fmu, Fvar)
+
+        def given_f(_: Tensor, f: Tensor) -> MeanAndVariance:
+            return tf.zeros_like(f), tf.square(likelihood.scale_transform(f))
+
+        _, noise = expected_moments(given_f, X, [Fmu[:, 1:]], [Fvar[:, 1:]])
+        return Fmu[:, :1], Fvar[:, :1] + noise
+
+    return _traits(likelihood)._replace(predict=predict, in_units=lambda change, scale: likelihood)

@@ -1,13 +1,14 @@
 """Ordinal regression: a probit bin, with GPflow's floor."""
 
+from functools import partial
+
 import tensorflow as tf
-from gpflow.base import MeanAndVariance, TensorType
 from gpflow.likelihoods import Ordinal
 from tensorflow import Tensor
 
 from ..ops.quadrature import Structure, no_tilt
 from .bernoulli import normal_cdf
-from .classes import class_probabilities
+from .classes import moments_of_labels
 from .generic import ScalarFactor
 from .moments import scalar_factor
 from .support import Traits, support, traits, whole_numbers
@@ -75,16 +76,4 @@ support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, int(likelihood.
 
 @traits.register(Ordinal)
 def _traits(likelihood: Ordinal) -> Traits:
-    def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
-        # GPflow's own are NaN: they need Phi at infinity, where TensorFlow's erf is NaN.
-        Fmu = tf.convert_to_tensor(Fmu)
-        X, shape = tf.repeat(X, tf.shape(Fmu)[1], axis=0), tf.shape(Fmu)
-        mean, variance = (tf.reshape(part, [-1, 1]) for part in (Fmu, Fvar))
-        p = class_probabilities(likelihood, X, mean, variance, int(likelihood.num_bins))
-        p /= tf.reduce_sum(p, axis=1, keepdims=True)
-        labels = tf.range(likelihood.num_bins, dtype=p.dtype)
-        first = tf.linalg.matvec(p, labels)
-        second = tf.reduce_sum(p * tf.square(labels - first[:, None]), axis=1)
-        return tf.reshape(first, shape), tf.reshape(second, shape)
-
-    return Traits(predict=predict)
+    return Traits(predict=partial(moments_of_labels, likelihood, int(likelihood.num_bins)))

@@ -1,13 +1,15 @@
 """Student-t noise: tails so heavy that the tilted distribution can have two modes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood, StudentT
 from tensorflow import Tensor
 
+from ..checks import refusal
 from ..ops.quadrature import Structure
 from .gaussian import noise_in_units
 from .generic import ScalarFactor
@@ -44,7 +46,14 @@ def _traits(likelihood: StudentT) -> Traits:
     def in_units(change: Callable[[float], float], scale: float) -> Likelihood:
         return noise_in_units(likelihood, "scale", 1.0 / scale)
 
-    return Traits(draw=draw, follows_by_newton=True, in_units=in_units)
+    def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+        df: Any = tf.get_static_value(tf.convert_to_tensor(likelihood.df))
+        if df is not None and not np.all(df > 2.0):
+            remedy = "Fix df above 2, or use predict_f, draws or densities."
+            raise refusal("df", df, "above 2: otherwise y has no variance", remedy)
+        return Fmu, Fvar + likelihood.conditional_variance(X, Fmu)
+
+    return Traits(draw=draw, follows_by_newton=True, in_units=in_units, predict=predict)
 
 
 support.register(StudentT)(any_number)

@@ -161,16 +161,9 @@ class Traits(NamedTuple):
     """``Y -> [N, P]``: which targets have a density, and not a probability as at a bound."""
 
     predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = None
-    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P]; None where GPflow's own are right."""
-
-
-def predict_mean_and_var(
-    likelihood: Likelihood, X: TensorType, Fmu: TensorType, Fvar: TensorType
-) -> MeanAndVariance:
-    """Compute the mean and variance of y, [N, P], from those of the latent functions, [N, L]."""
-    rule = traits(likelihood).predict or likelihood.predict_mean_and_var
-    mean, variance = rule(X, Fmu, Fvar)
-    return mean, variance
+    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for rows of any number. None: see
+    :func:`~gpflow_pep.tilted.predict_mean_and_var`. A class that derives from this one inherits it
+    unless it has conditional moments of its own."""
 
 
 @traits.register(object)

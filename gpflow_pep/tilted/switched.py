@@ -2,12 +2,13 @@
 
 import numpy as np
 import tensorflow as tf
-from gpflow.base import AnyNDArray
+from gpflow.base import AnyNDArray, MeanAndVariance, TensorType
 from gpflow.likelihoods import SwitchedLikelihood
 from tensorflow import Tensor
 
 from .moments import implementation_for, implementations
-from .support import Layout, Support, layout, support, whole_numbers
+from .support import Layout, Support, Traits, layout, support, traits, whole_numbers
+from .targets import predict_mean_and_var
 
 
 @implementations.register(SwitchedLikelihood)
@@ -43,3 +44,14 @@ def _support_of_each(likelihood: SwitchedLikelihood, Y: AnyNDArray) -> Support:
 layout.register(SwitchedLikelihood)(
     lambda likelihood, num_columns: Layout(max(num_columns, 2), num_columns - 1)
 )
+
+
+@traits.register(SwitchedLikelihood)
+def _traits(likelihood: SwitchedLikelihood) -> Traits:
+    def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
+        # As GPflow's, under each of them: no last column says which is a new row's.
+        parts = [predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods]
+        means, variances = zip(*parts)
+        return tf.concat(means, axis=1), tf.concat(variances, axis=1)
+
+    return Traits(predict=predict)

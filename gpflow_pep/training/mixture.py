@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 
 from .. import checks
 from ..covariances.mixing import is_mixture
-from ..models.base import finite
+from ..models.base import ADVICE, finite
 from ..scoring.arguments import as_probabilities
 from ..scoring.mixture import quantiles_of_mixture
 from ..tilted import class_probabilities, num_classes, predict_mean_and_var, traits
@@ -136,7 +136,8 @@ class Mixture(Module):
             for likelihood, moments_of_f in self._components(Xnew)
         ]
         w = self._weights(probabilities[0])
-        return tf.tensordot(w, tf.stack(probabilities), 1)
+        mixed = tf.tensordot(w, tf.stack(probabilities), 1)
+        return checks.require_finite(mixed, "prediction", ADVICE)
 
     @check_shapes("Xnew: [N, D]", "quantiles: [Q]", "return: [N, P, Q]")
     def predict_quantiles(self, Xnew: InputData, quantiles: Any = (0.05, 0.5, 0.95)) -> tf.Tensor:

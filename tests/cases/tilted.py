@@ -15,6 +15,7 @@ import gpflow_pep as pep
 
 Array = npt.NDArray[np.float64]
 Reference = Callable[[Array, Array, float], float]  # means [L], variances [L], alpha -> ell
+Moments = Callable[[Array, Array], tuple[Any, Any]]  # means [L], variances [L] -> those of y, [P]
 likelihoods = gpflow.likelihoods
 
 MEANS = (-50.0, -3.0, 0.7, 8.0, 50.0)
@@ -32,6 +33,7 @@ class Case(NamedTuple):
     num_latent: int = 1
     grows: float = 0.0  # sign of f in which log p falls as fast as exp(|f|)
     log_scale: int | None = None  # latent function; the density is known by its values alone
+    moments: Moments | None = None  # of y; None if they are those of another case
 
     def is_finite(self, mean: float, variance: float, alpha: float) -> bool:
         """Whether float64 holds ell and what the reference needs for it."""
@@ -46,6 +48,78 @@ def _scalar(log_density: Callable[[Array], Array], *places: float, wall: float =
         )
 
     return integral
+
+
+def _given_f(
+    first: Callable[[Array], Array], second: Callable[[Array], Array], *places: float
+) -> Moments:
+    """From the mean and variance of y given one latent function."""
+
+    def integral(mean: Array, variance: Array) -> tuple[float, float]:
+        return reference.moments(first, second, float(mean[0]), float(variance[0]), places)
+
+    return integral
+
+
+def _noisy(noise: float) -> Moments:
+    return lambda mean, variance: (mean[0], variance[0] + noise)
+
+
+def _rate(first: float, linear: float, square: float) -> Moments:
+    """Of y with the mean a r and variance b r + c r² given r = exp(f)."""
+
+    def closed_form(mean: Array, variance: Array) -> tuple[float, float]:
+        with np.errstate(over="ignore"):
+            rate, second = np.exp(mean[0] + variance[0] * np.array([0.5, 1.0]))
+            spread = second * second * -np.expm1(-variance[0])
+            return first * rate, linear * rate + square * second**2 + first**2 * spread
+
+    return closed_form
+
+
+def _event(reference: Reference, label: float = 1.0) -> Moments:
+    """Of labels 0 and 1, by the integral of one of them."""
+
+    def integral(mean: Array, variance: Array) -> tuple[float, float]:
+        p = np.exp(reference(mean, variance, 1.0))
+        return (p if label else 1.0 - p), p * (1.0 - p)
+
+    return integral
+
+
+def _bins(edges: Array, sigma: float, floor: float = 0.0) -> Moments:
+    """Of the numbers of bins, each with some probability more."""
+
+    def closed_form(mean: Array, variance: Array) -> tuple[float, float]:
+        z = (edges - mean[0]) / np.sqrt(sigma**2 + variance[0])
+        ends = np.concatenate([[-np.inf], z, [np.inf]])
+        low, high = ends[:-1], ends[1:]
+        p = np.where(low > 0.0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+        p = (1.0 - 2e-3) * p + floor if floor else p
+        labels = np.arange(len(p))
+        first = labels @ p / p.sum()
+        return first, (labels - first) ** 2 @ p / p.sum()
+
+    return closed_form
+
+
+def _clipped(low: float, high: float, noise: float) -> Moments:
+    """Of f plus noise, cut off."""
+
+    def integral(mean: Array, variance: Array) -> tuple[float, float]:
+        places = [end for end in (low, high) if np.isfinite(end)]
+        clip = _given_f(lambda f: np.clip(f, low, high), np.zeros_like, *places)
+        return clip(mean, variance + noise)
+
+    return integral
+
+
+def _squashed(f: Array) -> Array:
+    return 1e-3 + (1.0 - 2e-3) * ndtr(f)
+
+
+def _softplus(f: Array) -> Array:
+    return np.logaddexp(0.0, f)
 
 
 def _exp(f: Array) -> Array:
@@ -158,7 +232,8 @@ def _ordinal(label: int, sigma: float) -> Case:
         likelihood.sigma.assign(sigma)
         return likelihood
 
-    return Case(create, [float(label)], _scalar(log_density, *_EDGES), 1e-5)
+    moments = _bins(_EDGES, sigma, 1e-6)
+    return Case(create, [float(label)], _scalar(log_density, *_EDGES), 1e-5, moments=moments)
 
 
 def _bin(label: int, sigma: float = 1.0, edges: Array = _EDGES, tolerance: float = 1e-8) -> Case:
@@ -175,7 +250,8 @@ def _bin(label: int, sigma: float = 1.0, edges: Array = _EDGES, tolerance: float
         return pep.likelihoods.Ordinal(edges, sigma)
 
     places = [edge for edge in (low, high) if np.isfinite(edge)]
-    return Case(create, [float(label)], _scalar(log_density, *places), tolerance)
+    moments = _bins(edges, sigma)
+    return Case(create, [float(label)], _scalar(log_density, *places), tolerance, moments=moments)
 
 
 def _gaussian(y: float, noise: float) -> Reference:
@@ -239,6 +315,11 @@ def _heteroscedastic(y: float) -> Reference:
     return integral
 
 
+def _noise_of_f(mean: Array, variance: Array) -> tuple[float, float]:
+    with np.errstate(over="ignore"):
+        return mean[0], variance[0] + np.exp(2.0 * mean[1] + 2.0 * variance[1])
+
+
 def _softmax_of_two(label: int) -> Reference:
     """It depends on the difference only, as the logit does."""
     logit = _scalar(lambda f: -np.logaddexp(0.0, -f), 0.0)
@@ -248,6 +329,13 @@ def _softmax_of_two(label: int) -> Reference:
         return logit(np.array([difference]), np.array([variance.sum()]), alpha)
 
     return integral
+
+
+def _of_switched(mean: Array, variance: Array) -> tuple[Array, Array]:
+    event = _event(_squeezed_probit(1.0, 1e-3))(mean, variance)
+    pairs = zip(event, _noisy(0.75)(mean, variance))
+    first, second = map(np.array, pairs)
+    return first, second
 
 
 def _switched() -> gpflow.likelihoods.Likelihood:
@@ -265,51 +353,99 @@ def _counts(y: float, dispersion: float) -> Case:
     def create() -> gpflow.likelihoods.Likelihood:
         return pep.likelihoods.NegativeBinomial(dispersion)
 
-    return Case(create, [y], _negative_binomial(y, dispersion), 1e-5)
+    moments = _rate(1.0, 1.0, dispersion)
+    return Case(create, [y], _negative_binomial(y, dispersion), 1e-5, moments=moments)
 
 
 def _inflated(y: float, p: float) -> Case:
     def create() -> gpflow.likelihoods.Likelihood:
         return pep.likelihoods.ZeroInflatedPoisson(p)
 
-    return Case(create, [y], _zero_inflated(y, p), 1e-5, grows=1.0 if y else 0.0)
+    moments, grows = _rate(1.0 - p, 1.0 - p, (1.0 - p) * p), 1.0 if y else 0.0
+    return Case(create, [y], _zero_inflated(y, p), 1e-5, grows=grows, moments=moments)
 
 
 _probit = likelihoods.Bernoulli
 CASES: dict[str, Case] = {
-    "Gaussian": Case(lambda: likelihoods.Gaussian(0.3), [1.1], _gaussian(1.1, 0.3)),
-    "GaussianMC": Case(lambda: likelihoods.GaussianMC(0.3), [1.1], _gaussian(1.1, 0.3)),
-    "Bernoulli 1": Case(_probit, [1.0], _squeezed_probit(1.0, 1e-3)),
+    "Gaussian": Case(
+        lambda: likelihoods.Gaussian(0.3), [1.1], _gaussian(1.1, 0.3), moments=_noisy(0.3)
+    ),
+    "GaussianMC": Case(
+        lambda: likelihoods.GaussianMC(0.3), [1.1], _gaussian(1.1, 0.3), moments=_noisy(0.3)
+    ),
+    "Bernoulli 1": Case(
+        _probit, [1.0], _squeezed_probit(1.0, 1e-3), moments=_event(_squeezed_probit(1.0, 1e-3))
+    ),
     "Bernoulli 0": Case(_probit, [0.0], _squeezed_probit(-1.0, 1e-3)),
     "Bernoulli logit": Case(
         lambda: likelihoods.Bernoulli(invlink=tf.sigmoid),
         [1.0],
         _scalar(lambda f: -np.logaddexp(0.0, -f), 0.0),
+        moments=_event(_scalar(lambda f: -np.logaddexp(0.0, -f), 0.0)),
     ),
     "Bernoulli other link": Case(
         lambda: likelihoods.Bernoulli(invlink=lambda f: 0.5 + tf.atan(f) / np.pi * 0.98),
         [0.0],
         _scalar(lambda f: np.log(0.5 - np.arctan(f) / np.pi * 0.98), 0.0, 3.0),
+        moments=_given_f(
+            lambda f: 0.5 + np.arctan(f) / np.pi * 0.98,
+            lambda f: 0.25 - (np.arctan(f) / np.pi * 0.98) ** 2,
+            0.0,
+        ),
     ),
     "Poisson 0": Case(likelihoods.Poisson, [0.0], _poisson(0.0), 1e-5, grows=1.0),
     "Poisson 3": Case(
-        lambda: likelihoods.Poisson(binsize=0.5), [3.0], _poisson(3.0, 0.5), 1e-5, grows=1.0
+        lambda: likelihoods.Poisson(binsize=0.5),
+        [3.0],
+        _poisson(3.0, 0.5),
+        1e-5,
+        grows=1.0,
+        moments=_rate(0.5, 0.5, 0.0),
     ),
     "Poisson 10000": Case(likelihoods.Poisson, [1e4], _poisson(1e4), 1e-5, grows=1.0),
     "Poisson softplus": Case(
-        lambda: likelihoods.Poisson(invlink=tf.nn.softplus), [2.0], _softplus_poisson(2.0), 1e-5
+        lambda: likelihoods.Poisson(invlink=tf.nn.softplus),
+        [2.0],
+        _softplus_poisson(2.0),
+        1e-5,
+        moments=_given_f(_softplus, _softplus, 0.0),
     ),
     "Exponential 0": Case(likelihoods.Exponential, [0.0], _scalar(lambda f: -f, wall=-1.0), 1e-5),
-    "Exponential": Case(likelihoods.Exponential, [0.5], _gamma(0.5, 1.0), 1e-5, grows=-1.0),
-    "Gamma": Case(lambda: likelihoods.Gamma(shape=2.5), [3.0], _gamma(3.0, 2.5), 1e-5, grows=-1.0),
+    "Exponential": Case(
+        likelihoods.Exponential,
+        [0.5],
+        _gamma(0.5, 1.0),
+        1e-5,
+        grows=-1.0,
+        moments=_rate(1.0, 0.0, 1.0),
+    ),
+    "Gamma": Case(
+        lambda: likelihoods.Gamma(shape=2.5),
+        [3.0],
+        _gamma(3.0, 2.5),
+        1e-5,
+        grows=-1.0,
+        moments=_rate(2.5, 0.0, 2.5),
+    ),
     "Gamma 1": Case(likelihoods.Gamma, [3.0], _gamma(3.0, 1.0), 1e-5, grows=-1.0),
     "Gamma tiny": Case(
         lambda: likelihoods.Gamma(shape=100.0), [1e-3], _gamma(1e-3, 100.0), 1e-5, grows=-1.0
     ),
-    "Beta": Case(lambda: likelihoods.Beta(scale=3.0), [0.3], _beta(0.3, 3.0), 1e-5),
+    "Beta": Case(
+        lambda: likelihoods.Beta(scale=3.0),
+        [0.3],
+        _beta(0.3, 3.0),
+        1e-5,
+        moments=_given_f(_squashed, lambda f: _squashed(f) * _squashed(-f) / 4.0, 0.0),
+    ),
     "Beta 0": Case(likelihoods.Beta, [0.0], _beta(0.0, 1.0), 1e-5),
     "Beta narrow": Case(lambda: likelihoods.Beta(scale=100.0), [0.6], _beta(0.6, 100.0), 1e-5),
-    "StudentT": Case(lambda: likelihoods.StudentT(1.0, 4.0), [-3.0], _student_t(-3.0, 1.0, 4.0)),
+    "StudentT": Case(
+        lambda: likelihoods.StudentT(1.0, 4.0),
+        [-3.0],
+        _student_t(-3.0, 1.0, 4.0),
+        moments=_noisy(2.0),
+    ),
     "StudentT narrow": Case(
         lambda: likelihoods.StudentT(0.1, 3.0), [1.3], _student_t(1.3, 0.1, 3.0)
     ),
@@ -334,6 +470,7 @@ CASES: dict[str, Case] = {
         1e-5,
         num_latent=2,
         grows=-1.0,
+        moments=_noise_of_f,
     ),
     "MultiLatentTFPConditional": Case(
         _two_latents,
@@ -343,16 +480,25 @@ CASES: dict[str, Case] = {
         num_latent=2,
         grows=-1.0,
         log_scale=1,
+        moments=_noise_of_f,
     ),
-    "SwitchedLikelihood": Case(_switched, [1.3, 1.0], _student_t(1.3, 0.5, 3.0)),
+    "SwitchedLikelihood": Case(
+        _switched, [1.3, 1.0], _student_t(1.3, 0.5, 3.0), moments=_of_switched
+    ),
     "NoisyLabelBernoulli probit": Case(
-        lambda: pep.likelihoods.NoisyLabelBernoulli(0.05), [1.0], _squeezed_probit(1.0, 0.05)
+        lambda: pep.likelihoods.NoisyLabelBernoulli(0.05),
+        [1.0],
+        _squeezed_probit(1.0, 0.05),
+        moments=_event(_squeezed_probit(1.0, 0.05)),
     ),
     "NoisyLabelBernoulli rare": Case(
         lambda: pep.likelihoods.NoisyLabelBernoulli(1e-6), [0.0], _squeezed_probit(-1.0, 1e-6)
     ),
     "NoisyLabelBernoulli step": Case(
-        lambda: pep.likelihoods.NoisyLabelBernoulli(0.05, "step"), [0.0], _step(-1.0, 0.05)
+        lambda: pep.likelihoods.NoisyLabelBernoulli(0.05, "step"),
+        [0.0],
+        _step(-1.0, 0.05),
+        moments=_event(_step(-1.0, 0.05), 0.0),
     ),
     "NegativeBinomial 0": _counts(0.0, 0.7),
     "NegativeBinomial 3": _counts(3.0, 0.7),
@@ -364,19 +510,26 @@ CASES: dict[str, Case] = {
         [2.0],
         _softplus_negative_binomial(2.0, 0.5),
         1e-5,
+        moments=_given_f(_softplus, lambda f: _softplus(f) + 0.5 * _softplus(f) ** 2, 0.0),
     ),
     "ZeroInflatedPoisson 0": _inflated(0.0, 0.3),
     "ZeroInflatedPoisson 0, rare": _inflated(0.0, 1e-5),
     "ZeroInflatedPoisson 0, often": _inflated(0.0, 0.95),
     "ZeroInflatedPoisson 3": _inflated(3.0, 0.3),
     "Tobit inside": Case(
-        lambda: pep.likelihoods.Tobit(low=0.0, variance=0.3), [1.1], _gaussian(1.1, 0.3)
+        lambda: pep.likelihoods.Tobit(low=0.0, variance=0.3),
+        [1.1],
+        _gaussian(1.1, 0.3),
+        moments=_clipped(0.0, np.inf, 0.3),
     ),
     "Tobit low": Case(
         lambda: pep.likelihoods.Tobit(low=0.5, variance=0.3), [0.5], _censored(-1.0, 0.5, 0.3)
     ),
     "Tobit high": Case(
-        lambda: pep.likelihoods.Tobit(-1.0, 2.0, variance=1e-4), [2.0], _censored(1.0, 2.0, 1e-4)
+        lambda: pep.likelihoods.Tobit(-1.0, 2.0, variance=1e-4),
+        [2.0],
+        _censored(1.0, 2.0, 1e-4),
+        moments=_clipped(-1.0, 2.0, 1e-4),
     ),
     "Tobit limit of a row": Case(
         lambda: pep.likelihoods.Tobit(variance=0.3), [0.5, -1.0], _censored(-1.0, 0.5, 0.3)
@@ -392,7 +545,12 @@ CASES: dict[str, Case] = {
     "Bin last": _bin(3),
     "Bin narrow": _bin(1, 1.0, np.array([0.0, 0.02])),
     "Bin wide": _bin(2, 0.1, tolerance=1e-5),
-    "LogNormal": Case(lambda: pep.likelihoods.LogNormal(0.3), [5.0], _log_normal(5.0, 0.3)),
+    "LogNormal": Case(
+        lambda: pep.likelihoods.LogNormal(0.3),
+        [5.0],
+        _log_normal(5.0, 0.3),
+        moments=lambda mean, variance: _rate(1.0, 0.0, 0.0)(mean, variance + 0.3),
+    ),
 }
 
 

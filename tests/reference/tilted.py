@@ -110,3 +110,33 @@ def log_power_expectation(
 
     mean_excess = adaptive_integral(excess, edges)
     return np.log1p(alpha * mean_excess) / alpha if alpha else mean_excess
+
+
+def moments(
+    first: LogDensity,
+    second: LogDensity,
+    mean: float,
+    variance: float,
+    places: Sequence[float] = (0.0,),
+) -> tuple[float, float]:
+    """
+    Mean and variance of y from its mean and variance given f ~ N(mean, variance).
+
+    :param places: Where these have structure.
+    """
+
+    def expected(values: LogDensity) -> float:
+        def log_size(f: Array) -> Array:
+            with np.errstate(divide="ignore"):
+                return np.log(np.abs(values(f)))
+
+        edges = _edges(log_size, mean, variance, 1.0, places)
+
+        def integrand(f: Array) -> Array:
+            log_gaussian = -0.5 * (f - mean) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
+            return np.sign(values(f)) * np.exp(log_size(f) + log_gaussian)
+
+        return adaptive_integral(integrand, edges)
+
+    centre = expected(first)
+    return centre, expected(lambda f: second(f) + (first(f) - centre) ** 2)

@@ -1,0 +1,181 @@
+"""What every model, mixture, estimator and saved model predicts is as accurate as its integrals."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import assert_close
+from reference import tilted as reference
+from scipy.special import gammaln
+from scipy.stats import norm
+from scipy.stats import t as student
+
+import gpflow_pep as pep
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_saved_model
+
+L, K = gpflow.likelihoods, gpflow.kernels
+X = np.linspace(-2.0, 2.0, 20)[:, None]
+F = np.sin(3.0 * X)
+Z = X[::4].copy()
+#: Near the rows, and further and further away from them.
+XNEW = np.array([[0.1], [2.3], [4.0], [9.0]])
+
+
+def _student(y: float, mean: float, variance: float, scale: float = 0.02) -> float:
+    def log_density(f: Any) -> Any:
+        return student.logpdf(y, 3.0, f, scale)
+
+    return reference.log_power_expectation(log_density, mean, variance, 1.0, [y])
+
+
+def _poisson(y: float, mean: float, variance: float) -> float:
+    def log_density(f: Any) -> Any:
+        return y * f - np.exp(np.minimum(f, 600.0)) - gammaln(y + 1.0)
+
+    return reference.log_power_expectation(log_density, mean, variance, 1.0, [np.log(y)])
+
+
+Density = Callable[[float, float, float], float]
+COUNTS = np.floor(np.exp(2.0 + F))
+OTHERS = np.array([[5.0], [900.0], [20.0], [1.0]])
+#: A likelihood, its targets, new targets and their density.
+KINDS: dict[str, tuple[Callable[[], L.Likelihood], Any, Any, Density]] = {
+    "StudentT": (lambda: L.StudentT(0.02, 3.0), F, np.sin(3.0 * XNEW) + 0.1, _student),
+    "Poisson": (L.Poisson, COUNTS, OTHERS, _poisson),
+}
+
+
+def _tied(kind: type) -> Callable[..., Any]:
+    return lambda data, kernel, likelihood: kind(kernel, likelihood, Z.copy(), num_data=20)
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    "PEP": lambda *parts: pep.PEP(*parts, Z.copy(), alpha=1.0),
+    **{kind.__name__: _tied(kind) for kind in (pep.APEP, pep.ARPEP, pep.RPAPEP)},
+    "MixedModel": lambda *parts: pep.training.mix_models([pep.PEP(*parts, Z.copy(), alpha=1.0)]),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("name", list(MODELS))
+def test_densities(name: str, kind: str) -> None:
+    create, Y, targets, density = KINDS[kind]
+    model = MODELS[name]((X, Y), K.Matern32(25.0 if kind == "Poisson" else 1.0), create())
+    mean, variance = (np.asarray(part)[:, 0] for part in model.predict_f(XNEW))
+    expected = [density(*row) for row in zip(targets[:, 0], mean, variance, strict=True)]
+    np.testing.assert_allclose(model.predict_log_density((XNEW, targets)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sources", ["shared", "mixed"])
+def test_densities_of_several_columns(sources: str) -> None:
+    kernel, likelihood = K.Matern32(4.0), pep.likelihoods.PerOutput([L.StudentT(0.5), L.Poisson()])
+    if sources == "mixed":
+        kernel = K.LinearCoregionalization([kernel], W=[[0.5], [1.0]])
+    data = X, np.hstack([F, COUNTS])
+    model = pep.PEP(data, kernel, likelihood, Z.copy(), alpha=1.0, max_sweeps=20)
+    targets = np.hstack([np.sin(3.0 * XNEW) + 0.1, OTHERS])
+    mean, variance = map(np.asarray, model.predict_f(XNEW))
+    expected = [
+        sum(rule(targets[n, p], mean[n, p], variance[n, p]) for p, rule in enumerate(RULES))
+        for n in range(len(XNEW))
+    ]
+    np.testing.assert_allclose(model.predict_log_density((XNEW, targets)), expected, rtol=1e-6)
+    rate = np.exp(mean[:, 1] + variance[:, 1] / 2)
+    right = rate + rate**2 * np.expm1(variance[:, 1])
+    np.testing.assert_allclose(model.predict_y(XNEW)[1][:, 1], right, rtol=1e-9)
+
+
+RULES = (partial(_student, scale=0.5), _poisson)
+
+
+def test_full_covariances_are_refused() -> None:
+    model = MODELS["PEP"]((X, F), K.Matern32(), L.StudentT())
+    for method, argument in ((model.predict_y, XNEW), (model.predict_log_density, (XNEW, XNEW))):
+        with pytest.raises(NotImplementedError):
+            method(argument, full_cov=True)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [lambda: L.MultiClass(3), lambda: L.Softmax(3), lambda: L.Ordinal(EDGES)]
+)
+def test_classes_have_densities_for_the_labels_that_the_model_takes(likelihood: Any) -> None:
+    model = tied_model(likelihood())
+    probability = np.exp([model.predict_log_density((XNEW, XNEW * 0.0 + c)) for c in range(3)])
+    total = 1.0 - 2e-3 + 3e-6 if isinstance(model.likelihood, L.Ordinal) else 1.0
+    np.testing.assert_allclose(probability.sum(axis=0), total, rtol=5e-6)
+    mean = np.asarray(model.predict_y(XNEW)[0])
+    right = probability.T if mean.shape[1] == 3 else probability.T @ [[0.0], [1.0], [2.0]] / total
+    np.testing.assert_allclose(mean, right, rtol=5e-6)
+    assert np.array_equal(mean, model.predict_y(XNEW)[0])
+
+
+EDGES = np.array([-0.5, 0.5])
+
+
+def tied_model(likelihood: L.Likelihood) -> Any:
+    count = getattr(likelihood, "num_classes", 1)
+    q_mu = np.random.default_rng(1).normal(size=(len(Z), count))
+    options: dict[str, Any] = {"num_data": 20, "num_latent_gps": count, "q_mu": q_mu}
+    return pep.ARPEP(K.Matern32(4.0), likelihood, Z.copy(), **options)
+
+
+def test_derivatives_in_hyperparameters() -> None:
+    """Of predict_y, by the rule for all likelihoods, at rows of all variances."""
+    model = tied_model(L.Beta(scale=9.0))
+    variable = model.kernel.variance.unconstrained_variable
+
+    def total() -> tf.Tensor:
+        mean, variance = model.predict_y(XNEW)
+        return tf.reduce_sum(mean + 3.0 * variance)
+
+    with tf.GradientTape() as tape:
+        value = total()
+    gradient, start = tape.gradient(value, variable), variable.numpy()
+    ends = []
+    for step in (1e-4, -1e-4):
+        variable.assign(start + step)
+        ends.append(float(total()))
+    assert_close(gradient, (ends[0] - ends[1]) / 2e-4, rtol=1e-5)
+
+
+OPTIONS: dict[str, Any] = {
+    "num_inducing": 5,
+    "alpha": 1.0,
+    "inducing": "random",
+    "max_iterations": 2,
+    "random_state": 0,
+}
+
+
+def test_estimators_predict_exactly() -> None:
+    counts = PEPRegressor(likelihood="poisson", **OPTIONS).fit(X, COUNTS[:, 0])
+    mean, variance = (np.asarray(m)[:, 0] for m in counts.model_.predict_f(counts._inputs(XNEW)))
+    rate = np.exp(mean + 0.5 * variance)
+    _, sd = counts.predict(XNEW, return_std=True)
+    np.testing.assert_allclose(sd**2, rate + rate**2 * np.expm1(variance), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["log_normal", "classes"])
+def test_saved_models_refuse_what_is_no_number(name: str, tmp_path: Path) -> None:
+    estimator = (
+        PEPRegressor(likelihood="log_normal", **OPTIONS).fit(X, np.exp(F[:, 0]))
+        if name == "log_normal"
+        else PEPClassifier(**OPTIONS).fit(X, np.digitize(F[:, 0], [-0.4, 0.4]))
+    )
+    export_saved_model(tmp_path / "saved", estimator)
+    predictor = tf.saved_model.load(str(tmp_path / "saved"))
+    for bad in (np.nan, np.inf):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="prediction: got NaN or infinity"):
+            predictor.predict_y(tf.constant([[bad]], tf.float64))
+
+
+def test_norm_is_the_reference_of_gaussian_noise() -> None:
+    model = pep.PEPRegression((X, F), K.Matern32(), Z.copy(), noise_variance=0.1)
+    mean, variance = map(np.asarray, model.predict_f(XNEW))
+    expected = norm.logpdf(0.3, mean, np.sqrt(variance + 0.1))[:, 0]
+    assert_close(model.predict_log_density((XNEW, 0.3 + 0.0 * XNEW)), expected)
