@@ -17,7 +17,7 @@ from ..checks import as_numbers, check_real, is_number, refusal
 from ..ops.quadrature import Mode, Structure
 from ..tilted import ScalarFactor, Traits, implementations, support, traits
 from ..tilted.generic import bounded_log, integrate
-from ..tilted.normal_tail import NormalTail, normal_tail
+from ..tilted.normal_tail import NormalTail, left_of_mode, normal_tail
 from ..tilted.support import whole_numbers
 from .integrated import LikelihoodWithMoments
 
@@ -173,7 +173,7 @@ def _mode_rule(inside: _Bin, sigma: Tensor, alpha: Tensor) -> Callable[[Tensor, 
         # sought from the left, where the difference of both sides is concave: s is at least -x.
         start, width = inside.distance(mean, sigma), inside.width / sigma
         t = alpha * variance / tf.square(sigma)
-        x = tf.where(start < 0.0, start / (1.0 + t), start)
+        x = tf.minimum(left_of_mode(start, t), 0.5 * width)
         for _ in range(_NEWTON_STEPS):
             slope, curvature = _slopes(x, width)
             x = tf.minimum(x - (x - start - t * slope) / (1.0 + t * curvature), 0.5 * width)

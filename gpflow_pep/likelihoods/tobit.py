@@ -29,7 +29,7 @@ from ..tilted import (
 from ..tilted.bernoulli import normal_cdf
 from ..tilted.gaussian import gaussian_log_power_expectation, noise_in_units
 from ..tilted.generic import integrate
-from ..tilted.normal_tail import normal_tail
+from ..tilted.normal_tail import left_of_mode, normal_tail
 from .integrated import LikelihoodWithMoments
 
 #: As that of GPflow's Gaussian.
@@ -189,7 +189,7 @@ def _factor(ends: _Ends, deviation: Tensor, alpha: Tensor) -> ScalarFactor:
         # both sides is concave: h is at least -x.
         c = ends.sign * (mean - ends.place) / deviation
         t = alpha * variance / tf.square(deviation)
-        x = tf.where(c < 0.0, c / (1.0 + t), c)
+        x = left_of_mode(c, t)
         for _ in range(_NEWTON_STEPS):
             _, h, excess = normal_tail(x)
             x -= (x - c - t * h) / (1.0 + t * h * excess)

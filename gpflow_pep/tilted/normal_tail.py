@@ -26,6 +26,20 @@ class NormalTail(NamedTuple):
     """h + x, which is above 0."""
 
 
+def left_of_mode(start: Tensor, t: Tensor) -> Tensor:
+    r"""
+    Find an x left of the solution of :math:`x = x_0 + t h(x)`, from where Newton's method needs few
+    steps however large t is: 0 is left of it if :math:`x_0` is, and the x with
+    :math:`t N(x) = 1 - x_0 + \sqrt{2 \log(1 + t)}`, as :math:`h(x) > N(x)`.
+
+    :param start: :math:`x_0`.
+    """
+    reach = 1.0 + tf.nn.relu(-start) + tf.sqrt(2.0 * tf.math.log1p(t))
+    square = 2.0 * (tf.math.log(t) - tf.math.log(reach)) - np.log(2.0 * np.pi)
+    x = tf.where(start < 0.0, start / (1.0 + t), start)
+    return tf.where(square > 0.0, tf.maximum(x, tf.sqrt(tf.nn.relu(square))), x)
+
+
 def normal_tail(x: Tensor) -> NormalTail:
     r"""
     Compute :math:`\log \Phi(x)` and its slope, at a third of the time of TensorFlow Probability's.
