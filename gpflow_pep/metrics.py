@@ -33,6 +33,28 @@ def _check_variance(variance: AnyNDArray) -> None:
         raise checks.refusal("variance", np.min(variance), "positive numbers", remedy)
 
 
+def _check_probabilities(values: AnyNDArray) -> None:
+    if np.min(values) < 0.0 or np.max(values) > 1.0 + 1e-6:
+        got = f"values from {np.min(values)} to {np.max(values)}"
+        remedy = "Pass probabilities, and not their logarithms or counts."
+        raise checks.refusal("probability", got, "numbers from 0 to 1", remedy)
+
+
+def check_labels(name: str, labels: AnyNDArray, num_classes: int) -> AnyNDArray:
+    """
+    Refuse labels that are not whole numbers from 0 to C - 1; give those that are.
+
+    :raises ValueError: If one is another.
+    """
+    values = checks.as_numbers(name, labels)
+    inside = np.isin(values, np.arange(num_classes))
+    if not inside.all():
+        expected = f"whole numbers from 0 to {num_classes - 1}"
+        remedy = "Encode the classes, as the columns of their probabilities are in order."
+        raise checks.refusal(name, values[~inside].flat[0], expected, remedy)
+    return values.astype(int)
+
+
 def _columns(values: AnyNDArray) -> AnyNDArray:
     """Put targets in columns, [N, P]; those of shape [N] are one column."""
     return np.reshape(values, (len(values), -1))
@@ -217,20 +239,8 @@ def calibration(labels: AnyNDArray, probability: AnyNDArray, num_bins: int = 10)
     """
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(labels=labels, probability=probability)
-    if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
-        raise checks.refusal(
-            "probability",
-            f"values from {np.min(probability)} to {np.max(probability)}",
-            "numbers from 0 to 1",
-            "Pass probabilities, and not their logarithms or counts.",
-        )
-    if not np.isin(labels, np.arange(probability.shape[1])).all():
-        raise checks.refusal(
-            "labels",
-            f"other values than 0 to {probability.shape[1] - 1}",
-            "the number of a column of probability for each row",
-            "Encode the classes.",
-        )
+    _check_probabilities(probability)
+    check_labels("labels", labels, probability.shape[1])
     right = np.argmax(probability, axis=1) == labels
     return _calibration(right, np.max(probability, axis=1), num_bins)
 
@@ -245,10 +255,13 @@ def event_calibration(
     :param happened: True or 1 where it occurred.
     :param probability: Of the event.
     :param num_bins: Bins from 0 to 1, at least 1.
-    :raises ValueError: If an array is empty or not finite, or there is no bin.
+    :raises ValueError: If an array is empty or not finite, a probability is outside [0, 1], an
+        event is neither 0 nor 1, or there is no bin.
     """
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     _check_numbers(happened=happened, probability=probability)
+    _check_probabilities(probability)
+    check_labels("happened", happened, 2)
     return _calibration(happened, probability, num_bins)
 
 

@@ -105,7 +105,7 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
     :param model: A model of classes.
     :param data: Held-out X [N, D] and labels Y [N, 1].
     :param name: The image's name.
-    :raises ValueError: If the model does not predict classes.
+    :raises ValueError: If the model does not predict classes, or a label is none of them.
     """
 
     def __init__(
@@ -113,9 +113,10 @@ class CalibrationToTensorBoard(ImageToTensorBoard):
     ) -> None:
         predict = plotting.predictor(model)
         X, Y = np.asarray(data[0]), np.asarray(data[1])
+        labels = metrics.check_labels("Y", Y[:, 0], np.asarray(predict(X[:1])).shape[1])
 
         def draw(figure: Any, axes: Any) -> None:
-            calibration = metrics.calibration(Y[:, 0].astype(int), np.asarray(predict(X)))
+            calibration = metrics.calibration(labels, np.asarray(predict(X)))
             plotting.draw_calibration(axes, calibration)
             title = f"calibration error {calibration.error:.3f}"
             axes.set(title=title, xlabel="probability of the predicted class")

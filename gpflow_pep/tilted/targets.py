@@ -219,13 +219,16 @@ class _Integrals(NamedTuple):
             missed = self._missed(all_ends)
             total = tf.add_n([tf.reduce_sum(part, axis=0) for part in missed])
             total = tf.ensure_shape(total, self.means[0].shape)
-            pairs = zip(all_ends, missed)  # those of NaN stay
-            return total, *(tf.where(total > resolved, _moved(*p), p[0]) for p in pairs)
+            pairs = zip(all_ends, missed)
+            moved = [tf.where(total > resolved, _moved(*pair), pair[0]) for pair in pairs]
+            return total, *(tf.ensure_shape(*new) for new in zip(moved, shapes))  # NaN stays
 
+        first = [self._first_ends(k) for k in range(len(self.means))]
+        shapes = [ends.shape for ends in first]
         total, *all_ends = tf.while_loop(
             lambda total, *_: tf.reduce_any(total > resolved),
             improve,
-            (tf.ones_like(self.means[0]), *map(self._first_ends, range(len(self.means)))),
+            (tf.ones_like(self.means[0]), *first),
             maximum_iterations=_MOST_ROUNDS,
         )
         return all_ends, total

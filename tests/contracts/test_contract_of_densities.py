@@ -152,14 +152,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def test_estimators_predict_exactly() -> None:
-    counts = PEPRegressor(likelihood="poisson", **OPTIONS).fit(X, COUNTS[:, 0])
-    mean, variance = (np.asarray(m)[:, 0] for m in counts.model_.predict_f(counts._inputs(XNEW)))
-    rate = np.exp(mean + 0.5 * variance)
-    _, sd = counts.predict(XNEW, return_std=True)
-    np.testing.assert_allclose(sd**2, rate + rate**2 * np.expm1(variance), rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["log_normal", "classes"])
 def test_saved_models_refuse_what_is_no_number(name: str, tmp_path: Path) -> None:
     estimator = (

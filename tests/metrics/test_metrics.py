@@ -179,6 +179,18 @@ ZERO = np.zeros(4)
             "finite",
             "Remove",
         ),
+        (
+            lambda: metrics.event_calibration(np.array([0, 1]), np.array([1.5, -3.0])),
+            "probability: got values from -3.0 to 1.5",
+            "numbers from 0 to 1",
+            "not their logarithms",
+        ),
+        (
+            lambda: metrics.event_calibration(np.array([7, 1]), np.array([0.5, 0.5])),
+            "happened: got 7.0",
+            "whole numbers from 0 to 1",
+            "Encode",
+        ),
         (lambda: metrics.calibration(ZERO, Y[:, None], 0), "num_bins: got 0", "at least 1", "10"),
         (lambda: metrics.error_rate(EMPTY, EMPTY), "labels: got no", "at least", "Pass held-out"),
         (lambda: metrics.error_rate(NAN, Y), "labels: got 1 missing", "label for each", "out"),

@@ -12,7 +12,7 @@ from cases.tilted import CASES, grid
 from gpflow.base import MeanAndVariance, TensorType
 from helpers import assert_all_close, assert_close
 from reference import tilted as reference
-from scipy.special import expit
+from scipy.special import expit, log_ndtr
 
 import gpflow_pep as pep
 from gpflow_pep.tilted import AccuracyWarning, predict_mean_and_var
@@ -103,7 +103,7 @@ class Own(likelihoods.ScalarLikelihood):  # type: ignore[misc]
 )
 def test_a_users_own(first: Function, first_numpy: Function, second: float) -> None:
     mean = np.array([[-3.0], [0.7], [8.0]] * 4)
-    variance = np.repeat([1e-6, 0.3, 30.0, 100.0], 3)[:, None]
+    variance = np.repeat([1e-6, 0.3, 3.0, 30.0], 3)[:, None]
     actual = predict_mean_and_var(Own(first, lambda f: second), 0.0 * mean, mean, variance)
     expected = [
         reference.moments(first_numpy, lambda f: second + 0.0 * f, m, v, [0.0, 7.0])
@@ -111,6 +111,37 @@ def test_a_users_own(first: Function, first_numpy: Function, second: float) -> N
     ]
     for part, right in zip(actual, zip(*expected, strict=True), strict=True):
         np.testing.assert_allclose(part[:, 0], right, rtol=1e-6, atol=1e-300)
+
+
+EDGES = np.array([-1.0, 0.2, 2.0])
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("mean", [0.2, -1.0, -30.0])
+def test_narrow_noise_under_a_wide_gaussian(mean: float, alpha: float) -> None:
+    """The tilted mode is thousands of steps of noise away, and f is at an edge."""
+    one, sigma = np.ones((1, 1)), 2e-3
+
+    def in_bin(f: Any) -> Any:
+        low, high = (EDGES[0] - f) / sigma, (EDGES[1] - f) / sigma
+        inner, outer = np.where(low + high > 0, -low, high), np.where(low + high > 0, -high, low)
+        return log_ndtr(inner) + np.log(-np.expm1(log_ndtr(outer) - log_ndtr(inner)))
+
+    places = [edge + k * sigma for edge in EDGES[:2] for k in (-30, -10, -3, 0, 3, 10, 30)]
+    cases: list[tuple[Any, float, Any]] = [
+        (pep.likelihoods.Ordinal(EDGES, sigma), 1.0, in_bin),
+        (pep.likelihoods.Tobit(high=0.2, variance=sigma**2), 0.2, _above),
+    ]
+    for likelihood, y, log_density in cases:
+        for v in (1e4, 1e6):
+            expected = reference.log_power_expectation(log_density, mean, v, alpha, places)
+            arguments = likelihood, one, mean * one, v * one, y * one, alpha
+            actual = pep.tilted.log_power_expectation(*arguments)
+            np.testing.assert_allclose(actual, [expected], rtol=1e-6)
+
+
+def _above(f: Any) -> Any:
+    return log_ndtr((f - 0.2) / 2e-3)
 
 
 def test_an_answer_beyond_all_floats_is_not_a_number() -> None:

@@ -126,6 +126,14 @@ REFUSED: list[tuple[str, Any]] = [
         "likelihood: got Gaussian, expected one of classes",
         lambda d: pep.monitor.CalibrationToTensorBoard(d, _regression(), (X, CLASSES)),
     ),
+    (
+        "Y: got 0.9, expected whole numbers from 0 to 1",
+        lambda d: pep.monitor.CalibrationToTensorBoard(d, _classes(), (X, 0.9 * CLASSES)),
+    ),
+    (
+        "Y: got ndarray that is no array of real numbers",
+        lambda d: pep.monitor.CalibrationToTensorBoard(d, _classes(), (X, CLASSES.astype(str))),
+    ),
     ("expected one with inputs Z", lambda d: pep.monitor.InducingPointsToTensorBoard(d, _exact())),
     (
         r"got \(0, 2\), expected two of the inputs 0 to 1",
@@ -133,6 +141,10 @@ REFUSED: list[tuple[str, Any]] = [
     ),
     ("expected to be in use as", lambda d: pep.monitor.ProgressBar(3)(0)),
 ]
+
+
+def _classes() -> gpflow.models.SVGP:
+    return gpflow.models.SVGP(gpflow.kernels.Linear(), gpflow.likelihoods.Bernoulli(), Z)
 
 
 def _regression() -> gpflow.models.SGPR:
