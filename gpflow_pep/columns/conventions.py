@@ -82,7 +82,8 @@ def find_conventions(columns: list[list[str]], stated: Conventions, sep: str = "
         text = "\n".join(cells) + "\n"
         for first, mark, second, short in _DAY_AND_MONTH.findall(text):
             first, second = int(first), int(second)
-            orders["dmy"] += second <= 12 and (mark == "." or first > 12)
+            year_first = mark == "-" and short and int(short) <= 31  # 21-01-05 may be so
+            orders["dmy"] += second <= 12 and (mark == "." or (first > 12 and not year_first))
             orders["mdy"] += first <= 12 < second
             orders["ymd"] += bool(short) and first > 31
         if not stated.decimal and ("." in text or "," in text):

@@ -104,7 +104,7 @@ def conventions_of(
 ) -> Conventions:
     """Find the conventions of a table from all of its cells; see :func:`find_conventions`."""
     columns = [column for _, column in table.items() if not _kind_of_type(column)]
-    cells = [list(_words(column).dropna()) for column in columns]
+    cells = [[cell.strip() for cell in column if isinstance(cell, str)] for column in columns]
     return find_conventions(cells, stated or Conventions(), sep)
 
 

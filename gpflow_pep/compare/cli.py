@@ -416,8 +416,11 @@ def predict(
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         loaded = _load(model)
-        saved = encoding_of(loaded)
-        if frame.attrs.get("encoding") in GUESSED and saved and not reading["encoding"]:
+        guess, saved = frame.attrs.get("encoding"), encoding_of(loaded)
+        if guess in GUESSED and saved not in ("", guess) and not reading["encoding"]:
+            if data == STANDARD:
+                expected = f"{saved}, as the model's table, or another that is named"
+                raise refusal("encoding", f"{guess} by a guess", expected, "Pass --encoding.")
             frame = read_table(data, **{**reading, "encoding": saved})
         predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
