@@ -42,13 +42,14 @@ def check_noise_variance(noise_variance: Any) -> None:
     if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
         return
     values = np.ravel(noise_variance).tolist()
-    check_real(
-        "noise_variance",
-        values[0] if len(values) == 1 else noise_variance,
-        f"({default_likelihood_positive_minimum():g}, inf)",
-        "Pass 0.1 times the variance of Y, for example; noise that depends on the input is a"
-        " likelihood: gpflow.likelihoods.Gaussian(variance=...) with a gpflow function.",
+    remedy = (
+        "Pass 0.1 times the variance of Y, for example. Error bars of rows are a column of X: see"
+        " 'What is known of each row' on the page on likelihoods."
     )
+    if len(values) != 1:
+        raise refusal("noise_variance", f"{len(values)} numbers", "one", remedy)
+    least = default_likelihood_positive_minimum()
+    check_real("noise_variance", values[0], f"({least:g}, inf)", remedy)
 
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:

@@ -13,6 +13,7 @@ from gpflow.likelihoods import Gaussian
 from .. import checks
 from ..likelihoods import PerOutput
 from ..tilted import check_num_latent, check_support, layout_of, traits
+from ..tilted.support import check_noise
 
 
 def size_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> int:
@@ -111,6 +112,7 @@ def gaussian_likelihood(
             "a gpflow.likelihoods.Gaussian: regression is in closed form for Gaussian noise only",
             "Use gpflow_pep.models.PEP.",
         )
+    check_noise(likelihood, num_outputs or 1)
     return likelihood
 
 

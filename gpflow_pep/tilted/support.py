@@ -66,6 +66,22 @@ def check_support(likelihood: Likelihood, Y: Tensor) -> None:
         raise refusal("Y", got, expected, "Recode the targets, or choose another likelihood.")
 
 
+def check_noise(likelihood: Likelihood, num_columns: int) -> None:
+    """Refuse noise of a likelihood that is several numbers, and not one, or one for each column."""
+    for part in getattr(likelihood, "likelihoods", [likelihood]):
+        sizes = {1} if traits(part).is_gaussian else {1, num_columns}
+        for name in ("variance", "scale"):
+            shape = tuple(getattr(getattr(part, name, None), "shape", ()))
+            if int(np.prod(shape)) not in sizes:
+                raise refusal(
+                    "likelihood",
+                    f"a {type(part).__name__} with a {name} of shape {shape}",
+                    "one number, or a gpflow.functions.Function of the row",
+                    "Put error bars of rows into a column of X: see 'What is known of each row' on"
+                    " the page on likelihoods.",
+                )
+
+
 def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> int:
     """
     Check how many latent functions there are against what the likelihood and the targets need.
@@ -78,6 +94,7 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     """
     columns, name = int(Y.shape[1]), type(likelihood).__name__
     observed, needed = layout_of(likelihood, columns)
+    check_noise(likelihood, columns)
     if observed not in (None, columns):
         got = f"{columns} columns"
         raise refusal("Y", got, f"{observed} for the likelihood {name}", "Remove or add columns.")

@@ -10,6 +10,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
 from gpflow_pep.tilted import check_num_latent, check_support, support
@@ -107,6 +108,41 @@ def test_models_refuse_them() -> None:
     with pytest.raises(ValueError, match="got 2 at row 3, expected 0 or 1"):
         Y = np.array([[1.0], [1.0], [1.0], [2.0]])
         pep.models.PEP((X, Y), kernel, pep.likelihoods.NoisyLabelBernoulli(), X[:2])
+
+
+def test_noise_of_each_row_is_a_function_of_it() -> None:
+    """Several numbers are refused; with Z = X and error bars log Z is that of the exact process."""
+    sd, Y = np.array([[0.1], [0.5], [0.2]]), np.array([[0.3], [-1.0], [2.0]])
+    X, kernel = np.array([[0.0], [1.0], [2.5]]), gpflow.kernels.SquaredExponential(active_dims=[0])
+    message = r"likelihood: got a .* of shape \(3,\), expected one number, or a gpflow.functions"
+    gaussian = likelihoods.Gaussian(variance=[0.1, 0.2, 0.3])
+    for likelihood in (gaussian, likelihoods.StudentT(scale=[0.1, 0.2, 0.3])):
+        with pytest.raises(ValueError, match=message):
+            pep.models.PEP((X, Y), kernel, likelihood, X)
+    with pytest.raises(ValueError, match=message):
+        pep.models.PEPRegression((X, Y), kernel, X, likelihood=gaussian)
+    with pytest.raises(ValueError, match="noise_variance: got 3 numbers, expected one. .* row"):
+        pep.models.PEPRegression((X, Y), kernel, X, noise_variance=np.ones(3))
+
+    class ErrorBars(gpflow.functions.Function):  # type: ignore[misc]
+        def __call__(self, X: tf.Tensor) -> tf.Tensor:
+            return X[..., -1:] ** 2
+
+    rows = np.hstack([X, sd])
+    expected = multivariate_normal.logpdf(
+        Y[:, 0], cov=np.exp(-0.5 * (X - X.T) ** 2) + np.diag(sd[:, 0] ** 2)
+    )
+    for alpha in (0.0, 0.5, 1.0):
+        model = pep.models.PEPRegression(
+            (rows, Y),
+            kernel,
+            rows.copy(),
+            alpha=alpha,
+            likelihood=likelihoods.Gaussian(variance=ErrorBars()),
+        )
+        np.testing.assert_allclose(model.pep_log_marginal_likelihood(), expected, rtol=1e-4)
+        moments = model.predict_f(rows)[1] + sd**2, model.predict_y(rows)[1]
+        np.testing.assert_allclose(*moments, rtol=1e-9)
 
 
 def test_every_likelihood_has_an_entry_of_its_own() -> None:
