@@ -124,7 +124,11 @@ def encode(
 def encode_table(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> npt.NDArray[np.float64]:
-    """Turn a table into numbers, [N, number of columns that :func:`encode` makes]."""
+    """
+    Turn a table into numbers, [N, number of columns that :func:`encode` makes].
+
+    Those of a row in which every cell is missing, of which nothing is known, are NaN.
+    """
     table = read_columns(X, formats)
     encoded = [
         values
@@ -132,7 +136,9 @@ def encode_table(
         for _, values in encode(name, table[name], form.kind, encodings[name])
     ]
     num_rows = len(next(iter(table.values()), ()))
-    return np.array(encoded, dtype=np.float64).reshape(len(encoded), num_rows).T
+    numbers = np.array(encoded, dtype=np.float64).reshape(len(encoded), num_rows).T
+    unknown = [column.isna().to_numpy() for column in table.values()]
+    return np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers) if table else numbers
 
 
 def encoded_names(formats: Mapping[str, Format], encodings: Mapping[str, Encoding]) -> list[str]:

@@ -25,13 +25,10 @@ from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
 from ..estimators.parts import NUMBERS, make_likelihood
 from ..estimators.separate import SeparateRegressors
-from ..estimators.trainer import TOLERANCE
 from ..likelihoods import LogNormal
 from ..ops.linalg import identity_like, jitter_needed
 from ..tilted import check_num_latent, check_support
-from ..training import MaximiseRecord
 from ..training.alphas import ALPHAS
-from ..training.ascent import NO_STEP
 from .cleaning import Cleaned
 from .settings import AUTO, INITS, Configuration, Settings, has_gaussian_noise, is_counts
 
@@ -140,21 +137,6 @@ class ExactGP(PEPRegressor):
     ) -> GPModel:
         kernel, likelihood, _ = parts
         return _SafeGPR(data, kernel, likelihood=likelihood)
-
-    def _train_on_all_rows(
-        self, model: GPModel, alphas: Sequence[float], mixed: bool, grows: bool, seed: int
-    ) -> tuple[MaximiseRecord, GPModel]:
-        """Train; where L-BFGS found no step, train once more from there, without its memory."""
-        options = alphas, mixed, grows, seed
-        record, model = super()._train_on_all_rows(model, *options)
-        if record.converged or not record.message.startswith(NO_STEP):
-            return record, model
-        again, model = super()._train_on_all_rows(model, *options)
-        gain = (again.objective - record.objective) / len(model.data[0])
-        if not again.converged and gain < TOLERANCE:
-            message = f"Another run from there gained {gain:.2g} nats a row."
-            again = again._replace(converged=True, message=message)
-        return again._replace(iterations=record.iterations + again.iterations), model
 
     def _mixes(self) -> bool:
         return False

@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import checks
@@ -160,6 +162,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
         """Train on inputs in original units, and targets [N, P] as the model takes them."""
+        known = ~np.isnan(X).all(axis=1)
+        if not known.all():
+            message = f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
+            warnings.warn(message, stacklevel=4)
+            X, Y = X[known], Y[known]
         warn_of_wild_inputs(X, getattr(self, "feature_names_in_", ()))
         self._scaler = StandardScaler(with_mean=self.standardize, with_std=self.standardize).fit(X)
         X = self._scaler.transform(X)
@@ -273,7 +280,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         (variance,) = self._predicted(X, lambda rows: predict(rows)[1], PREDICTION_CHUNK)
         options = {"full_output_cov": False} if is_mixture(main.kernel) else {}
         prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(len(X), -1)
-        far: AnyNDArray = np.min(variance / prior, axis=1) > FAR
+        far: AnyNDArray = ~(np.min(variance / prior, axis=1) <= FAR)  # also where X is unknown
         return far
 
     @property
@@ -390,11 +397,18 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return tags
 
     def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
-        """Check inputs, and targets if there are any; they become of GPflow's float."""
+        """
+        Check inputs, and targets if there are any; they become of GPflow's float. Rows of X may be
+        NaN throughout: nothing is known of them.
+        """
         with words_refused(X):
             dtype = gpflow.default_float()
-            checked = validate_data(self, dense(X), *y, dtype=dtype, **options)
-        check_sizes("X", checked[0] if y else checked)
+            options |= {"dtype": dtype, "ensure_all_finite": "allow-nan"}
+            checked = validate_data(self, dense(X), *y, **options)
+        rows = checked[0] if y else checked
+        unknown = np.isnan(rows).all(axis=1)
+        assert_all_finite(rows[~unknown], input_name="X", estimator_name=type(self).__name__)
+        check_sizes("X", rows)
         return checked
 
     def _inputs(self, X: Any) -> AnyNDArray:

@@ -41,11 +41,10 @@ def mixture_parts(posterior: MixedPosterior) -> dict[str, Any]:
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions do not know.
     """
-    pairs = zip(posterior.posteriors, posterior.likelihoods, strict=True)
-    return {
-        "weights": posterior.weights.numpy(),
-        "components": [_component_parts(*pair) for pair in pairs],
-    }
+    parts = [*map(_component_parts, posterior.posteriors, posterior.likelihoods)]
+    for part, moments in zip(parts, posterior.moments_anywhere(), strict=True):
+        part["any_row"] = np.stack(moments)
+    return {"weights": posterior.weights.numpy(), "components": parts}
 
 
 def _component_parts(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:

@@ -168,7 +168,8 @@ class PEPRegressor(TargetPredictions):
         return make_output_kernel(kernel, X, Y[:, :P], self.num_latent, in_units)
 
     def _make_likelihood(self) -> Likelihood:
-        return self._target.likelihood_of(self._named_likelihood())
+        likelihood = self._named_likelihood()
+        return self._target.likelihood_of(likelihood) if hasattr(self, "_target") else likelihood
 
     def _one_likelihood(self) -> Likelihood:
         has_variance = self.likelihood in ("gaussian", "log_normal", "tobit")
@@ -213,7 +214,7 @@ class PEPRegressor(TargetPredictions):
             return False
 
     def _mixes(self) -> bool:
-        return has_gaussian_noise(self._make_likelihood())
+        return has_gaussian_noise(self._named_likelihood())
 
     def _objective(self) -> str:
         return self.objective

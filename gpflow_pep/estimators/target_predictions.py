@@ -140,6 +140,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if not self.mixes_outputs_:
             got, expected = "them with outputs that are independent", "none"
             raise refusal("known", got, expected, "Leave them out: they say nothing of others.")
+        if np.isnan(X).any():
+            got, expected = "rows of X that are NaN throughout", "inputs where targets are known"
+            raise refusal("known", got, expected, "Predict such rows without them.")
         D, model = X.shape[1], self.model_
         Y = self._target.transform(self._checked("known", known, X))
 

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..models import ARPEP
 from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
+from ..training.ascent import NO_STEP
 from ..training.points import (
     MANY,
     PointsScore,
@@ -116,6 +117,18 @@ class Trainer:
             most = max(int(self._work / work), LEAST_STEPS)
             options["max_iterations"] = min(most, estimator.max_iterations)
         record = self._maximise(model, options | self._seconds(deadline))
+        if not record.converged and record.message.startswith(NO_STEP):
+            # Once more from there, without the steps that L-BFGS remembers.
+            again = self._maximise(model, options | self._seconds(deadline))
+            num_rows = len(estimator._training_model(model).data[0])
+            gain = (again.objective - record.objective) / num_rows
+            if again.message == NO_STEP and gain < TOLERANCE:
+                message = f"Another run from there gained {gain:.2g} nats a row."
+                again = again._replace(converged=True, message=message)
+            record = again._replace(
+                iterations=record.iterations + again.iterations,
+                seconds=record.seconds + again.seconds,
+            )
         if not record.converged and not most <= record.iterations < estimator.max_iterations:
             warnings.warn(
                 f"Training ended after {record.iterations} steps: {record.message} Raise"

@@ -9,13 +9,16 @@ from ..refusals import refusal
 from .kernels import Array
 
 
-def as_rows(X: Any, num_columns: int, names: Sequence[str] | None) -> Array:
+def as_rows(
+    X: Any, num_columns: int, names: Sequence[str] | None, *, unknown: bool = False
+) -> Array:
     """
     Convert inputs to an array [N, D] of finite numbers.
 
     :param X: An array, lists of numbers, or a table. Columns of a table are found by name.
     :param num_columns: D.
     :param names: The names of the columns; None where they are not known.
+    :param unknown: Whether rows may be NaN throughout, of which nothing is known.
     :raises ValueError: If there are no rows, other columns, or values that are no finite numbers.
     """
     if names is not None and hasattr(X, "columns"):
@@ -37,7 +40,8 @@ def as_rows(X: Any, num_columns: int, names: Sequence[str] | None) -> Array:
         expected = f"[N, {num_columns}] with at least one row"
         remedy = "Give the columns of the training data; a single row is X[None, :]."
         raise refusal("X", f"shape {rows.shape}", expected, remedy)
-    wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    right = np.isfinite(rows).all(axis=1) | (np.isnan(rows).all(axis=1) & unknown)
+    wrong = np.flatnonzero(~right)
     if len(wrong):
         got = f"NaN or infinity in {len(wrong)} row(s), the first at index {wrong[0]}"
         remedy = "Remove those rows or fill in the missing values."

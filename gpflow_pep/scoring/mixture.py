@@ -56,6 +56,9 @@ class Component(NamedTuple):
 
     likelihood: Mapping[str, Any]
 
+    any_row: Array
+    """[2, L]: mean and variance of f at a row of which nothing is known."""
+
 
 class PredictiveMixture(NamedTuple):
     """Components of one kind of likelihood, and their weights [K] of sum 1."""
@@ -79,6 +82,7 @@ def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
             part["Q"],
             part["constant"],
             part["likelihood"],
+            part.get("any_row", np.full([2, 1], np.nan)),
         )
         for part in parts["components"]
     )
@@ -87,10 +91,15 @@ def mixture_of(parts: Mapping[str, Any]) -> PredictiveMixture:
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     """
-    Compute the mean and variance of f, [N, L] each, at rows X [N, D].
+    Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN are unknown.
 
     Rounding can make a variance that is nearly 0 negative: it is 0 then.
     """
+    unknown = np.isnan(X).all(axis=1)[:, None]
+    if unknown.any():
+        moments = latent_moments(component, np.where(unknown, 0.0, X))
+        mean, variance = map(np.where, [unknown] * 2, component.any_row, moments)
+        return mean, variance
     K = component.covariance(X)
     explained = np.stack([np.einsum("nm,nm->n", K @ Q, K) for Q in component.Q], axis=1)
     variance = component.variance(X)[:, None] - explained
@@ -169,7 +178,9 @@ def is_far(mixture: PredictiveMixture, X: Array) -> npt.NDArray[np.bool_]:
     def shares(X: Array) -> Array:
         return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
 
-    return _in_chunks(shares, X) > FAR
+    unknown = np.isnan(X).all(axis=1)
+    far: npt.NDArray[np.bool_] = _in_chunks(shares, np.where(unknown[:, None], 0.0, X)) > FAR
+    return far | unknown
 
 
 def predict_log_densities(mixture: PredictiveMixture, X: Array, y: Array) -> Array:

@@ -169,9 +169,9 @@ class Scorer:
             from ..columns.encodings import encode_table
 
             X = encode_table(X, *self._encodings)
-            X = as_rows(X, X.shape[1], None)
+            X = as_rows(X, X.shape[1], None, unknown=True)
         else:
-            X = as_rows(X, self.n_features_in_, self._names)
+            X = as_rows(X, self.n_features_in_, self._names, unknown=True)
         for offset, scale in self._scalers:
             X = (X - offset) / scale
         return np.asarray(X)

@@ -104,16 +104,77 @@ class MixedPosterior(Mixture):
     :param posteriors: GPflow posteriors. For the others see :class:`Mixture`.
     """
 
-    def __init__(self, posteriors: Sequence[AbstractPosterior], *mixture: Any) -> None:
-        super().__init__(*mixture)
+    def __init__(
+        self, posteriors: Sequence[AbstractPosterior], models: Sequence[Any], *mixture: Any
+    ) -> None:
+        super().__init__(models, *mixture)
         self.posteriors = list(posteriors)
+        self._some_rows = [*map(_some_rows, models, self.posteriors)]
+
+    def moments_anywhere(self) -> list[tuple[AnyNDArray, AnyNDArray]]:
+        """
+        Compute mean and variance of f, [L] each, at a row of which nothing is known under each
+        component: one that may be any of the training rows, or some 1000 of them.
+        """
+        anywhere = []
+        with tf.init_scope():
+            for posterior, rows in zip(self.posteriors, self._some_rows, strict=True):
+                means, variances = map(np.asarray, posterior.predict_f(rows))
+                mean = means.mean(axis=0)
+                anywhere.append((mean, np.mean(variances + (means - mean) ** 2, axis=0)))
+        return anywhere
 
     def _components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        moments = [part.predict_f(Xnew, full_cov, full_output_cov) for part in self.posteriors]
-        least = -np.inf if full_cov or full_output_cov else 0.0
-        return [(mean, tf.maximum(variance, least)) for mean, variance in moments]  # of rounding
+        """Predict f; of rows of NaN, of which nothing is known, by :meth:`moments_anywhere`."""
+        unknown, options = is_unknown(Xnew), (full_cov, full_output_cov)
+        least, some = -np.inf if any(options) else 0.0, None
+        if not tf.executing_eagerly() or tf.reduce_any(unknown):
+            Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
+            some = iter(self.moments_anywhere())
+        moments = [part.predict_f(Xnew, *options) for part in self.posteriors]
+        moments = [(mean, tf.maximum(variance, least)) for mean, variance in moments]  # of rounding
+        if some is None:
+            return moments
+        return [_with_unknown(unknown, next(some), *pair, *options) for pair in moments]
+
+
+def is_unknown(X: InputData) -> tf.Tensor:
+    """Say of each row, [N], whether nothing is known of it: it is NaN throughout."""
+    return tf.reduce_all(tf.math.is_nan(X), axis=1)
+
+
+def _some_rows(model: Any, posterior: Any) -> AnyNDArray:
+    """Give training rows evenly, or inducing inputs where a model has no rows."""
+    if hasattr(model, "data"):
+        rows: AnyNDArray = np.asarray(model.data[0])
+    else:
+        rows = np.asarray(getattr(posterior.X_data, "inducing_variable", posterior.X_data).Z)
+    return rows[np.unique(np.linspace(0, len(rows) - 1, 1000).astype(int))]
+
+
+def _with_unknown(
+    unknown: tf.Tensor,
+    anywhere: tuple[AnyNDArray, AnyNDArray],
+    mean: tf.Tensor,
+    covariance: tf.Tensor,
+    full_cov: bool,
+    full_output_cov: bool,
+) -> MeanAndVariance:
+    """Put moments [L] in the place of those of unknown rows, which are independent of others."""
+    of_rows = tf.where(unknown[:, None], anywhere[1], tf.zeros_like(mean))  # [N, L]
+    replaced = unknown[:, None] | unknown if full_cov else unknown
+    if full_cov and full_output_cov:
+        apart = tf.reshape(tf.linalg.diag(tf.reshape(of_rows, [-1])), tf.shape(covariance))
+        replaced = replaced[:, None, :, None]
+    elif full_cov:
+        apart = tf.linalg.diag(tf.transpose(of_rows))
+    elif full_output_cov:
+        apart, replaced = tf.linalg.diag(of_rows), replaced[:, None, None]
+    else:
+        apart, replaced = of_rows, replaced[:, None]
+    return tf.where(unknown[:, None], anywhere[0], mean), tf.where(replaced, apart, covariance)
 
 
 class GivenOutputs(Mixture):

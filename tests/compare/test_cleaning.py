@@ -147,8 +147,10 @@ def test_rows_without_target_or_input() -> None:
     frame.loc[3, "y"] = np.nan
     frame.loc[[5, 6], "x"] = np.nan
     cleaned = clean(frame, "y")
-    assert len(cleaned.y) == N - 1 and 3 not in cleaned.X.index
+    assert list(cleaned.y.index) == list(cleaned.X.index) == [0, 1, 2, 4, *range(7, N)]
     assert "Dropped 1 of 40 rows without 'y'." in notes_of(cleaned)
+    assert "Dropped 2 of 39 rows in which every input is missing." in notes_of(cleaned)
+    assert len(clean(frame.assign(z=np.arange(N) % 7), "y").y) == N - 1
     cleaned = clean(frame, "y", drop_missing=True)
     assert list(cleaned.y.index) == list(cleaned.X.index) == [0, 1, 2, 4, *range(7, N)]
     assert "Dropped 2 of 39 rows in which an input is missing." in notes_of(cleaned)

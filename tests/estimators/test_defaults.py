@@ -24,6 +24,7 @@ from gpflow_pep.estimators import (
     trainer,
 )
 from gpflow_pep.training import MixedModel, maximise, maximise_on_subset, points
+from gpflow_pep.training.ascent import NO_STEP
 from gpflow_pep.training.points import MOST_WORK
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
@@ -31,6 +32,7 @@ RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (45, 1))
 Y = 50.0 + 9.0 * np.sin(3.0 * X[:, 0]) + RNG.standard_normal(45)
 XNEW = np.linspace(-3.0, 3.0, 7)[:, None]
+QUICK: dict[str, Any] = {"num_inducing": 3, "alpha": 0.5, "max_iterations": 20, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore:Training ended")
 
 
@@ -187,3 +189,23 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     train = trainer.Trainer(estimator, 4, estimator.max_seconds)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     np.testing.assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
+
+
+@pytest.mark.parametrize(
+    "second, gain, converged",
+    [(NO_STEP, 1e-6, True), (NO_STEP, 1e-3, False), ("The time was over.", 0.0, False)],
+)
+def test_a_line_search_without_a_step_starts_once_more(
+    second: str, gain: float, converged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = maximise(PEPRegressor(**QUICK).fit(X, Y).model_, max_iterations=1)
+    first = record._replace(objective=3.0, iterations=4, converged=False, message=NO_STEP)
+    again = first._replace(objective=3.0 + gain * len(X), iterations=2, message=second)
+    left = iter([first, again])
+    monkeypatch.setattr(trainer.Trainer, "_maximise", lambda *_: next(left))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        record = PEPRegressor(**QUICK).fit(X, Y).record_
+    assert record is not None and record.iterations == 6 and record.converged == converged
+    assert any("Training ended" in str(each.message) for each in caught) != converged
+    assert next(left, None) is None

@@ -7,13 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
-from gpflow_pep.columns import Format, TableEncoder
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_saved_model
+from gpflow_pep.columns import Format, TableEncoder, recognise
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    export_numpy,
+    export_saved_model,
+)
 from gpflow_pep.estimators.exporting_columns import encode_columns
+from gpflow_pep.scoring import load_scorer
 
 SMALL: dict[str, Any] = {"num_inducing": 5, "alpha": 0.5, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -37,6 +44,72 @@ def test_regression(tmp_path: Path) -> None:
         assert_allclose(np.sqrt(variance[:, 0]), std[rows], rtol=1e-10)
     served = predictor.signatures["serving_default"](X=X)
     assert_allclose(served["mean"][:, 0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes", "counts"])
+def test_a_row_of_which_nothing_is_known_is_as_any_training_row(kind: str, tmp_path: Path) -> None:
+    """The moments of f over training rows and posteriors; the same wherever predictions are."""
+    y: Any = {"numbers": Y, "classes": Y > 0.0, "counts": np.round(np.exp(Y / 3e3))}[kind]
+    estimator: Any = PEPClassifier(**SMALL) if kind == "classes" else PEPRegressor(**SMALL)
+    if kind == "counts":
+        estimator.set_params(likelihood="poisson")
+    model = make_pipeline(TableEncoder({n: recognise(TABLE[n]) for n in TABLE}), estimator)
+    model.fit(TABLE, y)
+    new = pd.DataFrame({"a": [np.nan, 101.0, np.nan], "c": [None, "u", np.nan]})
+    X = model[0].transform(new)
+    assert_array_equal(np.isnan(X).all(axis=1), [True, False, True])
+    scaled = model[-1].input_scaler_.transform(model[0].transform(TABLE))
+    means, variances = (part.numpy()[:, 0] for part in model[-1].model_.predict_f(scaled))
+    center, spread = means.mean(), variances.mean() + means.var()
+    export_saved_model(tmp_path / "tf", model)
+    export_numpy(tmp_path / "numpy", model)
+    predictor = tf.saved_model.load(str(tmp_path / "tf"))
+    columns = {
+        "a": tf.constant([np.nan, 101.0, np.nan], tf.float64),
+        "c": tf.constant(["", "u", ""]),
+    }
+    served, scorer = predictor.predict_table(columns), load_scorer(tmp_path / "numpy")
+    assert_array_equal(scorer.far_rows(new), [True, False, True])
+    assert_array_equal(model[-1].far_rows(X), [True, False, True])
+    if kind == "classes":
+        p = norm.cdf(center / np.sqrt(1.0 + spread)) * (1.0 - 2e-3) + 1e-3  # GPflow's probit
+        for probability in (model.predict_proba(new), scorer.predict_proba(new), served[0]):
+            assert_allclose(np.asarray(probability)[:, 1][[0, 2]], [p, p], rtol=1e-7)
+        return
+    mean, std = model[-1].predict(X, return_std=True)
+    if kind == "numbers":
+        noise = float(model[-1].likelihood_.variance.numpy())
+        scale = np.std(Y, ddof=0)
+        expected = Y.mean() + scale * center, scale * np.sqrt(spread + noise)
+        assert_allclose(model[-1].predict_interval(X)[0, 1], norm.ppf(0.95, *expected), rtol=1e-7)
+        densities = model[-1].log_densities(X, np.zeros(3))
+        assert_allclose(densities[0], norm.logpdf(0.0, *expected), rtol=1e-7)
+        draws = model[-1].sample_y(X, 4000)
+        assert_allclose(draws[[0, 2]].std(axis=1), expected[1], rtol=0.05)
+        assert abs(np.corrcoef(draws)[0, 2]) < 0.1  # they are different rows
+    else:
+        rate = np.exp(center + 0.5 * spread)
+        expected = rate, np.sqrt(rate + rate**2 * np.expm1(spread))
+    assert_allclose([mean[0], std[0]], expected, rtol=1e-6)
+    assert_allclose(scorer.predict(new, return_std=True), (mean, std), rtol=1e-7)
+    assert_allclose((served[0][:, 0], np.sqrt(served[1][:, 0])), (mean, std), rtol=1e-7)
+
+
+def test_rows_of_which_nothing_is_known_are_left_out_of_training() -> None:
+    X, gap = np.asarray(TABLE[["a"]]), np.full((1, 1), np.nan)
+    with pytest.warns(UserWarning, match=r"X: nothing is known of 1 row\(s\), which are left out"):
+        model = PEPRegressor(**SMALL).fit(np.vstack([X, gap]), [*Y, 0.0])
+    assert len(model.model_.data[0]) == 18
+    both = np.column_stack([X, X])
+    for rows in (np.where([True, False], both, np.nan), np.where(both == both[0], np.inf, both)):
+        with pytest.raises(ValueError, match="Input X contains"):
+            PEPRegressor(**SMALL).fit(rows, Y)
+    several = PEPRegressor(**SMALL).fit(X, np.column_stack([Y, -Y]))
+    with pytest.raises(ValueError, match="known: got rows of X that are NaN throughout"):
+        several.predict(gap, known=[[1.0, np.nan]])
+    draws = several.sample_y(np.vstack([gap, X[:1]]), 2000)
+    _, std = several.predict(np.vstack([gap, X[:1]]), return_std=True)
+    assert_allclose(draws.std(axis=-1), std, rtol=0.1)
 
 
 def test_columns_of_a_table(tmp_path: Path) -> None:

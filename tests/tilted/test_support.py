@@ -121,7 +121,7 @@ def test_noise_of_each_row_is_a_function_of_it() -> None:
             pep.models.PEP((X, Y), kernel, likelihood, X)
     with pytest.raises(ValueError, match=message):
         pep.models.PEPRegression((X, Y), kernel, X, likelihood=gaussian)
-    with pytest.raises(ValueError, match="noise_variance: got 3 numbers, expected one. .* row"):
+    with pytest.raises(ValueError, match=r"noise_variance: got 3 numbers, expected one\. .* row"):
         pep.models.PEPRegression((X, Y), kernel, X, noise_variance=np.ones(3))
 
     class ErrorBars(gpflow.functions.Function):  # type: ignore[misc]
