@@ -34,7 +34,15 @@ from ..training.alphas import ALPHAS, check_alphas
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
 from ..training.model_state import assign_same
 from ..training.points import MANY, PointsScore
-from .inputs import check_sizes, dense, refuse_weights, seed_of, warn_of_wild_inputs, words_refused
+from .inputs import (
+    check_sizes,
+    check_table,
+    dense,
+    refuse_weights,
+    seed_of,
+    warn_of_wild_inputs,
+    words_refused,
+)
 from .numpy_parts import numpy_mixtures
 from .parts import make_inducing_variable, make_kernel, wants_near_rows
 from .trainer import Trainer, tied_model, train_by_batches
@@ -401,6 +409,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         Check inputs, and targets if there are any; they become of GPflow's float. Rows of X may be
         NaN throughout: nothing is known of them.
         """
+        check_table("X", X)
+        check_table("y", y[0] if y else None)
         with words_refused(X):
             dtype = gpflow.default_float()
             options |= {"dtype": dtype, "ensure_all_finite": "allow-nan"}

@@ -26,10 +26,8 @@ def words_refused(X: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        if not isinstance(X, pd.DataFrame):
-            raise
-        numbers = (pd.api.types.is_numeric_dtype, pd.api.types.is_bool_dtype)
-        words = [str(name) for name in X.columns if not any(is_(X[name]) for is_ in numbers)]
+        columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+        words = [str(name) for name, dtype in columns if not _is_number(dtype)]
         if not words:
             raise
         raise refusal(
@@ -39,6 +37,25 @@ def words_refused(X: Any) -> Iterator[None]:
             "Put gpflow_pep.compare.make_preparation(X) before it in a pipeline, which makes"
             " numbers of them, or encode them yourself.",
         ) from error
+
+
+def _is_number(dtype: Any) -> bool:
+    if hasattr(dtype, "is_numeric"):  # of polars
+        return bool(dtype.is_numeric())
+    return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
+
+
+def check_table(name: str, values: Any) -> None:
+    """Refuse columns of one name, and dates alone, which scikit-learn would read as numbers."""
+    columns = [str(column) for column in getattr(values, "columns", ())]
+    copies = sorted({column for column in columns if columns.count(column) > 1})
+    if copies:
+        got = f"more than one column named {', '.join(map(repr, copies))}"
+        raise refusal(name, got, "different names", "Rename or remove the copies.")
+    dtypes = np.ravel(np.array(getattr(values, "dtypes", getattr(values, "dtype", "")), object))
+    if all(str(dtype).lower().startswith(("date", "timedelta", "duration")) for dtype in dtypes):
+        remedy = "Make days of them: (dates - dates.min()) / pandas.Timedelta(days=1)."
+        raise refusal(name, "dates or durations", "numbers", remedy)
 
 
 def dense(X: Any) -> Any:

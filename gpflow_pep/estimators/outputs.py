@@ -15,7 +15,7 @@ from ..checks import check_number, refusal
 from ..covariances.mixing import is_mixture
 from ..selection import coregionalization
 from ..tilted import traits
-from .inputs import check_sizes
+from .inputs import check_sizes, check_table
 
 #: The most latent functions of which outputs are mixtures by default: q is one Gaussian over the
 #: inducing variables of all of them, so that time grows with the square of their number at least.
@@ -46,6 +46,7 @@ def as_outputs(
     :param names: Those of the columns, by which the columns of a table are put in order.
     :raises ValueError: If they are no numbers, of another shape or other names, or infinite.
     """
+    check_table(name, Y)
     options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "input_name": name}
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, ensure_min_samples=0, **options)
     check_consistent_length(X, checked)

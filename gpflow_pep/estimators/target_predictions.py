@@ -22,7 +22,7 @@ from ..tilted.entries import has_gaussian_noise
 from ..training.mixed_model import GivenOutputs, components, heaviest
 from ..training.mixture import Mixture
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import check_sizes, seed_of
+from .inputs import check_sizes, check_table, seed_of
 from .intervals import conformal_score, fold_scores, interval
 from .outputs import as_outputs, mean_r2
 from .target_units import TargetUnits
@@ -285,6 +285,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """Check targets of rows, with the columns of a table in the order of those of ``fit``."""
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
+        check_table(name, y)
         Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[:, None]
         check_consistent_length(X, Y)
         check_sizes(name, Y)

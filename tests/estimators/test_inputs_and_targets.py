@@ -172,3 +172,21 @@ def test_columns_of_words_are_named() -> None:
     dates = table.assign(b=pd.Timestamp("2020-01-01"))
     with pytest.raises(ValueError, match="'b' of words, dates or mixed cells"):
         PEPRegressor().fit(dates, np.arange(20.0))
+
+
+def test_dates_and_copies_of_columns_are_refused() -> None:
+    days = pd.DataFrame({"t": pd.date_range("2020-01-01", periods=60)})
+    gap = days.assign(t=days["t"].where(days.index != 3))
+    for frame in (days, gap, days - days.iloc[0], days.to_numpy()):
+        for fit in (PEPRegressor(**SMALL).fit, lambda X, y: PEPClassifier(**SMALL).fit(X, y > 0)):
+            with pytest.raises(ValueError, match="X: got dates or durations, expected numbers"):
+                fit(frame, Y)
+    for y in (days["t"], pd.DatetimeIndex(days["t"]), days.assign(u=days["t"])):
+        with pytest.raises(ValueError, match="y: got dates or durations, expected numbers"):
+            PEPRegressor(**SMALL).fit(X, y)
+    table = pd.DataFrame(np.column_stack([X, X, Y]), columns=["a", "a", "b"])
+    message = "got more than one column named 'a', expected different names"
+    with pytest.raises(ValueError, match=f"X: {message}"):
+        PEPRegressor(**SMALL).fit(table, Y)
+    with pytest.raises(ValueError, match=f"y: {message}"):
+        PEPRegressor(**SMALL).fit(X, table)
