@@ -147,10 +147,10 @@ def clean(
         value = X[name].iloc[0] if len(X) else "nothing"
         notes.append(f"Dropped column '{name}': it is {value} in every row.")
         X, _ = X.drop(columns=name), formats.pop(name)
-    known = X.notna().any(axis=1)
-    if not known.all() and len(X.columns):
-        notes.append(f"Dropped {(~known).sum()} of {len(X)} rows in which every input is missing.")
-        X, y = X[known], y[known]
+    empty = X.isna().all(axis=1)
+    if empty.any() and len(X.columns):
+        notes.append(f"Dropped {empty.sum()} of {len(X)} rows in which every input is missing.")
+        X, y = X[~empty], y[~empty]
     for name in X.columns[X.isna().any()]:
         notes.append(f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows.")
     warnings = list(about.get("warnings", ()))
