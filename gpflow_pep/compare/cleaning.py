@@ -8,7 +8,13 @@ import numpy as np
 import pandas as pd
 
 from ..columns import Format, TableEncoder, read_cells, recognise
-from ..columns.conventions import MARKS, WORDS_OF_NOTHING, Conventions, plain_spelling
+from ..columns.conventions import (
+    MARKS,
+    MARKS_IN_WORDS,
+    WORDS_OF_NOTHING,
+    Conventions,
+    plain_spelling,
+)
 from ..columns.encodings import MAX_CATEGORIES, as_table, check_cells, listed
 from ..columns.formats import conventions_of, given_conventions, is_code, several_units
 from ..columns.numbers import SURE_UNIT, is_limit
@@ -364,7 +370,7 @@ def _read_target(
         )
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())
-        as_they_are = truth or words.nunique() == number
+        as_they_are = truth or any(map(is_code, words.dropna()))
         values = words if as_they_are else read_cells(values, Format("text"))
     return values.rename(target), "classes"
 
@@ -445,6 +451,13 @@ def _how_joined(
     if form.kind != "text":
         return
     cells = read_cells(column, form._replace(spellings=()))
+    nothing = {*form.missing, *MARKS_IN_WORDS} - {""} if form.missing != ("",) else set()
+    nothing &= {*column[column.map(lambda cell: isinstance(cell, str))]}
+    if nothing:
+        yield (
+            f"Column '{name}': {listed(sorted(nothing))} is taken as no value (--as-written {name}"
+            " takes it as a word)."
+        )
     marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
     if marks:
         yield (

@@ -294,6 +294,12 @@ def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
         read(tmp_path / "t.csv", ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))]), "y"
     )
     assert list(cleaned.y) == y
+    y[3] = "?"
+    lines = ["a,y", *(f"{i % 7}.5,{w}" for i, w in enumerate(y))]
+    cleaned = clean(read(tmp_path / "t.csv", lines), "y")
+    assert len(cleaned.y) == N - 1 and "'?' is taken as no value (--as-written y" in notes_of(
+        cleaned
+    )
     marks = [w for w in words[:2] if w in ("None", "-", "NA", ".")]
     for mark in marks:
         assert f"'{mark}' is a word like the others (--missing {mark} takes" in notes_of(cleaned)
@@ -348,3 +354,5 @@ def test_labels_stay_as_they_are_written() -> None:
     assert set(cleaned.y) == {"01", "02", "03", "10"}
     cleaned = clean(table(y=[2.5, 2.75, 3.0, 4.0] * 10), "y", task="classification")
     assert set(cleaned.y) == {"2.5", "2.75", "3", "4"}
+    cleaned = clean(table(y=["2,5", "2,75", "3", "10"] * 10), "y", task="classification")
+    assert set(cleaned.y) == {"2.5", "2.75", "3", "10"}

@@ -31,12 +31,7 @@ def table(values: Any = None) -> pd.DataFrame:
 @cache
 def small() -> Comparison:
     options: dict[str, Any] = {"num_inducing": 6, "max_iterations": 25, "details": False}
-    likelihood: dict[str, Any] = {
-        "decimal": ".",
-        "likelihood": "tobit",
-        "alphas": (1.0,),
-        "mix": False,
-    }
+    likelihood: dict[str, Any] = {"likelihood": "tobit", "alphas": (1.0,), "mix": False}
     return compare(table(), "y", folds=2, decimal=".", **likelihood, **options)
 
 
