@@ -451,11 +451,11 @@ def _how_joined(
     if form.kind != "text":
         return
     cells = read_cells(column, form._replace(spellings=()))
-    nothing = {*form.missing, *MARKS_IN_WORDS} - {""} if form.missing != ("",) else set()
-    nothing &= {*column[column.map(lambda cell: isinstance(cell, str))]}
-    if nothing:
+    empty = {*form.missing, *MARKS_IN_WORDS} - {""} if form.missing != ("",) else set()
+    empty &= {*column[column.map(lambda cell: isinstance(cell, str))]}
+    if empty:
         yield (
-            f"Column '{name}': {listed(sorted(nothing))} is taken as no value (--as-written {name}"
+            f"Column '{name}': {listed(sorted(empty))} is taken as no value (--as-written {name}"
             " takes it as a word)."
         )
     marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
