@@ -17,6 +17,7 @@ from gpflow.base import InputData, MeanAndVariance, TensorType
 
 from .checks import check_positive, check_seed, refusal
 from .covariances import latent_kernels
+from .covariances.evaluate import covariance
 from .covariances.evaluate import mean as mean_at
 from .models import PEP, PEPRegression
 from .models.mixture import MixedOutputs
@@ -149,7 +150,8 @@ class PEPModel:
         X, _ = _as_rows(query_points_1)
         W = parts.whiten().W
         first, second = parts.project(W, X).A, parts.project(W, query_points_2).A
-        prior = tf.stack([kernel(X, query_points_2) for kernel in latent_kernels(parts.kernel)])
+        kernels = latent_kernels(parts.kernel)
+        prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)
         first, second = (tf.matmul(root, A, transpose_a=True) for A in (first, second))
         covariance = rest + tf.matmul(first, second, transpose_a=True)  # [L, ... N, M]

@@ -4,6 +4,7 @@ from .evaluate import (
     Parts,
     Prior,
     Projection,
+    centred,
     latent_kernels,
     project,
     project_blocks,
@@ -26,6 +27,9 @@ from .priors import (
     check_inducing_variable,
     check_kernel_at_row,
     check_mean_at_row,
+    check_near_origin,
+    count_columns,
+    example_inputs,
     inducing_inputs,
     mixes_outputs,
 )

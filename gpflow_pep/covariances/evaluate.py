@@ -3,6 +3,11 @@ Covariances at some rows, and the rows seen through whitened inducing variables.
 
 Here is the one boundary to users' code: kernels, inducing variables and mean functions are called
 in this module and nowhere else, and likelihoods through :func:`convert_user_code`.
+
+Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of what all
+inputs share, as dates or coordinates on a map do. A stationary kernel does not change where the
+same is subtracted from all inputs. So those of GPflow get inputs less the mean of some of them:
+:func:`centred`.
 """
 
 import functools
@@ -24,6 +29,8 @@ from gpflow.inducing_variables import (
     SharedIndependentInducingVariables,
 )
 from gpflow.kernels import (
+    AnisotropicStationary,
+    Combination,
     IsotropicStationary,
     Kernel,
     MultioutputKernel,
@@ -44,8 +51,62 @@ _PLAIN = ("gpflow", "gpflow_pep", "tensorflow_probability")
 #: Kernels and inducing variables whose ``Kuf`` consists of those of their parts.
 _INDEPENDENT = SharedIndependent, SeparateIndependent
 _OF_INDEPENDENT = SharedIndependentInducingVariables, SeparateIndependentInducingVariables
-#: What a kernel of scaled distances inherits from GPflow's class of such kernels.
-_OF_DISTANCE = "__call__", "slice", "K", "scale", "scaled_squared_euclid_dist"
+#: By whose methods a kernel is a function of scaled differences of inputs.
+_OF_DIFFERENCES: dict[type[Kernel], tuple[str, ...]] = {
+    IsotropicStationary: ("__call__", "slice", "scale", "K", "scaled_squared_euclid_dist"),
+    AnisotropicStationary: ("__call__", "slice", "scale", "K", "scaled_difference_matrix"),
+}
+
+
+@functools.cache
+def is_stationary(kind: type[Kernel]) -> bool:
+    """Whether kernels of a class are functions of differences by methods that are GPflow's own."""
+    return any(
+        issubclass(kind, base) and all(getattr(kind, name) is getattr(base, name) for name in names)
+        for base, names in _OF_DIFFERENCES.items()
+    )
+
+
+def near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Subtract the mean of X [..., N, D] from X, and from X2; it is constant for differentiation,
+    since what is computed of differences does not depend on it."""
+    X = tf.convert_to_tensor(X)
+    origin = tf.stop_gradient(tf.reduce_mean(X, axis=list(range(X.shape.rank - 1))))
+    return X - origin, None if X2 is None else X2 - origin
+
+
+def centred(kernel: Kernel) -> Kernel:
+    """
+    Make the same kernel, with the same parameters, whose stationary parts get inputs near 0.
+
+    It has the kernel's own attributes. Its class is a subclass of the kernel's, so that GPflow's
+    dispatchers find what they find for that.
+    """
+    kind = _centred_kind(type(kernel))
+    if kind is type(kernel):
+        return kernel
+    same = object.__new__(kind)
+    object.__setattr__(same, "__dict__", vars(kernel))  # past TensorFlow, which would track it
+    return same
+
+
+@functools.cache
+def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
+    changed: dict[str, Any] = {}
+    if is_stationary(kind):
+
+        def K(self: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+            return kind.K(self, *near_origin(X, X2))
+
+        changed = {"K": K}
+    elif issubclass(kind, Combination) and not hasattr(kind, "kernels"):
+        changed = {"kernels": property(lambda self: [centred(k) for k in vars(self)["kernels"]])}
+    elif issubclass(kind, SharedIndependent) and not hasattr(kind, "kernel"):
+        changed = {"kernel": property(lambda self: centred(vars(self)["kernel"]))}
+    if not changed:
+        return kind
+    metaclass: Any = type(kind)
+    return metaclass(kind.__name__, (kind,), {**changed, "__module__": kind.__module__})
 
 
 def is_plain(part: Any) -> bool:
@@ -133,7 +194,7 @@ def latent_kernels(kernel: Kernel) -> list[Kernel]:
 @convert_user_code
 def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """[(L,) M, M], prior covariances of inducing variables, with GPflow's default jitter."""
-    return Kuu(inducing_variable, kernel, jitter=default_jitter())
+    return Kuu(inducing_variable, centred(kernel), jitter=default_jitter())
 
 
 @convert_user_code
@@ -146,8 +207,8 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
             parts = [kuf(u[k % len(u)], kernels[k % len(kernels)], X) for k in range(number)]
             return tf.stack(parts) if number > 1 else parts[0]
     if not _of_distance(inducing_variable, kernel, X):
-        return Kuf(inducing_variable, kernel, X)
-    Z, X = kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X)
+        return Kuf(inducing_variable, centred(kernel), X)
+    Z, X = near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
     return kernel.K_r2(scaled_squared_distances(Z, X, kernel.lengthscales))
 
 
@@ -156,7 +217,7 @@ def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: Tensor
     kind = type(kernel)
     return (
         issubclass(kind, IsotropicStationary)
-        and all(getattr(kind, name) is getattr(IsotropicStationary, name) for name in _OF_DISTANCE)
+        and is_stationary(kind)
         and type(inducing_variable) is InducingPoints
         and Kuf.dispatch(InducingPoints, kind, tf.Tensor) is Kuf_kernel_inducingpoints
         and len(X.shape) == 2
@@ -189,7 +250,7 @@ def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
 @convert_user_code
 def covariance(kernel: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
     """[..., N, N2], prior covariances of f at some rows, for a kernel of one output."""
-    return kernel(X, X2)
+    return centred(kernel)(X, X2)
 
 
 @convert_user_code

@@ -2,12 +2,12 @@
 Which rows are near: distances in units of a kernel's lengthscales, and the nearest rows."""
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
+from gpflow.base import AnyNDArray, TensorType
 from gpflow.kernels import Kernel, Static, Stationary
 from gpflow.kernels.base import Combination
 from scipy.spatial import KDTree
@@ -19,7 +19,12 @@ from ..ops import chunks
 #: In more dimensions a tree looks at nearly all rows.
 _MOST_FOR_TREES = 15
 
-SearchTree: TypeAlias = KDTree | NearestNeighbors
+
+class SearchTree(NamedTuple):
+    """Rows less their mean, which distances from products would lose digits of."""
+
+    mean: AnyNDArray
+    rows: KDTree | NearestNeighbors
 
 
 @check_shapes("X: [N, D]", "return: [D]")
@@ -66,9 +71,10 @@ def scaled_inputs(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
 
 def search_tree(X: tf.Tensor) -> SearchTree:
     """Index scaled rows [N, D] for :func:`nearest_by_tree`; for eager mode."""
+    mean = X.numpy().mean(axis=0)
     if X.shape[1] > _MOST_FOR_TREES:
-        return NearestNeighbors(algorithm="brute").fit(X.numpy())
-    return KDTree(X.numpy())
+        return SearchTree(mean, NearestNeighbors(algorithm="brute").fit(X.numpy() - mean))
+    return SearchTree(mean, KDTree(X.numpy() - mean))
 
 
 @check_shapes("Xnew: [S, D]", "return: [S, m]")
@@ -80,10 +86,11 @@ def nearest_by_tree(tree: SearchTree, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     """
     if m == 0 or Xnew.shape[0] == 0:
         return tf.zeros([Xnew.shape[0], m], tf.int32)
-    if isinstance(tree, KDTree):
-        nearest = tree.query(Xnew.numpy(), np.arange(1, int(m) + 1))[1]
+    new = Xnew.numpy() - tree.mean
+    if isinstance(tree.rows, KDTree):
+        nearest = tree.rows.query(new, np.arange(1, int(m) + 1))[1]
     else:
-        nearest = tree.kneighbors(Xnew.numpy(), n_neighbors=int(m), return_distance=False)
+        nearest = tree.rows.kneighbors(new, n_neighbors=int(m), return_distance=False)
     return tf.constant(nearest, tf.int32)
 
 

@@ -1,7 +1,7 @@
 """Which kernels, inducing variables and mean functions belong together, and suit the data."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -9,21 +9,40 @@ import numpy as np
 import tensorflow as tf
 from check_shapes.exceptions import CheckShapesError
 from gpflow.base import TensorType
+from gpflow.config import default_float
 from gpflow.covariances import Kuf, Kuu
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
+    InducingPatches,
     InducingPoints,
     InducingVariables,
     MultioutputInducingVariables,
 )
-from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent, SharedIndependent
+from gpflow.kernels import (
+    Convolutional,
+    Kernel,
+    MultioutputKernel,
+    Periodic,
+    SeparateIndependent,
+    SharedIndependent,
+    Static,
+)
 from gpflow.mean_functions import MeanFunction
 from gpflow.models.util import inducingpoint_wrapper
 
 from .. import checks
-from ..inducing_variables import BlurredInducingPoints, NoisyInducingVariables, sum_of_products
-from .evaluate import covariance, latent_kernels, mean, split_outputs
+from ..inducing_variables import (
+    BlurredInducingPoints,
+    InducingVariablesWrapper,
+    NoisyInducingVariables,
+    sum_of_products,
+)
+from .evaluate import covariance, is_stationary, latent_kernels, mean, split_outputs, variance
 
+#: Of differences from none of which digits are lost, of none, or of images.
+_OF_ANY_INPUTS = Periodic, Static, Convolutional
+#: Of variances by ``K`` and by ``K_diag``, relative; and at how many rows they are compared.
+_AGREEMENT, _ROWS_TRIED = 1e-6, 5
 #: What code of users and TensorFlow raise for inputs of other columns.
 _FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeError)
 
@@ -92,9 +111,26 @@ def _check_points(Z: Any) -> None:
         checks.check_finite("inducing_variable", points)
 
 
+def count_columns(inducing_variable: InducingVariables) -> int | None:
+    """Count the columns of X by inducing variables; None for patches, which have others."""
+    part = split_outputs(inducing_variable)[0]
+    while isinstance(part, InducingVariablesWrapper):
+        part = part.inducing_variable
+    return None if isinstance(part, InducingPatches) else (*(part.shape or ()), None, None)[1]
+
+
+def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
+    """Give inputs where there are none yet: inducing inputs, or one row of zeros."""
+    number = count_columns(inducing_variable)
+    if number is None:
+        return None
+    Z = getattr(split_outputs(inducing_variable)[0], "Z", tf.zeros([1, number], default_float()))
+    return tf.convert_to_tensor(Z)
+
+
 def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     """Refuse inducing inputs that have other columns than X."""
-    num_columns = (*(inducing_variable.shape or ()), None, None)[1]
+    num_columns = count_columns(inducing_variable)
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
         got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
         remedy = "Give inducing inputs in the space of X."
@@ -153,12 +189,24 @@ def check_independent(
 
 
 def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
-    """Refuse a kernel that fails at the first row of the data; in a graph nothing is tried."""
+    """
+    Refuse a kernel that fails at the first rows of the data, or whose ``K_diag`` is not the
+    diagonal of its ``K`` there; in a graph nothing is tried.
+    """
     if not tf.executing_eagerly():
         return
-    row = tf.convert_to_tensor(X[:1])
+    rows = tf.convert_to_tensor(X[:_ROWS_TRIED])
     for part in latent_kernels(kernel):
-        _evaluate("kernel", part, partial(covariance, part, row, row), row)
+        K = _evaluate("kernel", part, partial(covariance, part, rows), rows).numpy()
+        of_K, variances = np.diagonal(K), variance(part, rows).numpy()
+        least = max(_AGREEMENT, 100.0 * np.finfo(K.dtype).eps)
+        if np.any(np.abs(variances - of_K) > least * np.abs(of_K).max(initial=0.0)):
+            raise checks.refusal(
+                "kernel",
+                f"{type(part).__name__} with K_diag {variances} where the diagonal of K is {of_K}",
+                "the same variances",
+                "Correct its K_diag: predictions would have negative variances.",
+            )
 
 
 def check_mean_at_row(mean_function: MeanFunction, X: TensorType, num_latent: int | None) -> None:
@@ -210,3 +258,37 @@ def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tenso
                 "Use gpflow.inducing_variables.InducingPoints.",
             )
     return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
+
+
+def _others(kernel: Kernel) -> Iterator[Kernel]:
+    """List parts that compute from inputs as they are, and not from their differences."""
+    parts = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
+    if parts:
+        for part in parts:
+            yield from _others(part)
+    elif not is_stationary(type(kernel)) and not isinstance(kernel, _OF_ANY_INPUTS):
+        yield kernel
+
+
+def check_near_origin(kernel: Kernel, X: TensorType) -> None:
+    """
+    Refuse inputs so far from 0 that a kernel that is not stationary would lose half of its digits:
+    it multiplies inputs, and of products of size s² with differences of size r² each has a relative
+    error of s² / r² times the float's. In a graph nothing is looked at.
+    """
+    if not tf.executing_eagerly():
+        return
+    X = tf.convert_to_tensor(X)
+    limit = np.finfo(X.dtype.as_numpy_dtype).eps ** -0.25
+    for part in _others(kernel):
+        columns = part.slice(X, None)[0].numpy()
+        size, width = np.abs(columns).max(axis=0), np.ptp(columns, axis=0)
+        far = np.flatnonzero((width > 0.0) & (size > limit * width))
+        if len(far):
+            got = f"an input of size {size[far[0]]:g} that changes by {width[far[0]]:g} only"
+            raise checks.refusal(
+                "X",
+                f"{got}, with {type(part).__name__}",
+                "inputs nearer to 0 for a kernel that is not stationary: it would lose digits",
+                "Subtract the same from the input of all rows, new ones too, its mean for example.",
+            )

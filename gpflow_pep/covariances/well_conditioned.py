@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 
 from ..inducing_variables import InducingVariablesWrapper
 from ..ops.linalg import jitter_needed
-from .evaluate import convert_user_code
+from .evaluate import centred, convert_user_code
 
 
 class WellConditioned(InducingVariablesWrapper):
@@ -58,7 +58,7 @@ def well_conditioned(inducing_variable: InducingVariables, kernel: Kernel) -> In
 def covariance_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """Compute the prior covariance of u, [1, M, M] or [L, M, M]."""
     variables = well_conditioned(inducing_variable, kernel)
-    K = Kuu(variables, kernel, jitter=default_jitter())
+    K = Kuu(variables, centred(kernel), jitter=default_jitter())
     size = tf.shape(K)[-1] * (tf.shape(K)[0] if K.shape.rank == 4 else 1)
     # Outputs that GPflow correlates come as [M, P, M, P].
     return tf.reshape(K, [-1, size, size])

@@ -159,7 +159,8 @@ def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool
             without = cavity(moments, sites, power_1[:, None])
             moments = Marginals(without.m, without.s)
         variance = moments.s + beside
-        variance = tf.where(variance > 0.0, variance, tf.constant(np.nan, variance.dtype))
+        # 0 is that of an f that is known: the density is that of noise alone.
+        variance = tf.where(variance >= 0.0, variance, tf.constant(np.nan, variance.dtype))
         mean, likelihood = moments.m + latent.parts.mean(X), latent.parts.likelihood
         improper = tf.math.is_nan(variance) & tf.math.is_finite(Y)
         mean, variance = (tf.where(improper, tf.ones_like(part), part) for part in (mean, variance))

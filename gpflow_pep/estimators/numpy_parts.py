@@ -51,14 +51,15 @@ def _component_parts(posterior: AbstractPosterior, likelihood: Likelihood) -> di
     if not isinstance(posterior, IndependentPosteriorSingleOutput) or posterior.cache is None:
         got = "predictions that know training rows, or several outputs"
         raise _refused("model_", got, "predictions from inducing points", _ROWS_REMEDY)
-    Z = _points(posterior.X_data, posterior.kernel)
+    kernel: Any = getattr(posterior, "kernel_of_model", posterior.kernel)
+    Z = _points(posterior.X_data, kernel)
     a, Q = map(np.asarray, posterior.cache)
     if a.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
         raise _refused("model_", "several columns of targets", "one")
     if Q.dtype != np.float64:
         raise _refused("model_", f"numbers of type {Q.dtype}", "float64")
     return {
-        "kernel": kernel_parts(posterior.kernel),
+        "kernel": kernel_parts(kernel),
         "Z": Z,
         "a": a,
         "Q": Q,

@@ -43,7 +43,7 @@ class InducingVariablesWrapper(InducingVariables):
 
 @Kuf.register(InducingVariablesWrapper, Kernel, TensorLike)
 @check_shapes(
-    "inducing_variable: [M, D, broadcast P]",
+    "inducing_variable: [M, E, broadcast P]  # E is not D of patches",
     "Xnew: [batch..., N, D]",
     "return: [M, batch..., N]",
 )

@@ -20,9 +20,17 @@ from gpflow.models.util import InducingVariablesLike
 from gpflow.posteriors import BasePosterior, PrecomputeCacheType
 
 from .. import checks
-from ..covariances import Parts, check_inducing_variable, check_kernel_at_row, check_mean_at_row
+from ..covariances import (
+    Parts,
+    check_inducing_variable,
+    check_kernel_at_row,
+    check_mean_at_row,
+    check_near_origin,
+    example_inputs,
+)
 from ..covariances.evaluate import skip_autograph, unconverted
 from ..ops.chunks import LOCAL, Reduction
+from ..ops.linalg import failures_listed, warn
 from ..paths.functions import draw_paths
 from ..predictions.posterior import f_under, gpflow_posterior
 from ..sites.memory import Memory
@@ -43,6 +51,20 @@ ADVICE = (
     " parameters, start from others, or lower alpha (raise it where it is 0 and a log density has"
     " no mean). gpflow_pep.training.maximise shortens steps of the optimiser that lead there."
 )
+
+
+#: What a loss is where an optimiser tries such parameters, and where it begins there.
+NO_FACTOR = checks.message(
+    "training loss",
+    "a covariance matrix of inducing variables that cannot be factorised",
+    "one that can be, with more on its diagonal",
+    "The loss is infinite there, and optimisers step back. Where training begins: " + ADVICE,
+)
+_NO_LOSS_YET, _HAD_LOSS, _WARNED = range(3)
+
+
+class TrialWarning(UserWarning):
+    """An optimiser tried parameters where there is no loss."""
 
 
 def finite(moments: MeanAndVariance) -> MeanAndVariance:
@@ -70,6 +92,7 @@ class PowerEPModel(GPModel, abc.ABC):
     memory: AttachedMemory | None = None
     """What is known of rows that the model does not have."""
     _conditional: str = "prior"
+    _TF_MODULE_IGNORED_PROPERTIES = frozenset({"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES})
     num_inducing = property(lambda self: int(self.inducing_variable.num_inducing), doc="M.")
     paths = draw_paths
 
@@ -95,13 +118,36 @@ class PowerEPModel(GPModel, abc.ABC):
             mean_function=self.mean_function,
             inducing_variable=variables,
         )
-        num_columns = (*(variables.shape or ()), None, None)[1]
-        if X is None and num_columns is not None:
-            X = tf.zeros([1, num_columns], default_float())
+        X = example_inputs(variables) if X is None else X
         if X is not None:
+            check_near_origin(kernel, X)
             check_kernel_at_row(kernel, X)
             check_mean_at_row(self.mean_function, X, num_latent_gps)
+        self.__dict__["_trials"] = tf.Variable(  # past TensorFlow, which would save it
+            _NO_LOSS_YET,
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
         self.alpha = Power(alpha)
+
+    @tf.autograph.experimental.do_not_convert
+    def _training_loss(self, *data: RegressionData) -> tf.Tensor:
+        """
+        See GPflow's. Where a factorisation fails, it is infinite and all derivatives are 0, so that
+        a line search steps back; but training must not begin there.
+        """
+        with failures_listed() as failures:
+            loss = super()._training_loss(*data)
+        if not tf.executing_eagerly():  # training begins where its loss is compiled
+            with tf.init_scope():
+                self._trials.assign(_NO_LOSS_YET)
+        failed, before = tf.reduce_any(tf.stack([False, *failures])), tf.identity(self._trials)
+        began = checks.require(~failed | (before != _NO_LOSS_YET), NO_FACTOR)
+        with tf.control_dependencies(began):
+            loss = tf.where(failed, tf.constant(np.inf, loss.dtype), loss)
+        warn(TrialWarning, failed & (before == _HAD_LOSS), NO_FACTOR, {})
+        self._trials.assign(tf.where(failed, _WARNED, tf.maximum(before, _HAD_LOSS)))
+        return loss
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "alpha" and name in vars(self):
@@ -283,7 +329,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     # Records of what was done, neither parameters nor to be trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
-        {"_rows_version", *GPModel._TF_MODULE_IGNORED_PROPERTIES}
+        {"_rows_version", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
     )
 
     def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:

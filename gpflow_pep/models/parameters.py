@@ -38,6 +38,18 @@ class FixedParameter(Parameter):
     trainable = False
 
 
+class VariationalParameter(Parameter):
+    """A parameter of q, of which GPflow's ``NaturalGradient`` can make NaN where a step is long."""
+
+    def assign(self, value: TensorData, *args: Any, **kwargs: Any) -> tf.Tensor:
+        """See :meth:`gpflow.Parameter.assign`; what is not finite is refused."""
+        remedy = "A step of gpflow.optimizers.NaturalGradient was too long: alpha above 0 can make"
+        remedy += " precisions negative. Use gpflow_pep.training.fit(natural_gradient=0.1), which"
+        value = tf.convert_to_tensor(value, self.dtype)
+        value = checks.require_finite(value, "q", f"{remedy} shortens such steps.")
+        return super().assign(value, *args, **kwargs)
+
+
 class Power(FixedParameter):
     """
     The power :math:`\\alpha` of Power EP: one number, or one for each factor; not trained.
@@ -115,5 +127,6 @@ class SiteParameters(Module):
     def write(self, sites: Sites) -> None:
         """Replace all of them, perhaps by those of another number of rows."""
         for parameter, value in zip((self.nu, self.tau), sites, strict=True):
-            parameter.unconstrained_variable.assign(value)
+            if isinstance(parameter, Parameter):  # gpflow.utilities.freeze makes a constant of it
+                parameter.unconstrained_variable.assign(value)
         self.version.assign_add(1)

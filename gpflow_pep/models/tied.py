@@ -37,7 +37,7 @@ from ..tilted import (
 from ..tilted.gaussian import joint_log_power_expectation
 from .arguments import check_q, size_of_u
 from .base import ADVICE, PowerEPModel, labels_to_floats
-from .parameters import Power
+from .parameters import Power, VariationalParameter
 
 #: For kernels of users, whose code is not traced without AutoGraph.
 _f_under = convert_user_code(f_under)
@@ -113,8 +113,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         self._powers()
         self.num_data = num_data
         self.whiten, self.q_diag = whiten, q_diag
-        self.q_mu = Parameter(mean)
-        self.q_sqrt = Parameter(root, transform=positive() if q_diag else triangular())
+        self.q_mu = VariationalParameter(mean)
+        self.q_sqrt = VariationalParameter(root, transform=positive() if q_diag else triangular())
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data":

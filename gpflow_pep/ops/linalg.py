@@ -33,6 +33,8 @@ _JITTER_ADDED = (
 )
 #: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []
+#: The graph of a loss, None in eager mode, and whether factorisations in it failed.
+_TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar("_TRIED", default=None)
 _EXPORTING: ContextVar[bool] = ContextVar("_EXPORTING", default=False)
 
 
@@ -308,6 +310,24 @@ def warnings_of_graphs_dropped() -> Iterator[None]:
         _TRIALS.pop()
 
 
+def _graph() -> tf.Graph | None:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+@contextmanager
+def failures_listed() -> Iterator[list[tf.Tensor]]:
+    """
+    List whether each factorisation failed in what is computed here. One that did is that of the
+    identity, and so a constant: derivatives are 0 then where they would be NaN.
+    """
+    failures: list[tf.Tensor] = []
+    token = _TRIED.set((_graph(), failures))
+    try:
+        yield failures
+    finally:
+        _TRIED.reset(token)
+
+
 @contextmanager
 def graphs_exported() -> Iterator[None]:
     """Leave warnings out of graphs that are made here, for processes without this package."""
@@ -334,7 +354,12 @@ def factorise(K: tf.Tensor) -> Factor:
 @_checked_factor
 def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
-    return _factor_of(K, _with_jitter(K)[1])
+    L, tried = _with_jitter(K)[1], _TRIED.get()
+    if tried is not None and tried[0] is _graph():
+        failed = ~tf.reduce_all(tf.math.is_finite(L))
+        tried[1].append(failed)
+        K, L = (tf.where(failed, identity_like(K), part) for part in (K, L))
+    return _factor_of(K, L)
 
 
 def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:

@@ -45,8 +45,8 @@ class Draws(NamedTuple):
     num_features: int
     """R, frequencies of each function and product of kernels."""
 
-    num_inputs: int
-    """D."""
+    origin: AnyNDArray
+    """[D], subtracted from inputs of waves, so that angles keep their digits far from 0."""
 
 
 def variable(*size: int) -> tf.Variable:
@@ -64,9 +64,10 @@ class ProductDraws(tf.Module):
     def __init__(self, kernels: Sequence[Kernel], draws: Draws) -> None:
         super().__init__()
         self.kernels = list(kernels)
-        row = tf.zeros([1, 1, draws.num_inputs], default_float())
+        self.origin = tf.Variable(draws.origin, trainable=False)
+        row = self.origin[None, None]
         self._num_angles = [int(waves.inputs(row).shape[-1]) for waves in self._waves()]
-        num_paths, num_functions, num_features, _ = draws
+        num_paths, num_functions, num_features = draws[:3]
         self.frequencies: tf.Variable | None = None
         num_waves = 1
         if self._num_angles:
@@ -102,7 +103,9 @@ class ProductDraws(tf.Module):
         amplitudes = self._amplitudes(X)[:, None]
         if self.frequencies is None:
             return tf.reduce_sum(amplitudes * self.weights, axis=-1)
-        angles = tf.matmul(self._inputs(X)[:, None], self.frequencies, transpose_b=True)
+        angles = tf.matmul(
+            self._inputs(X - self.origin)[:, None], self.frequencies, transpose_b=True
+        )
         waves = tf.concat([tf.cos(angles), tf.sin(angles)], axis=-1)
         if covariance is not None:
             waves *= tf.tile(self._damping(covariance), [1, 1, 1, 2])

@@ -175,6 +175,14 @@ class ContextRowsPosterior(ComputedPosterior):
                 raise checks.refusal(
                     "neighbours", "0", "at least 1, as nothing else is known", remedy
                 )
+            if m and full_cov and self._parts.likelihood is not None:
+                raise checks.refusal(
+                    "full_cov",
+                    "True with near rows of a likelihood that is not Gaussian, whose sites are"
+                    " others for each new row",
+                    "False",
+                    "Ask for each row by itself, or for the covariance without near rows.",
+                )
             tree = self._search_tree(context, cache is self.cache) if m else None
             moments = self._from_neighbours(context, Xnew, m, tree, full_cov)
         advice = (

@@ -85,6 +85,9 @@ class Conditioned(NamedTuple):
     D: tf.Tensor
     """[G, T, T], :math:`D_{**} - gᵀ D_{h*}`."""
 
+    g: tf.Tensor
+    """[G, S, T], the weights of held rows."""
+
     def under(self, context: Context) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own variances."""
         variance = tf.linalg.diag_part(self.D)
@@ -139,6 +142,7 @@ def condition_on_rows(A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
         A[:, :new] - tf.matmul(g, A[:, new:], transpose_a=True),
         tf.matmul(g, r, transpose_a=True),
         D[:, :new, :new] - tf.matmul(V, V, transpose_a=True),
+        g,
     )
 
 
@@ -205,10 +209,16 @@ def predict_from_neighbours(
     r"""
     Predict each new row from u and from training rows of its own, in chunks of new rows.
 
-    The model is that in which new rows come after all training rows and, given u and the targets
-    of its m training rows, each is independent of everything else. So the covariance of two of
-    them is :math:`E_iᵀ B^{-1} E_j`, what they share through u: it has no term of residuals, and
-    neighbours in common enter it by E alone. Variances have the term.
+    Given u, the errors of predictions are :math:`e_* - gᵀ (e_h + \epsilon_h)` with residuals e and
+    noise :math:`\epsilon`. So two new rows, with held rows N and N' of weights g and g', have the
+    covariance
+
+    .. math::
+
+        Eᵀ B^{-1} E' + D_{**'} - gᵀ D_{N*'} - D_{*N'} g' + gᵀ (D_{NN'} + \Sigma_{NN'}) g'
+
+    and at the same row it is the variance above. Where rows get sites these differ from one new row
+    to the next, and there is no joint distribution.
 
     :param index: The rows that each is given, numbers below N; m = 0: none.
     :param chunk_size: The most rows at a time, neighbours included; None: chosen.
@@ -219,15 +229,25 @@ def predict_from_neighbours(
         conditioned = condition_groups(parts, context, X[:, None], index)
         mean, root, variance = (part[:, 0] for part in conditioned.under(context))
         if full_cov:
-            return mean, root, variance
+            return mean, root, conditioned.g[..., 0]
         return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
 
     size = _groups_at_a_time(context, index, chunk_size)
     moments = map_over_chunks(chunk_terms, row_chunks((Xnew, index), size))
     if not full_cov:
         return NewRowMoments(*moments)
-    mean, root, variance = moments
-    return NewRowMoments(mean, tf.matmul(root, root, transpose_b=True) + tf.linalg.diag(variance))
+    mean, root, g = moments
+    rows, place = tf.unique(tf.reshape(index, [-1]))
+    num_new, number = tf.shape(index)[0], tf.shape(index)[1]
+    entries = tf.stack([tf.repeat(tf.range(num_new), number), place], axis=1)
+    G = tf.scatter_nd(entries, tf.reshape(g, [-1]), [num_new, tf.size(rows)])
+    X = tf.concat([Xnew, tf.gather(context.X, rows)], axis=0)
+    D = project_groups(parts, context.W, X[None])[1][0]
+    error = tf.concat([tf.eye(num_new, dtype=G.dtype), -G], axis=1)
+    covariance = tf.matmul(root, root, transpose_b=True)
+    covariance += tf.matmul(error, tf.matmul(D, error, transpose_b=True))
+    covariance += tf.matmul(G * tf.gather(context.noise, rows), G, transpose_b=True)
+    return NewRowMoments(mean, covariance)
 
 
 @check_shapes(

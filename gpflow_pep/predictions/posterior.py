@@ -19,7 +19,7 @@ from gpflow.posteriors import (
 )
 
 from .. import checks
-from ..covariances import Parts, well_conditioned
+from ..covariances import Parts, centred, count_columns, well_conditioned
 from ..covariances.evaluate import skip_autograph
 from ..sites.posterior import WhitenedGaussian
 
@@ -40,7 +40,7 @@ def f_under(
     """
     Xnew = new_inputs(Xnew, inducing_variable, q.q_mu.dtype)
     posterior = create_posterior(
-        kernel,
+        centred(kernel),
         well_conditioned(inducing_variable, kernel),
         *q,
         whiten=True,
@@ -52,8 +52,7 @@ def f_under(
 
 def new_inputs(Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType) -> tf.Tensor:
     """Check rows to predict: their numbers, float and columns, as those of inducing variables."""
-    num_columns = (*(inducing_variable.shape or ()), None, None)[1]
-    return checks.check_new_inputs(Xnew, num_columns, dtype)
+    return checks.check_new_inputs(Xnew, count_columns(inducing_variable), dtype)
 
 
 def gpflow_posterior(
@@ -121,7 +120,7 @@ def gpflow_posterior(
 
     UpdatingPosterior.__name__ = UpdatingPosterior.__qualname__ = plain.__name__
     posterior = UpdatingPosterior(
-        kernel,
+        centred(kernel),
         variables,
         *unused[0],
         whiten=True,
@@ -129,6 +128,7 @@ def gpflow_posterior(
         precompute_cache=PrecomputeCacheType(precompute_cache or "nocache"),
     )
     unused.clear()
+    posterior.kernel_of_model = kernel
     return posterior
 
 

@@ -74,12 +74,16 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     if kind in ("Constant", "White"):
         value = 0.0 if kind == "White" else float(variance)
         return lambda X: np.full((len(X), len(Z)), value)
-    scale = kernel["lengthscales"]
+    scale, origin = (
+        kernel["lengthscales"],
+        Z.mean(axis=0),
+    )  # products lose the digits of a large one
+    Z = Z - origin
     if kind == "Cosine":
         phase = np.sum(Z / scale, axis=1)
 
         def cosine(X: Array) -> Array:
-            turns = np.sum(X[:, columns] / scale, axis=1)[:, None] - phase
+            turns = np.sum((X[:, columns] - origin) / scale, axis=1)[:, None] - phase
             return np.asarray(variance * np.cos(2.0 * np.pi * turns))
 
         return cosine
@@ -88,7 +92,7 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     squares = np.sum((Z / scale) ** 2, axis=1)
 
     def isotropic(X: Array) -> Array:
-        X = X[:, columns] / scale
+        X = (X[:, columns] - origin) / scale
         r2 = X @ doubled
         r2 += np.einsum("nd,nd->n", X, X)[:, None] + squares
         return of_square(r2)

@@ -65,8 +65,10 @@ def kmeans(
         method = MiniBatchKMeans(M, n_init=1, random_state=seed, batch_size=BATCH_SIZE)
     else:
         method = KMeans(M, n_init=1, random_state=seed)
-    clusters = method.fit(X)
-    centres = clusters.cluster_centers_
+    # Distances from products lose the digits of a large mean; KMeans subtracts it itself.
+    mean = X.mean(axis=0) if minibatches else 0.0
+    clusters = method.fit(X - mean)
+    centres = clusters.cluster_centers_ + mean
     if not covariances:
         return InducingPoints(centres)
     full = _covariances(X, centres, clusters.labels_)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 
 from ..checks import reason, refusal
+from ..models.base import NO_FACTOR
 from .model_state import assign
 from .whole_loss import WholeLoss
 
@@ -178,6 +179,8 @@ class Run:
 def evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> Point:
     """Evaluate the loss of a row; refuse what is not finite."""
     value, gradient = (part / num_rows for part in loss(x))
+    if value == np.inf:
+        raise ValueError(NO_FACTOR)
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
         bad = np.sum(~np.isfinite(gradient))
         got = f"{value} and a gradient with {bad} entries that are not finite"

@@ -8,6 +8,7 @@ shortened, and however the run ends, the model has the best parameters that were
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from gpflow.base import AnyNDArray
 from gpflow.models import GPModel
 
 from ..checks import check_callable, check_positive, check_seed, reason, refusal
+from ..models.base import NO_FACTOR, TrialWarning
 from ..ops.linalg import warnings_of_graphs_dropped
 from . import checks
 from .ascent import FAILURES, Ascent, Limits, Point, Run, evaluate
@@ -187,6 +189,8 @@ def maximise(
                         callback(Step(start, step, value))
 
                 ascents.append(_ascend(loss, num_rows, limits, deadline, report, runs))
+    if any(run.trouble == NO_FACTOR for run in runs):
+        warnings.warn(NO_FACTOR, TrialWarning, stacklevel=2)
     best = max(ascents, key=lambda ascent: ascent.objective)
     final = _settled_objective(loss, best.objective)
     text = "%s: objective %.6g after %d steps in %.3g s from %d start(s): %s"

@@ -119,7 +119,7 @@ def test_draws_have_the_moments_of_the_prior(name: str) -> None:
     """With a few features too: each draw has other frequencies."""
     kernel = {**RANDOM, **EXACT, **PRODUCTS}[name]()
     rows = inputs(name)
-    draws = PriorDraws(kernel, Draws(4000, 1, 8, 3))
+    draws = PriorDraws(kernel, Draws(4000, 1, 8, np.zeros(3)))
     draws.resample(np.random.default_rng(1))
     values = draws(tf.constant(rows[None])).numpy()
     assert values.shape == (4000, 1, len(rows))
@@ -135,7 +135,7 @@ def test_draws_of_several_outputs(kind: str) -> None:
         "separate": lambda: kernels.SeparateIndependent(parts),
         "mixed": lambda: kernels.LinearCoregionalization(parts, W),
     }[kind]()
-    draws = OutputDraws(kernel, Draws(4000, 1, 8, 3))
+    draws = OutputDraws(kernel, Draws(4000, 1, 8, np.zeros(3)))
     draws.resample(np.random.default_rng(1))
     values = draws(tf.constant(X[None])).numpy()  # [S, P, N]
     expected = kernel(X, full_cov=True, full_output_cov=True).numpy()  # [N, P, N, P]
@@ -148,7 +148,7 @@ def test_active_dims_that_gpflow_overlooks() -> None:
     """GPflow evaluates the kernels of ``SharedIndependent`` at all inputs."""
     kernel = kernels.SharedIndependent(kernels.Linear(active_dims=[1]), 2)
     with pytest.raises(ValueError, match=r"^kernel: got Linear with active_dims \[1\]"):
-        OutputDraws(kernel, Draws(2, 1, 5, 3))
+        OutputDraws(kernel, Draws(2, 1, 5, np.zeros(3)))
 
 
 def test_average_over_a_blur() -> None:
@@ -156,7 +156,7 @@ def test_average_over_a_blur() -> None:
     kernel = kernels.SquaredExponential(lengthscales=[0.7, 1.4]) * kernels.SquaredExponential(
         variance=0.5, active_dims=[1]
     ) + kernels.Constant(0.3)
-    draws = PriorDraws(kernel, Draws(2, 1, 5, 2))
+    draws = PriorDraws(kernel, Draws(2, 1, 5, np.zeros(2)))
     draws.resample(np.random.default_rng(1))
     centres = X[:3, :2]
     roots = np.tril(np.random.default_rng(2).uniform(0.1, 0.4, (3, 2, 2)))
@@ -182,7 +182,7 @@ def test_average_over_a_blur() -> None:
 )
 def test_other_kernels_are_refused(kernel: kernels.Kernel, got: str) -> None:
     with pytest.raises(ValueError, match=f"^kernel: got {got}, expected .*(Draw f|Leave White)"):
-        PriorDraws(kernel, Draws(2, 1, 5, 3)).resample(np.random.default_rng(0))
+        PriorDraws(kernel, Draws(2, 1, 5, np.zeros(3))).resample(np.random.default_rng(0))
 
 
 def test_a_kernel_can_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:

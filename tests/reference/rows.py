@@ -47,15 +47,19 @@ def weights(of: Dense, held: list[IntArray]) -> Array:
     return G
 
 
-def predict(of: Dense, held: list[IntArray], same: Array) -> tuple[Array, Array]:
+def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array, Array]:
     """
     Mean [S, P] and covariance [S, S] of new rows, each given rows of its own.
 
-    :param same: [S, S], 1 where the residual covariance of two new rows is part of the model.
+    :param same: [S, S], 1 where the residual covariance of two new rows is part of the model; None:
+        their errors are those of predictions from residuals and noise, whatever rows they share.
     """
     N, G = len(of.R), weights(of, held)
     E = of.C[N:] - G.T @ of.C[:N]
     residual = of.D[N:, N:] - G.T @ of.D[:N, N:]
+    if same is None:
+        noisy = of.D[:N, :N] + np.diag(of.noise)
+        residual, same = residual - of.D[N:, :N] @ G + G.T @ noisy @ G, np.ones_like(residual)
     return E @ of.qu_mean + G.T @ of.R, np.where(same, residual, 0.0) + E @ of.qu_cov @ E.T
 
 
