@@ -49,22 +49,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(folder: Path, description: str) -> Iterator[Path]:
+def atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
     """
-    Give a new folder to write, which replaces ``folder`` when the block has ended.
+    Give the name of a new folder to make, which replaces ``folder`` when the block has ended.
 
     It is written beside, and two names are changed, one after the other; a process that is killed
     between leaves both in a hidden folder beside, which :func:`check_present` names. A folder that
     cannot be moved, such as a mounted volume, gets the new files one by one; a process that is
     killed meanwhile leaves a folder that loaders refuse, and that can be written again.
 
-    :param description: The file that says what the folder is, which is replaced last.
+    :param description: The file there that says what it is, if any, which is replaced last.
     """
     folder = folder.resolve()
     beside = not folder.exists() or os.access(folder.parent, os.W_OK)
     with _workplace(folder.parent if beside else folder) as work:
         new = work / "new"
-        new.mkdir()
         yield new
         if not (beside and _rename(new, folder)):
             _move_files(new, folder, description)
@@ -110,7 +109,8 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
             for source, target in moves:
                 source.rename(target)
                 done.append((source, target))
-            os.replace(new / description, folder / description)
+            if description:
+                os.replace(new / description, folder / description)
         except BaseException:
             for source, target in reversed(done):
                 target.rename(source)

@@ -60,6 +60,7 @@ def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[P
     check_writable(folder if folder.exists() else folder.parent, "Choose another folder.")
     check_replaceable(folder, description, "Choose another folder, or move the file away.")
     with atomic_folder(folder, description) as new:
+        new.mkdir()
         yield new
 
 

@@ -31,7 +31,7 @@ FILES = ("a", DESCRIPTION, "sub/b")
 def write(folder: Path, text: str) -> None:
     """A folder as this package describes it, with one text in all of its files."""
     with atomic_folder(folder, DESCRIPTION) as new:
-        (new / "sub").mkdir()
+        (new / "sub").mkdir(parents=True)
         for name in ("a", "sub/b"):
             (new / name).write_text(text)
         content = {"versions": {"gpflow_pep": text}, "files": FILES}
@@ -232,7 +232,8 @@ def test_two_writers(tmp_path: Path) -> None:
         "for number in range(200):\n"
         "    with atomic_write(Path(sys.argv[1], 'file')) as new:\n"
         "        new.write_text(sys.argv[2] * 9999)\n"
-        "    with atomic_folder(Path(sys.argv[1], 'folder'), 'a') as new:\n"
+        "    with atomic_folder(Path(sys.argv[1], 'folder')) as new:\n"
+        "        new.mkdir()\n"
         "        [(new / name).write_text(sys.argv[2]) for name in 'ab']\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, tmp_path, text]) for text in "xy"]
