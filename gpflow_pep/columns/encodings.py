@@ -195,6 +195,11 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
         expected = "a table: a pandas or polars DataFrame"
         remedy = "Make one: pandas.DataFrame(values, columns=names)."
         raise refusal(name, type(frame).__name__, expected, remedy)
+    for label, column in frame.items():
+        cells = column if column.dtype == object else ()
+        if any(isinstance(cell, int) and abs(cell) > _MAX_SIZE for cell in cells):
+            expected = f"numbers below {_MAX_SIZE:g} in size"
+            raise refusal(f"column '{label}'", "a larger one", expected, "Correct it.")
     return frame.set_axis([str(column) for column in frame.columns], axis=1)
 
 

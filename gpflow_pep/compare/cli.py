@@ -175,8 +175,6 @@ def _compare(
         from .. import plotting
         from .report import write_report, write_scores
         from .run import compare_table
-        from .terminal import drawn, word_tables
-        from .verdicts import advice, headline, verdict, warnings_of
     fits: list[Fit] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
@@ -194,7 +192,18 @@ def _compare(
                 show(progress)
 
             comparison = compare_table(cleaned, settings, after, workers)
-        written = write_report(out, comparison, command=_command(), saved_model=saved_model)
+        try:
+            written = write_report(out, comparison, command=_command(), saved_model=saved_model)
+        finally:  # whatever is wrong with the disk
+            _print_words(comparison)
+    click.echo("\n  ".join(["Wrote", *map(str, written)]))
+    return comparison
+
+
+def _print_words(comparison: "Comparison") -> None:
+    from .terminal import drawn, word_tables
+    from .verdicts import advice, headline, verdict, warnings_of
+
     for words in word_tables(comparison):
         table = drawn(comparison, words)
         whole = Console(width=1000).measure(table).maximum  # a file has room for all of it
@@ -205,8 +214,6 @@ def _compare(
         click.echo(sentence)
     for warning in warnings_of(comparison):
         click.echo(f"Warning: {warning}", err=True)
-    click.echo("\n  ".join(["Wrote", *map(str, written)]))
-    return comparison
 
 
 def _command() -> str:
@@ -356,12 +363,15 @@ def compare(
         raise click.UsageError(f"got DATA {data} and --example {example}, expected one of them.")
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
     with _bad_input():
-        from .folder import check_folder
+        from .folder import NAMES, check_folder
 
         checked = Settings(**settings)
         cleaned = _read(data, targets, example, options, checked)
         checked.check_data(cleaned.kind, len(cleaned.X), cleaned.num_classes, len(cleaned.targets))
         check_folder(out)
+        if data is not None and data.resolve() in {(out / name).resolve() for name in NAMES}:
+            got = f"{out}, in which DATA would be replaced"
+            raise refusal("--out", got, "another folder", "Choose another, or move the file.")
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * len(checked.alphas))
     message = f"Scores of the fits that ended are in {out}."

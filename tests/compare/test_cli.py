@@ -36,6 +36,7 @@ from gpflow_pep.compare import Comparison, Fit, Progress, cli, read_table, repor
 from gpflow_pep.compare.folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, list_files
 from gpflow_pep.compare.predicting import as_cells
 from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow
+from gpflow_pep.compare.verdicts import verdict
 from gpflow_pep.estimators import load_estimator
 from gpflow_pep.files import files_in, only_writer
 
@@ -225,6 +226,15 @@ def test_predictions_do_not_replace_their_rows(
     assert data.read_bytes() == before
 
 
+def test_a_comparison_does_not_replace_its_data(tmp_path: Path) -> None:
+    data = tmp_path / "predictions.csv"
+    small_table().to_csv(data, index=False)
+    list_files(tmp_path, NAMES)
+    result = run("compare", data, "--target", "load", "--out", tmp_path)
+    assert result.exit_code == 2 and "in which DATA would be replaced" in result.stderr
+    assert data.exists()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device of Linux")
 def test_predictions_on_a_full_disk(from_csv: FromCsv) -> None:
     result = run("predict", from_csv.out / "scorer", from_csv.data, "--out", "/dev/full")
@@ -358,6 +368,7 @@ def test_a_disk_that_is_full_has_the_model(
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1 and "No space left on device" in result.stderr.splitlines()[-1]
     assert isinstance(result.exception, SystemExit)  # and no traceback
+    assert verdict(small_comparison()) in result.stdout and "Wrote" not in result.stdout
     load_estimator(tmp_path / "model")
     assert not (tmp_path / "report.html").exists()
 
