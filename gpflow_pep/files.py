@@ -210,8 +210,8 @@ def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
     """Refuse a folder that lacks one of some files."""
     for name in names:
         if not (folder / name).is_file():
-            left = [] if folder.exists() else unfinished_folders(folder.resolve().parent)
-            left = [str(path.parent) for work in left for path in sorted(work.glob(f"*/{name}"))]
+            hidden = [] if folder.exists() else unfinished_folders(folder.resolve().parent)
+            left = [str(path.parent) for work in hidden for path in work.glob(f"*/{name}")]
             where = f" (a process that was killed has left {' and '.join(left)})" if left else ""
             raise refusal(str(folder), f"no file {name}{where}", " and ".join(names), remedy)
 

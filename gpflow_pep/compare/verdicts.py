@@ -215,7 +215,7 @@ def verdict(comparison: Comparison) -> str:
         return "No power could be trained in every part: see the messages."
     metric = comparison.metrics[0]
     table = summarise(comparison).query("failed == 0")
-    losses = metric.loss(table[metric.name]).fillna(np.inf)
+    losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = str(losses.idxmin())
     text = f"The {metric.best} {metric.heading} has {best}"
     way = f"clearly {'above' if metric.higher_is_better else 'below'}"

@@ -12,9 +12,7 @@ from gpflow.base import AnyNDArray
 
 from ..checks import refusal
 from ..files import (
-    MODEL as DESCRIPTION,
-)
-from ..files import (
+    MODEL,
     atomic_folder,
     check_present,
     check_replaceable,
@@ -25,7 +23,7 @@ from ..files import (
     undamaged,
 )
 
-ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
+DESCRIPTION, ARRAYS, PIPELINE = MODEL, "arrays.npz", "pipeline.skops"
 #: The format that is written.
 FORMAT = 7
 #: The files of each format that can be read. A format that was written once stays here.

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..files import SCORER as DESCRIPTION
-from ..files import check_present, digest_of, read_arrays, undamaged
+from ..files import SCORER, check_present, digest_of, read_arrays, undamaged
 from ..refusals import refusal
 
-FILES = _, ARRAYS = DESCRIPTION, "arrays.npz"
+DESCRIPTION, ARRAYS = FILES = (SCORER, "arrays.npz")
 #: The format that is written and read.
 FORMAT = 1
 REMEDY = "Pass the folder that export_numpy wrote, or export the estimator again."

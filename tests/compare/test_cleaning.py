@@ -13,6 +13,7 @@ from gpflow_pep.columns import read_cells
 from gpflow_pep.compare import Cleaned, clean, read_table
 
 N = 40
+HUGE = pd.Series([10**400, *range(N - 1)], dtype=object)
 
 
 def table(**columns: Any) -> pd.DataFrame:
@@ -215,8 +216,16 @@ def test_polars_and_lists() -> None:
         ({}, {"drop": ["x"]}, r"got no input column beside the target 'y', expected at least one"),
         ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
         ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
-        ({"x": np.array([10**400, *range(N - 1)], object)}, {}, r"column 'x': got a larger one"),
-        ({"y": np.array([10**400] * N, object)}, {}, r"'y': got a larger one, .* below 1e\+100"),
+        (
+            {"x": pd.Series([10**400, *range(N - 1)], dtype=object)},
+            {},
+            r"column 'x': got a larger one",
+        ),
+        (
+            {"y": pd.Series([10**400] * N, dtype=object)},
+            {},
+            r"'y': got a larger one, .* below 1e\+100",
+        ),
         ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
         ({"y": 3.0}, {}, r"target 'y': got 3.0 in every row"),
         ({"y": "a"}, {}, r"target 'y': got a in every row"),
