@@ -11,7 +11,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from typing import TextIO
 
 from ..refusals import refusal
 
@@ -82,7 +84,7 @@ def read_content(path: Path) -> bytes:
         raise TableFault(" is a folder, expected a file. Name the table in it.")
     with unreadable():
         if str(path) == "-":
-            content = sys.stdin.buffer.read()
+            content = _content_of(sys.stdin)
         elif not path.exists():
             raise TableFault(" does not exist, expected a table. Check the name and the folder.")
         else:
@@ -95,6 +97,12 @@ def read_content(path: Path) -> bytes:
             " is empty, expected a line of column names and rows. Check how it was written."
         )
     return content
+
+
+@lru_cache(1)
+def _content_of(stream: TextIO) -> bytes:
+    """Read a stream, of which a table may be read again with another encoding."""
+    return stream.buffer.read()
 
 
 def decode(content: bytes, encoding: str | None) -> tuple[str, str]:
