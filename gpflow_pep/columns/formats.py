@@ -130,7 +130,8 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
     if different and {*cells} <= {*_TRUTH, ""}:
         return pd.Series([cell[0] in "Tt" if cell else None for cell in cells], column.index)
     whole = all(map(WHOLE.fullmatch, different))
-    plain = whole or (bool(decimal) and all(map(PLAIN[decimal or "."].fullmatch, different)))
+    known = bool(decimal) or not any("." in cell for cell in different)  # such as 1e-05
+    plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, different)))
     if not plain or not (different or {*cells} == {""}):
         return column.where(column != "", None)
     numbers = [cell.replace(",", ".") if cell in different else "nan" for cell in cells]

@@ -393,6 +393,7 @@ def test_what_can_be_read_in_two_ways_stays_text(tmp_path: Path) -> None:
     assert list(found["a"]) == [1.555, 1.999]
     found = read(tmp_path / "t.csv", "a;b\n1,555;3.5\n1,999;4\n", thousands=",")
     assert found.attrs["decimal"] == "." and list(found["b"]) == [3.5, 4]
+    assert list(read(tmp_path / "t.csv", "a;b\n1e-05;3\n2;4\n")["a"]) == [1e-5, 2.0]
     # A comma between cells is no decimal mark; points are, where all numbers have one.
     assert list(read(tmp_path / "t.csv", "a,b\n1.250,3\n2.500,4\n")["a"]) == [1.25, 2.5]
     assert read(tmp_path / "t.csv", "a,b\n1.250,3\n<2.5,4\n2.500,4\n").attrs["decimal"] == "."
