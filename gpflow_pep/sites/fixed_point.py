@@ -242,7 +242,7 @@ def run_to_fixed_point(
     newton_step = newton.newton_step if plan.by_newton else None
     rules = StepRules(limits.damping, features.coupled, features.reduction, newton_step)
     no, slack = tf.constant(False), 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
-    start = start_at(x, features.coupled, extra, features.reduction)
+    start = start_at(x, rules, extra)
     start = start._replace(
         phase=plan.first_place(start),
         probing=no if plan.by_newton else (),
@@ -273,7 +273,7 @@ def run_to_fixed_point(
             refuse(state, evaluation),
         )
         if plan.by_newton:
-            step = newton.choose(is_newton, step, state, proposal, evaluation, rules)
+            step = newton.choose(is_newton, step, state, evaluation.proper)
         return chosen(*step)
 
     def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:

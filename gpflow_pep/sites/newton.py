@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from .posterior import in_deviations
-from .record import SweepEvaluation
 from .steps import NUM_FACTORS, State, StepRules, chosen
 
 #: The equations are solved to this part of F: fewer products, and one or two more steps.
@@ -34,8 +33,10 @@ def newton_step(
     :param left: What that leaves of F.
     """
     past, dtype = state.differences, state.x.dtype
-    size = _norm(left, state, rules)
-    known = past.count >= past.dF.shape[0]
+    scaled = in_deviations(left, state.marginals, rules.coupled)
+    (square,) = rules.total(tf.reduce_sum(tf.square(scaled)))
+    size = tf.sqrt(square)
+    known = past.count >= past.depth
     probing = ~(state.nothing_accepted | known | (size <= _LEFT * state.norm))
     probing &= state.retry == 0
     # The error of a difference is least where its two parts, of rounding and of curvature, agree.
@@ -49,57 +50,40 @@ def _part(state: State) -> tf.Tensor:
     return tf.pow(tf.constant(0.5, state.x.dtype), tf.cast(state.retry, state.x.dtype))
 
 
-def _norm(F: tf.Tensor, state: State, rules: StepRules) -> tf.Tensor:
-    scaled = in_deviations(F, state.marginals, rules.coupled)
-    (square,) = rules.total(tf.reduce_sum(tf.square(scaled)))
-    return tf.sqrt(square)
-
-
 def choose(
-    is_newton: tf.Tensor,
-    others: tuple[tf.Tensor, State, State],
-    state: State,
-    x: tf.Tensor,
-    evaluation: SweepEvaluation,
-    rules: StepRules,
+    is_newton: tf.Tensor, others: tuple[tf.Tensor, State, State], state: State, proper: tf.Tensor
 ) -> tuple[tf.Tensor, State, State]:
     """
-    Decide whether a proposal x is accepted, and what follows if it is, and if not.
+    Decide whether a proposal is accepted, and what follows if it is, and if not.
 
     :param is_newton: Whether it is one of Newton's method.
     :param others: The same of other steps.
+    :param proper: Whether the proposal is.
     """
     accepts, after, refused = others
     forgotten = after._replace(differences=after.differences.forgotten())
+    smaller = after.norm < (1.0 - _SUFFICIENT * _part(state)) * state.norm
+    is_forward = state.nothing_accepted | (~state.probing & smaller)
     return (
-        accepts & (~is_newton | _is_forward(state, x, evaluation, rules)),
+        accepts & (~is_newton | is_forward),
         chosen(is_newton, forgotten, after),
-        chosen(is_newton, _refuse(state, x, evaluation), refused),
+        chosen(is_newton, _refuse(state, after, state.probing & proper), refused),
     )
 
 
-def _is_forward(
-    state: State, x: tf.Tensor, evaluation: SweepEvaluation, rules: StepRules
-) -> tf.Tensor:
-    """Decide whether a proposal is a step that may be taken."""
-    norm = _norm(tf.stack(evaluation.target) - x, state, rules)
-    smaller = norm < (1.0 - _SUFFICIENT * _part(state)) * state.norm
-    return state.nothing_accepted | (~state.probing & smaller)
+def _refuse(state: State, after: State, known: tf.Tensor) -> State:
+    """
+    Make the state after a proposal that was not accepted: a probe, or too long a step.
 
-
-def _refuse(state: State, x: tf.Tensor, evaluation: SweepEvaluation) -> State:
-    """Make the state after a proposal that was not accepted: a probe, or too long a step."""
-    dF = tf.stack(evaluation.target) - x - state.F
-    known = state.probing & evaluation.proper
-    differences = state.differences._replace(
-        count=state.differences.count + tf.cast(known, tf.int32),
-        newest=tf.where(known, tf.stack([x - state.x + dF, dF]), state.differences.newest),
-    )
-    refused = tf.cast(~known, tf.int32)
+    :param after: The state if it were.
+    :param known: Whether it is a probe whose difference is known.
+    """
+    past, refused = state.differences, tf.cast(~known, tf.int32)
+    newest = tf.where(known, after.differences.newest, past.newest)
     return state._replace(
         num_rejected=state.num_rejected + refused,
         retry=state.retry + refused,
-        differences=differences,
+        differences=past._replace(count=past.count + tf.cast(known, tf.int32), newest=newest),
     )
 
 

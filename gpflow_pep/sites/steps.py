@@ -84,23 +84,21 @@ class Differences(NamedTuple):
     """[], how many were remembered since some were forgotten."""
 
     newest: tf.Tensor
-    """[2, 2, N, L], the last one of x + F(x), and of F(x)."""
+    """[2 or 3, 2, N, L], the last one of each of these."""
 
-    moved: tf.Tensor
-    """[depth, 2, N, L], the last ones of x + F(x), in turn: the newest is to take the place of the
-    oldest."""
-
-    dF: tf.Tensor
-    """[depth, 2, N, L], of F(x)."""
+    last: tuple[tf.Tensor, ...]
+    """[depth, 2, N, L] each, the last ones of the scaled residual, of x + F(x), and for Newton's
+    method of F(x), in turn: the newest is to take the place of the oldest."""
 
     @classmethod
-    def empty(cls, x: tf.Tensor, reduction: Reduction) -> "Differences":
+    def empty(cls, x: tf.Tensor, reduction: Reduction, by_newton: bool) -> "Differences":
         """Remember nothing, but have room for differences of sites [2, N, L]."""
         size = reduction.known_total(x.shape.num_elements())
         depth = _DEPTH if size <= _DEEP_SITES else _SMALL_DEPTH
         shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
         room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
-        return cls(tf.constant(0), tf.stack([x, x]), room, room)
+        number = 2 + by_newton
+        return cls(tf.constant(0), tf.stack([x] * number), (room,) * number)
 
     def forgotten(self) -> "Differences":
         """Remember nothing."""
@@ -108,10 +106,17 @@ class Differences(NamedTuple):
 
     def entered(self) -> "Differences":
         """Put the newest one among the others."""
-        place = tf.reshape((self.count - 1) % self.dF.shape[0], [1, 1])
-        rooms = zip((self.moved, self.dF), tf.split(self.newest, 2))
-        moved, dF = (tf.tensor_scatter_nd_update(room, place, newest) for room, newest in rooms)
-        return self._replace(moved=moved, dF=dF)
+        place = tf.reshape((self.count - 1) % self.depth, [1, 1])
+        rooms = zip(self.last, tf.split(self.newest, len(self.last)))
+        return self._replace(
+            last=tuple(tf.tensor_scatter_nd_update(room, place, newest) for room, newest in rooms)
+        )
+
+    @property
+    def depth(self) -> int:
+        """How many there is room for."""
+        depth: int = self.last[0].shape[0]
+        return depth
 
 
 class State(NamedTuple):
@@ -138,7 +143,7 @@ class State(NamedTuple):
     F: tf.Tensor
     """[2, N, L], x* - x there, for the x* of the phase."""
     scaled: tf.Tensor
-    """[2, N, L], F in units of q's standard deviation."""
+    """[2, N, L], the residual in units of q's standard deviation: what the step F is to make 0."""
     norm: tf.Tensor
     """[], root of the sum of squares of these."""
     largest: tf.Tensor
@@ -205,10 +210,10 @@ def _is_long(tensor: tf.Tensor) -> bool:
     return (tensor.shape.num_elements() or 0) > _COPIED
 
 
-def start_at(x: tf.Tensor, coupled: bool, extra: Any, reduction: Reduction) -> State:
+def start_at(x: tf.Tensor, rules: StepRules, extra: Any) -> State:
     """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to propose."""
     zero, zeros, nil = tf.constant(0), tf.zeros_like(x), tf.zeros([], x.dtype)
-    infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + coupled
+    infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + rules.coupled
     return State(
         sweep=zero,
         phase=zero,
@@ -230,7 +235,7 @@ def start_at(x: tf.Tensor, coupled: bool, extra: Any, reduction: Reduction) -> S
         merit=nil,
         step=tf.ones_like(x[:own_steps]),
         cap=tf.ones([own_steps, 1, 1], x.dtype),
-        differences=Differences.empty(x, reduction),
+        differences=Differences.empty(x, rules.reduction, rules.newton_step is not None),
     )
 
 
@@ -241,7 +246,7 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
     :param is_newton: Whether Newton's method takes the step.
     """
     past = state.differences.entered()
-    state, depth = state._replace(differences=past), past.dF.shape[0]
+    state = state._replace(differences=past)
     columns = tf.constant(_OF_RETRY, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
     no, newton_step = tf.constant(False), rules.newton_step
@@ -258,12 +263,12 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
         few &= ~is_newton if newton_step else ~no
         # What processes send each other has one size.
         varies = sizes_may_vary() and rules.reduction.count == 1
-        last = tf.where(few, _SMALL_DEPTH, depth) if varies else depth
-        moved, dF = past.moved[:last], past.dF[:last]
+        number = tf.where(few, _SMALL_DEPTH, past.depth) if varies else past.depth
+        scaled, *parts = (part[:number] for part in past.last)
+        accelerated, *left = what_is_left(state, rules, scaled, *parts)
         if newton_step is None:
-            return what_is_left(state, rules, dF, moved)[0], no
-        accelerated, left = what_is_left(state, rules, dF, moved, dF)
-        step, probing = newton_step(state, rules, accelerated, left)
+            return accelerated, no
+        step, probing = newton_step(state, rules, accelerated, *left)
         return tf.where(is_newton, step, accelerated), is_newton & probing
 
     looks_back = state.accelerates | is_newton if newton_step else state.accelerates
@@ -274,7 +279,7 @@ def propose(state: State, rules: StepRules, is_newton: tf.Tensor) -> tuple[tf.Te
 
 
 def what_is_left(
-    state: State, rules: StepRules, dF: tf.Tensor, *parts: tf.Tensor
+    state: State, rules: StepRules, scaled: tf.Tensor, *parts: tf.Tensor
 ) -> list[tf.Tensor]:
     r"""
     Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma` of :func:`combination`.
@@ -282,19 +287,21 @@ def what_is_left(
     :param parts: Each p, [depth, 2, N, L]: the differences dx + dF for a step, dF for what it
         leaves of F.
     """
-    gamma = combination(state, rules, dF)
+    gamma = combination(state, rules, scaled)
     depth = tf.shape(gamma)[0]
     sums = (tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True) for part in parts)
     return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
 
 
-def combination(state: State, rules: StepRules, dF: tf.Tensor) -> tf.Tensor:
+def combination(state: State, rules: StepRules, scaled: tf.Tensor) -> tf.Tensor:
     r"""
-    Compute the :math:`\gamma`, [depth, 1], for which :math:`|F - \sum_k \gamma_k dF_k|` is
-    smallest, in standard deviations of q.
+    Compute the :math:`\gamma`, [depth, 1], for which :math:`|r - \sum_k \gamma_k dr_k|` is
+    smallest, with the scaled residual r.
+
+    :param scaled: Its differences dr, [depth, 2, N, L].
     """
-    depth = tf.shape(dF)[0]
-    rows = tf.reshape(in_deviations(dF, state.marginals, rules.coupled), [depth, -1])
+    depth = tf.shape(scaled)[0]
+    rows = tf.reshape(scaled, [depth, -1])
     products, moments = rules.total(
         tf.matmul(rows, rows, transpose_b=True),
         tf.matmul(rows, tf.reshape(state.scaled, [-1, 1])),
@@ -336,6 +343,10 @@ def accept(
     early = coupled & (mean_square > _EARLY)
     F = tf.where(limited | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)) - x
     scaled = in_deviations(F, marginals, coupled)
+    if coupled:
+        # Many first numbers that change by little, but together, move the means of all rows far, so
+        # that F does not tell how far a row is from where it wants to be.
+        scaled = tf.stack([evaluation.error[0], scaled[1]])
     sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
     largest, residual = rules.reduction.largest(sizes)
     largest = tf.where(limited, largest, residual)
@@ -357,12 +368,12 @@ def accept(
     cap = tf.where(restarted, _RESTART_CAP * state.cap, cap)
     jumped = norm > LARGEST_JUMP * state.norm
     if coupled:  # where acceleration overshoots, so do the plain steps that follow it
-        cap = tf.where(jumped & state.accelerates, _REFUSED_CAP * cap, cap)
+        cap = tf.where((norm > state.norm) & state.accelerates, _REFUSED_CAP * cap, cap)
     remembers = ~(jumped | state.nothing_accepted | restarted) & (largest < _ACCELERATE_BELOW)
     dF = F - state.F
-    newest = tf.stack([x - state.x + dF, dF])
+    newest = [scaled - state.scaled, x - state.x + dF, dF][: len(state.differences.last)]
     count = tf.where(remembers, state.differences.count + 1, 0)
-    differences = state.differences._replace(count=count, newest=newest)
+    differences = state.differences._replace(count=count, newest=tf.stack(newest))
     damped, from_far = (min(rules.damping, most) for most in (_DAMPED_CAP, _CAP_FROM_FAR))
     largest_step = _either(fallback == DAMPED, damped, rules.damping, x)
     if coupled:
