@@ -20,6 +20,8 @@ MEMORY = 50
 FLAT = 1e-5
 #: What SciPy calls abnormal: mostly rounding, where the objective is all but flat.
 ABNORMAL, NO_STEP = "ABNORMAL", "The line search found no step that raises the objective."
+NOT_SETTLED = "The sites did not converge at the last evaluation(s) of the loss: {}."
+STAYED = "No step was taken, as the objective is all but flat where training began."
 #: What says that a loss cannot be computed for these parameters. Others stop the run.
 FAILURES = tf.errors.InvalidArgumentError, ValueError, ArithmeticError
 
@@ -115,8 +117,11 @@ class Run:
             )
             converged, message = bool(outcome.success), str(outcome.message).strip()
             message = NO_STEP if message.startswith(ABNORMAL) else message
+            message = f"{STAYED} {message}" if converged and len(self.losses) <= 1 else message
         except _Halt as halt:
             converged, message = halt.converged, str(halt)
+        if self.loss.unsettled:  # a line search may end at a jump, which SciPy calls convergence
+            converged, message = False, f"{NOT_SETTLED.format(self.loss.unsettled)} {message}"
         if self.trouble and not converged and self.trouble != message:
             message = f"{message} The newest evaluation that failed: {self.trouble}"
         return Ascent(

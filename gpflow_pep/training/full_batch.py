@@ -53,7 +53,8 @@ class MaximiseRecord(NamedTuple):
     objective: float
     """That of the model as it is now, plus the log density of priors on its parameters. Where
     training is less exact than predictions (``training_gap`` of
-    :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly as those."""
+    :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly as those,
+    unless the time was over."""
 
     iterations: int
     evaluations: int
@@ -117,7 +118,8 @@ def maximise(
         poor step stops nothing, and a larger tolerance makes sense: see :doc:`/training`.
     :param max_iterations: The most steps from each start, at least 1.
     :param seconds: The most seconds, of all starts together and without the compilation; positive.
-        The evaluation under way is waited for, and each start that was begun has one.
+        The evaluation under way is waited for, and each start that was begun has one; none comes
+        after it.
     :param starts: How many, at least 1: the first is the parameters as they are, the others are
         those with random perturbations of standard deviation :data:`PERTURBATION` in GPflow's
         unconstrained parameters. Or functions: each gets the model with the parameters as they were
@@ -127,6 +129,11 @@ def maximise(
     :param progress: Whether to show a bar on stderr.
     :param optimizer: GPflow's: with the same one, further runs of the same model compile nothing.
         Data that change in between must be ``tf.Variable``. Not for a ``WholeLoss``.
+
+    Where the sites of a model did not converge at the last evaluations of the loss, the record says
+    that training did not either, whatever SciPy says, and there is one
+    :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or at the end.
+
     :raises ValueError: If the model does not hold its data or has nothing to train, a limit or a
         start is none, or the objective or its gradient is not finite at the parameters as they are.
         What a callback raises goes through.
@@ -168,14 +175,16 @@ def maximise(
     check_callable("callback", callback, "Pass a function of a Step.")
     starting = _moves(starts, loss.variables, seed)
     limits = Limits(tolerance, window, max_iterations)
+    loss.begin()
     began = time.perf_counter()
-    first = _first_point(loss, num_rows)
+    with warnings_of_graphs_dropped():
+        first = _first_point(loss, num_rows)
     compiled = time.perf_counter()
     deadline = np.inf if seconds is None else compiled + seconds
     runs: list[Run] = []
     ascents: list[Ascent] = []
     best_values = assigned_at_exit(state, lambda: _best_point(runs, first).values)
-    with best_values, one_blas_thread(), warnings_of_graphs_dropped():
+    with warnings_of_graphs_dropped(), best_values, one_blas_thread():
         for number, move in enumerate(starting):
             if runs and time.perf_counter() > deadline:
                 break
@@ -192,7 +201,10 @@ def maximise(
     if any(run.trouble == NO_FACTOR for run in runs):
         warnings.warn(NO_FACTOR, TrialWarning, stacklevel=2)
     best = max(ascents, key=lambda ascent: ascent.objective)
-    final = _settled_objective(loss, best.objective)
+    final = best.objective
+    if time.perf_counter() < deadline:
+        final = _settled_objective(loss, final)
+    loss.warn_after(1)
     text = "%s: objective %.6g after %d steps in %.3g s from %d start(s): %s"
     numbers = final, best.iterations, best.seconds, len(ascents)
     _LOGGER.info(text, type(model).__name__, *numbers, best.message)

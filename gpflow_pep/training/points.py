@@ -72,7 +72,8 @@ class PointsScore(NamedTuple):
 
     bound_gap: float
     """With Gaussian noise, the exact log evidence for these hyperparameters is known to so many
-    nats a row: the upper bound less the lower one of scaled conditionals. NaN otherwise."""
+    nats a row: the upper bound less the lower one of scaled conditionals. NaN otherwise, and
+    where the time was over."""
 
     seconds: float
     """Of training, with its compilation."""
@@ -116,7 +117,7 @@ def add_points(
         record = None
         try:
             record = train(model)
-            scores.append(_score(model, record, densities, unseen, began))
+            scores.append(_score(model, record, densities, unseen, began, deadline))
             _LOGGER.info("%d inducing points: score %.5g nats a row", *scores[-1][:2])
         except FAILURES:
             if best is None:
@@ -191,6 +192,7 @@ def _score(
     densities: Callable[[], AnyNDArray],
     unseen: AnyNDArray | None,
     began: float,
+    deadline: float,
 ) -> PointsScore:
     seconds = time.perf_counter() - began
     rows = slice(None) if unseen is None else unseen
@@ -200,7 +202,8 @@ def _score(
     charge = CHARGE * np.prod(Z.shape) / len(model.data[0]) if is_charged else 0.0
     score = log_density - float(charge)
     objective = float(record.objective)
-    bound_gap = _nan_if_it_fails(lambda: _bound_gap(model))
+    is_late = time.perf_counter() > deadline
+    bound_gap = np.nan if is_late else _nan_if_it_fails(lambda: _bound_gap(model))
     return PointsScore(Z.shape[0], score, log_density, objective, bound_gap, seconds)
 
 

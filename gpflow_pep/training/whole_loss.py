@@ -1,5 +1,7 @@
 """The loss of a model on all its rows as SciPy's optimisers take it, compiled once."""
 
+import warnings
+
 import gpflow
 import numpy as np
 import tensorflow as tf
@@ -8,11 +10,17 @@ from gpflow.models import GPModel
 
 from ..covariances.evaluate import is_plain
 from ..models import PEP
-from ..models.base import InternalDataModel
+from ..models.base import ADVICE, InternalDataModel
 from ..ops.graphs import OneUseGraphs
+from ..ops.linalg import warnings_of_graphs_dropped
+from ..sites.record import ConvergenceWarning
+from ..tilted import traits
 from . import checks
 from .model_state import state_of
 from .objectives import Objective, training_loss
+
+#: A loss between optima may be so for an evaluation or two, where a line search goes far.
+_FEW = 3
 
 
 class WholeLoss:
@@ -34,6 +42,7 @@ class WholeLoss:
         objective: Objective = "evidence",
     ) -> None:
         self.model, self.objective = model, objective
+        self.unsettled, self._has_warned = 0, False
         self.variables = checks.check_holds_data(model)
         loss = training_loss(model, objective)
         self.state = state_of(model)
@@ -60,19 +69,39 @@ class WholeLoss:
     def __call__(self, x: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
         """Assign the trainable parameters and compute loss and gradient."""
         loss, gradient = self._evaluate(x)
+        has_converged = not isinstance(self.model, PEP) or self.model.last_inference.converged
+        self.unsettled = 0 if has_converged else self.unsettled + 1
+        self.warn_after(_FEW)
         return loss, gradient
+
+    def begin(self) -> None:
+        """Begin a training: nothing was evaluated, and nothing warned of."""
+        self.unsettled, self._has_warned = 0, False
+
+    def warn_after(self, number: int) -> None:
+        """Warn, once in a training, where the sites of so many newest evaluations did not settle.
+
+        :attr:`unsettled` counts these: the loss there is that of no fixed point.
+        """
+        if self.unsettled < number or self._has_warned:
+            return
+        self._has_warned = True
+        what = f"The sites did not converge at the last {self.unsettled} evaluation(s) of the loss."
+        advice = ADVICE + traits(self.model.likelihood).advice
+        warnings.warn(f"{what} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:
         """
         Compute the objective with sites as exact as those of predictions, which would bring them
-        there otherwise, outside a graph, and warn where they do not converge; None for models
-        without an inner loop. See ``training_gap`` of :class:`~gpflow_pep.models.PEP`.
+        there otherwise, outside a graph; None for models without an inner loop. See
+        ``training_gap`` of :class:`~gpflow_pep.models.PEP`.
         """
         if not isinstance(self.model, PEP):
             return None
         tolerance = self.model.training_gap.numpy()
         self.model.training_gap.assign(0.0)
         try:
-            return -float(self(self.parameters())[0])
+            with warnings_of_graphs_dropped():  # they would not say when
+                return -float(self(self.parameters())[0])
         finally:
             self.model.training_gap.assign(tolerance)

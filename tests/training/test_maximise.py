@@ -1,5 +1,7 @@
 """Full-batch training: it reaches SciPy's optimum, keeps the best, and its record is true."""
 
+import time
+import warnings
 from typing import Any
 
 import gpflow
@@ -207,6 +209,59 @@ def test_the_time_is_over() -> None:
     assert record.evaluations == 1 and record.iterations == 0 and len(record.starts) == 1
     assert_close(objective(model), before)
     assert_close(record.objective, before)
+
+
+def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock that each evaluation moves on by a second."""
+    clock, evaluated = [0.0], WholeLoss.__call__
+
+    def call(self: WholeLoss, x: Array) -> Any:
+        clock[0] += 1.0
+        return evaluated(self, x)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(WholeLoss, "__call__", call)
+    record = quiet(classifier(), seconds=3.0, starts=3)
+    assert record.message == "The time was over." and record.compile_seconds == 1.0
+    assert 1.0 + 3.0 < clock[0] <= 1.0 + 3.0 + 1.0
+
+
+def _unsettled() -> "pep.models.PEP":
+    """One whose sites are not at their fixed point after the few sweeps that it takes."""
+    likelihood = gpflow.likelihoods.Bernoulli()
+    options = {"max_sweeps": 1, "fresh_sites": True}
+    return pep.models.PEP((X, LABELS), kernel(), likelihood, Z.copy(), **options)
+
+
+def test_training_without_fixed_points_has_not_converged() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        record = quiet(_unsettled(), tolerance=1e-2, max_iterations=20)
+    assert not record.converged and not any(start.converged for start in record.starts)
+    assert record.message.startswith("The sites did not converge at the last evaluation(s)")
+    said = [str(w.message) for w in caught if w.category is pep.models.ConvergenceWarning]
+    assert len(said) == 1 and "lower alpha" in said[0]
+
+
+def test_gpflows_optimizer_warns_once_of_sites_that_do_not_converge() -> None:
+    model = _unsettled()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # Python's own: equal warnings once
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss, model.trainable_variables, options={"maxiter": 5}
+        )
+    said = [w.message for w in caught if w.category is pep.models.ConvergenceWarning]
+    assert len(said) == 1 and "lower alpha" in str(said[0])
+
+
+def test_training_that_takes_no_step_says_so() -> None:
+    model = exact()
+    quiet(model, tolerance=1e-9)
+    record = quiet(model, tolerance=1e-5)
+    assert record.iterations == 0 and record.converged
+    assert record.message.startswith("No step was taken, as the objective is all but flat")
 
 
 def test_interrupt_keeps_the_best() -> None:
