@@ -6,7 +6,8 @@ once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`, and 
 * integrals may be rough while the residual is far above their errors;
 * each site has a step :math:`\rho` of its own, which is halved where its residual turns around and
   grows again where it does not, below a cap that follows the residual of all of them;
-* Anderson's acceleration proposes from the last iterates, unless the residual's norm jumps;
+* Anderson's acceleration proposes from the last iterates what makes their residuals smallest, as
+  they are seen from the rows, unless their norm jumps;
 * a proposal is refused where a cavity would be improper, a number not finite, B not positive
   definite, or a merit of the sites smaller. Then plain steps are tried, smaller negative precisions
   or smaller steps, and at last precisions that are not negative.

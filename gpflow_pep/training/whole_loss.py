@@ -79,16 +79,13 @@ class WholeLoss:
         self.unsettled, self._has_warned = 0, False
 
     def warn_after(self, number: int) -> None:
-        """Warn, once in a training, where the sites of so many newest evaluations did not settle.
-
-        :attr:`unsettled` counts these: the loss there is that of no fixed point.
-        """
+        """Warn, once in a training, where sites did not converge at so many newest evaluations."""
         if self.unsettled < number or self._has_warned:
             return
         self._has_warned = True
-        what = f"The sites did not converge at the last {self.unsettled} evaluation(s) of the loss."
         advice = ADVICE + traits(self.model.likelihood).advice
-        warnings.warn(f"{what} {advice}", ConvergenceWarning, stacklevel=2)
+        text = f"The sites did not converge at the last {self.unsettled} evaluation(s) of the loss."
+        warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:
         """

@@ -1,5 +1,6 @@
 """Steps of the means of all classes: the same sites in fewer sweeps, however solved for."""
 
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -79,6 +80,21 @@ def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
     with pytest.warns(ConvergenceWarning):
         record = classes(alpha=0.5).update_sites(max_sweeps=100)
     assert not record.converged
+
+
+def test_many_rows_take_no_more_sweeps() -> None:
+    """Many numbers that change by little, but together, move means far: that must be seen."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (25_000, 8))
+    f = np.sin(4.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2
+    Y = np.digitize(f + 0.3 * rng.standard_normal(len(X)), [0.0, 0.5])[:, None].astype(float)
+    X = np.sqrt(3.0) * X[:4000]
+    # Where some steps of training lead to: 25 inducing inputs, lengthscales and variance.
+    point = np.load(Path(__file__).parent / "data" / "after_some_training.npy").astype(float)
+    kernel = SquaredExponential(point[208], point[200:208])
+    parts = kernel, gpflow.likelihoods.MultiClass(C), point[:200].reshape(25, 8)
+    record = pep.models.PEP((X, Y[:4000]), *parts, alpha=0.5).update_sites(max_sweeps=60)
+    assert record.converged and record.num_sweeps <= 22 and record.num_rejected == 0
 
 
 @pytest.mark.slow
