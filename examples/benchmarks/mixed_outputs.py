@@ -75,10 +75,7 @@ class Problem(NamedTuple):
     def models(self, alpha: float) -> dict[str, Any]:
         """Those of this package."""
         data = self.X, self.Y
-        models: dict[str, Any] = {
-            f"PEP, {sites}": PEP(data, *self.parts(), alpha=alpha, sites=sites)
-            for sites in ("entries", "rows")
-        }
+        models: dict[str, Any] = {"PEP": PEP(data, *self.parts(), alpha=alpha)}
         if self.gaussian:
             kernel, likelihood, points = self.parts()
             models["PEPRegression"] = PEPRegression(

@@ -41,7 +41,6 @@ from ..sites.mixture import (
     latent_sums,
     log_determinant,
     mixed_marginals,
-    mixed_variance,
     row_sites,
     symmetric,
     with_residual,
@@ -67,27 +66,23 @@ def energy(problem: MixtureProblem, fixed_point: FixedPoint) -> tf.Tensor:
         """Compute something that has the derivatives of what the rows contribute."""
         X, (sites, tilted, h, Y, alpha) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
-        some, d = problem._replace(mixing=mixing), tf.transpose(D)
-        joint = some.joint_residual(d)
-        rows = row_sites(mixing, sites, joint, alpha)
+        d = tf.transpose(D)
+        rows = row_sites(mixing, sites, d, alpha)
         change = _of_posterior(A, rows, q, h)
         moments = mixed_marginals(mixing, with_residual(h, rows, alpha))
         power = alpha[:, None]
         left, slope = cavity(moments, sites, power), sites.nu - sites.tau * moments.m
-        variance = left.s + some.own_residual(d)
         by_variance = 0.5 * (tilted.delta2 + power * tf.square(tilted.delta1))
-        by_entry = tilted.delta1 * (left.m + parts.mean(X)) + by_variance * variance
+        by_entry = tilted.delta1 * (left.m + parts.mean(X)) + by_variance * left.s
         by_entry += 0.5 * power * left.s * tf.square(slope)
         by_entry -= 0.5 * log1p_over_power(-sites.tau * moments.s, power)
         change += tf.reduce_sum(by_entry)
         T_h = tf.linalg.matvec(rows.T, h.mean)
         change -= tf.reduce_sum((rows.first - 0.5 * T_h) * h.mean)
-        if joint is not None:
-            of_residual = power * joint * tf.square(tf.matmul(slope, mixing))
-            change -= 0.5 * tf.reduce_sum(of_residual)
-            change -= 0.5 * tf.reduce_sum(log_determinant(rows, joint, alpha))
+        change -= 0.5 * tf.reduce_sum(power * d * tf.square(tf.matmul(slope, mixing)))
+        change -= 0.5 * tf.reduce_sum(log_determinant(rows, d, alpha))
         if trained:
-            fixed = tf.stop_gradient(left.m + parts.mean(X)), tf.stop_gradient(variance)
+            fixed = tf.stop_gradient(left.m + parts.mean(X)), tf.stop_gradient(left.s)
             ell = entry_log_power_expectation(parts.likelihood, X, *fixed, Y, alpha)
             change += tf.reduce_sum(ell)
         return change
@@ -146,28 +141,23 @@ def leave_out(problem: MixtureProblem, fixed_point: FixedPoint, whole_rows: bool
     power_1 = tf.ones([1], latent.W.dtype)
 
     def log_density(piece: Any) -> tf.Tensor:
-        (X, (Y, alpha, sites, moments, h)), projection = piece
+        (X, (Y, alpha, sites, h)), projection = piece
         d = tf.transpose(latent.project(X, projection).D)
-        beside = mixed_variance(problem.mixing, d)
-        if whole_rows or problem.by_rows:
-            rows = row_sites(problem.mixing, sites, problem.joint_residual(d), alpha)
-            g = _given_other_rows(h, rows, d)
-            if not whole_rows:
-                g = conditioned(g, rows)
-            moments, beside = mixed_marginals(problem.mixing, g), tf.zeros_like(beside)
+        rows = row_sites(problem.mixing, sites, d, alpha)
+        g = _given_other_rows(h, rows, d)
+        moments = mixed_marginals(problem.mixing, g if whole_rows else conditioned(g, rows))
         if not whole_rows:
             without = cavity(moments, sites, power_1[:, None])
             moments = Marginals(without.m, without.s)
-        variance = moments.s + beside
         # 0 is that of an f that is known: the density is that of noise alone.
-        variance = tf.where(variance >= 0.0, variance, tf.constant(np.nan, variance.dtype))
+        variance = tf.where(moments.s >= 0.0, moments.s, tf.constant(np.nan, moments.s.dtype))
         mean, likelihood = moments.m + latent.parts.mean(X), latent.parts.likelihood
         improper = tf.math.is_nan(variance) & tf.math.is_finite(Y)
         mean, variance = (tf.where(improper, tf.ones_like(part), part) for part in (mean, variance))
         density = entry_log_power_expectation(likelihood, X, mean, variance, Y, power_1)
         return tf.where(improper, tf.constant(np.inf, density.dtype), density)
 
-    rows = latent.rows.Y, latent.rows.alpha, sites, fixed_point.marginals, h
+    rows = latent.rows.Y, latent.rows.alpha, sites, h
     value = tf.stop_gradient(chunks.map_over_chunks(log_density, latent.pieces(rows)))
     value = checks.require_finite(
         value,
@@ -182,8 +172,8 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
     """
     Compute the moments of f at the rows of the data, without the mean function, [N, P].
 
-    Of row sites: from the other rows, and the whole sites of the row as functions of f, which are
-    exact for Gaussian noise. Of entry sites: from q(v) alone.
+    They are given the other rows, and the whole sites of the row as functions of f, which are exact
+    for Gaussian noise.
 
     :raises ValueError: If a derivative in a hyperparameter is asked for.
     """
@@ -192,10 +182,7 @@ def at_rows(problem: MixtureProblem, fixed_point: FixedPoint) -> Marginals:
     def moments(piece: Any) -> Marginals:
         (X, (alpha, sites, h)), projection = piece
         d = tf.transpose(latent.project(X, projection).D)
-        rows = row_sites(problem.mixing, sites, problem.joint_residual(d), alpha)
-        if not problem.by_rows:
-            m, s = mixed_marginals(problem.mixing, h)
-            return Marginals(m, s + mixed_variance(problem.mixing, d))
+        rows = row_sites(problem.mixing, sites, d, alpha)
         return mixed_marginals(problem.mixing, conditioned(_given_other_rows(h, rows, d), rows))
 
     rows = latent.rows.alpha, fixed_point.sites, fixed_point.extra.h

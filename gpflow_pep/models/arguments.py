@@ -156,13 +156,6 @@ def check_near_rows(model: Any) -> None:
         raise checks.refusal("neighbours", got, expected, "Leave them out, or use PEPRegression.")
 
 
-def check_no_choice_of_sites(sites: Any) -> None:
-    """Refuse a choice of sites where the outputs of a row share no latent functions."""
-    if sites is not None:
-        expected = "it with gpflow.kernels.LinearCoregionalization alone"
-        raise checks.refusal("sites", repr(sites), expected, "Leave it out.")
-
-
 def require_bound(alpha: tf.Tensor, name: str) -> list[tf.Operation]:
     """Refuse powers at which log Z is no lower bound, by the name of what needs one."""
     text = checks.message(

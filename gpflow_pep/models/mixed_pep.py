@@ -22,9 +22,6 @@ from .mixture import MIXED, MixedOutputs, has_mixture, refuse_options
 from .pep import PEP
 from .variants import variant_of
 
-#: See :class:`~gpflow_pep.models.pep.PEP`.
-SITES = "rows", "entries"
-
 
 @variant_of(PEP, has_mixture)
 class MixedPEP(MixedOutputs, PEP):
@@ -41,12 +38,9 @@ class MixedPEP(MixedOutputs, PEP):
         inducing_variable: Any,
         *,
         num_latent_gps: int | None = None,
-        sites: str | None = None,
         **options: Any,
     ) -> None:
         refuse_options(options, memory=None)
-        chosen = checks.check_choice("sites", SITES[0] if sites is None else sites, list(SITES))
-        self._by_rows = chosen == "rows"
         check_mixture(kernel, int(self._check_data(data)[1].shape[1]), num_latent_gps)
         super().__init__(
             data, kernel, likelihood, share_inducing_variable(inducing_variable), **options
@@ -56,7 +50,7 @@ class MixedPEP(MixedOutputs, PEP):
         """Hand rows and parameters as they are to the functions of the inner loop."""
         rows = SiteRows(*self.rows.read(), self._powers())
         mixing = tf.convert_to_tensor(self.kernel.W)
-        return MixtureProblem(self._latent_problem(rows), mixing, self._by_rows)
+        return MixtureProblem(self._latent_problem(rows), mixing)
 
     def _resolved(self, fixed_point: FixedPoint) -> list[tf.Operation]:
         ell, (X, Y) = fixed_point.extra.tilted.ell, map(tf.convert_to_tensor, self.data)

@@ -83,7 +83,7 @@ class MixedRegression(MixedOutputs, PEPRegression):
     def _problem_and_fixed_point(self) -> tuple[MixtureProblem, FixedPoint]:
         rows = SiteRows(*self.rows.read(), self._powers())
         mixing = tf.convert_to_tensor(self.kernel.W)
-        problem = MixtureProblem(self._latent_problem(rows), mixing, by_rows=True)
+        problem = MixtureProblem(self._latent_problem(rows), mixing)
         q = posterior_factor(self.natural_of_v())
 
         def of_rows(piece: Any) -> Any:

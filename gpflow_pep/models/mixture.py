@@ -155,7 +155,7 @@ class MixedOutputs(PowerEPModel):
         ``predict_f`` at these rows knows their outputs by way of the inducing variables alone, and
         with ``given`` it would count them twice. Here the outputs of a row are removed from q, and
         given to it as those of a new row would be. At ``alpha=0`` too, where that is better than
-        q. With ``sites="entries"`` it is ``predict_f``.
+        q.
 
         :raises ValueError: If the result is not finite.
         """

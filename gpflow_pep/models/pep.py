@@ -34,7 +34,6 @@ from ..sites.record import FixedPoint, Goal, RunLimits, SiteUpdateInfo
 from ..sites.sequential import infer_sequentially
 from ..sites.sweep import infer
 from ..tilted import check_num_latent, check_support, require_resolved, traits
-from . import arguments
 from . import converged as methods_of_rows
 from .base import ADVICE, InternalDataModel, PowerEPModel
 from .context_predictions import ContextPredictions
@@ -77,7 +76,6 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This, ``mean_function``,
         ``memory`` and ``chunk_size`` are as in :class:`PEPRegression`.
     :param num_latent_gps: L; by default what the likelihood needs.
-    :param sites: With ``LinearCoregionalization``, ``"rows"`` or ``"entries"`` of Y are factors.
     :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
     :param tolerance: The run has converged when no site is further from its target, in standard
         deviations of q. Raised to what the float can reach: 6e-5 in single precision. By default
@@ -119,14 +117,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         alpha: TensorData = 0.5,
         mean_function: MeanFunction | None = None,
         num_latent_gps: int | None = None,
-        sites: str | None = None,
         memory: Memory | None = None,
         chunk_size: int | None = None,
         max_sweeps: int = 200,
         tolerance: float | None = None,
         fresh_sites: bool = False,
     ) -> None:
-        arguments.check_no_choice_of_sites(sites)
         X, Y = self._check_data(data)
         self._check_support(likelihood, Y)
         num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)

@@ -248,7 +248,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return self._parts_of_output()._replace(likelihood=None)
 
     def _check_context(self) -> None:
-        """All its predictions can know near rows."""
+        return  # all its predictions can use near rows
 
     def _known_of_u(self) -> tuple[tf.Tensor, ...]:
         q = self._posterior_of_v()

@@ -130,7 +130,7 @@ def condition_on_outputs(
 
     def evaluate(sites: Sites, _: tf.Tensor, __: Any) -> SweepEvaluation:
         moments = mixed_marginals(mixing, given_sites(sites))
-        matched = match_entries(likelihood, rows, moments, 0.0, prior, sites)
+        matched = match_entries(likelihood, rows, moments, prior, sites)
         error = scaled_error(sites, matched.target, moments)
         proper, nil = tf.reduce_all(matched.proper), tf.zeros([], mean.dtype)
         return SweepEvaluation(moments, matched.target, matched.limited, error, proper, nil)

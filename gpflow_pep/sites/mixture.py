@@ -7,15 +7,13 @@ Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, 
 variables, one latent function after the other. There is a site :math:`\exp(\nu f - \tfrac12 \tau
 f^2)` for each entry (n, p) of Y that was observed; others are 0.
 
-* **Entry sites** are functions of :math:`W_p h_n`: each entry is a factor of its own, as if what is
-  left of f given v were independent between the outputs of a row.
-* **Row sites** are functions of :math:`f_{np}`, and the outputs of a row are one factor: what is
-  left of g, with variances :math:`\Delta_n = \mathrm{diag}(d_n)`, is integrated out with all of
-  them, to the power :math:`\alpha`.
+The outputs of a row are one factor: what is left of g, with variances
+:math:`\Delta_n = \mathrm{diag}(d_n)`, is integrated out with all of them, to the power
+:math:`\alpha`.
 
-With :math:`C_n = Wᵀ \mathrm{diag}(\tau_n) W` and :math:`F_n = (I + \alpha \Delta_n C_n)^{-1}` (for
-entry sites I), the sites of row n are in :math:`h_n` a Gaussian of precision :math:`T_n = C_n F_n`
-and first parameter :math:`\lambda_n = F_nᵀ Wᵀ \nu_n`. So the posterior's precision has the blocks
+With :math:`C_n = Wᵀ \mathrm{diag}(\tau_n) W` and :math:`F_n = (I + \alpha \Delta_n C_n)^{-1}` the
+sites of row n are in :math:`h_n` a Gaussian of precision :math:`T_n = C_n F_n` and first parameter
+:math:`\lambda_n = F_nᵀ Wᵀ \nu_n`. So the posterior's precision has the blocks
 :math:`\delta_{qr} I + A_q \,\mathrm{diag}_n(T_{n,qr}) A_rᵀ`, and with the marginals
 :math:`N(\bar h_n, S_n)` of :math:`h_n` those of :math:`g_n` are
 
@@ -26,7 +24,7 @@ and first parameter :math:`\lambda_n = F_nᵀ Wᵀ \nu_n`. So the posterior's pr
 
 Nothing divides by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has more than Q
 columns for a row. Bui, Yan & Turner (2017) have sites for rows of one output; the mixture is no
-other in theory, with "row" read as entry, or as the block of a row's outputs.
+other in theory, with "row" read as the block of a row's outputs.
 """
 
 from collections.abc import Callable
@@ -52,9 +50,6 @@ class MixtureProblem(NamedTuple):
     mixing: tf.Tensor
     """[P, Q], W."""
 
-    by_rows: bool
-    """Whether the sites of a row are one factor."""
-
     @property
     def rows(self) -> SiteRows:
         """All rows."""
@@ -63,14 +58,6 @@ class MixtureProblem(NamedTuple):
     def keep_projections(self, copies: int = 1) -> "MixtureProblem":
         """See :meth:`SiteProblem.keep_projections`."""
         return self._replace(latent=self.latent.keep_projections(copies))
-
-    def joint_residual(self, d: tf.Tensor) -> tf.Tensor | None:
-        """Take what is integrated out with all sites of a row, [N, Q], if anything is."""
-        return d if self.by_rows else None
-
-    def own_residual(self, d: tf.Tensor) -> tf.Tensor | float:
-        """Compute the variance that each entry has beside its site, [N, P]."""
-        return 0.0 if self.by_rows else mixed_variance(self.mixing, d)
 
 
 class RowSites(NamedTuple):
@@ -89,10 +76,10 @@ class RowSites(NamedTuple):
     r"""[N, Q], :math:`\lambda_n`."""
 
     F: tf.Tensor | None = None
-    r"""[N, Q, Q], :math:`F_n`; None of entry sites."""
+    r"""[N, Q, Q], :math:`F_n`; None where no residual is shared."""
 
     Lambda: tf.Tensor | None = None
-    r"""[N, Q, Q], :math:`\Lambda_n`; None of entry sites."""
+    r"""[N, Q, Q], :math:`\Lambda_n`; None where no residual is shared."""
 
 
 class LatentMarginals(NamedTuple):
@@ -126,7 +113,7 @@ def row_sites(mixing: tf.Tensor, sites: Sites, d: tf.Tensor | None, alpha: tf.Te
     """
     Write the sites of the outputs of each row as functions of h.
 
-    :param d: Residual variances that the outputs of a row share; None: entry sites.
+    :param d: Residual variances that the outputs of a row share; None: none, where g is known.
     """
     num_latent = int(mixing.shape[1])
     products = tf.reshape(mixing[:, :, None] * mixing[:, None, :], [-1, num_latent**2])
@@ -294,7 +281,7 @@ def mixture_sums(problem: MixtureProblem, sites: Sites) -> Natural:
     def chunk_terms(piece: Any) -> Natural:
         (X, (sites, alpha)), projection = piece
         A, D = latent.project(X, projection)
-        d = problem.joint_residual(tf.transpose(D))
+        d = tf.transpose(D)
         rows = row_sites(problem.mixing, sites, d, alpha)
         return latent_sums(A, rows.T, rows.first)
 

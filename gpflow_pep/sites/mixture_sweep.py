@@ -11,7 +11,7 @@ moments and target are as there. The energy of a fixed point is
     & - \sum_n \Big[ \tfrac{\alpha}{2} \gamma_nᵀ W \Delta_n Wᵀ \gamma_n
         + \frac{1}{2 \alpha} \log|I + \alpha \Delta_n C_n| \Big],
 
-with :math:`\gamma = \nu - \tau m`; the last sum is of row sites alone. It comes from the sum of the
+with :math:`\gamma = \nu - \tau m`. It comes from the sum of the
 normalisers of row and inner sites, whose other terms cancel: :math:`I + \alpha V T` with the
 row's cavity covariance :math:`V = S (I - \alpha T S)^{-1}` is the inverse of
 :math:`I - \alpha S T`.
@@ -110,7 +110,6 @@ def match_entries(
     likelihood: Likelihood,
     rows: SiteRows,
     moments: Marginals,
-    beside: tf.Tensor | float,
     prior: RowPrior,
     sites: Sites,
 ) -> MatchedEntries:
@@ -118,16 +117,15 @@ def match_entries(
     Compute the sites that match the tilted moments of each entry.
 
     :param moments: Of what the sites are functions of, [N, P].
-    :param beside: The variance that each entry has beside that.
     """
     X, Y, alpha = rows
     power, observed = alpha[:, None], tf.math.is_finite(Y)
     left = cavity(moments, sites, power)
-    proper = (left.e > 0.0) & (left.s + beside <= LARGEST_CAVITY * prior.variance)
+    proper = (left.e > 0.0) & (left.s <= LARGEST_CAVITY * prior.variance)
     proper &= tf.math.is_finite(moments.m) & tf.math.is_finite(moments.s)
     zeros = tf.zeros_like(moments.m)
     m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
-    tilted = entry_derivatives(likelihood, X, m + prior.mean, s + beside, Y, alpha)
+    tilted = entry_derivatives(likelihood, X, m + prior.mean, s, Y, alpha)
     target, limited = (
         Sites(*(tf.where(observed, part, zeros) for part in some))
         for some in matching_sites(tilted, m, s, power)
@@ -150,22 +148,19 @@ def _match_moments(
     """Compute the sites that match the tilted moments of each entry; 0 where there is none."""
     latent, alpha = problem.latent, problem.rows.alpha
     power, d = alpha[:, None], tf.transpose(projection.D)
-    joint, beside = problem.joint_residual(d), problem.own_residual(d)
-    rows = row_sites(problem.mixing, sites, joint, alpha)
+    rows = row_sites(problem.mixing, sites, d, alpha)
     h = latent_marginals(projection.A, q)
     moments = mixed_marginals(problem.mixing, with_residual(h, rows, alpha))
-    matched = match_entries(latent.parts.likelihood, problem.rows, moments, beside, prior, sites)
+    matched = match_entries(latent.parts.likelihood, problem.rows, moments, prior, sites)
     proper = matched.proper & proper_rows(h, rows, sites.tau, alpha)
     left, tilted = matched.left, matched.tilted
     slope = sites.nu - sites.tau * moments.m
     terms = tilted.ell + 0.5 * power * left.s * tf.square(slope)
     terms = tf.reduce_sum(terms, axis=1) + _log_terms(sites, moments, power)
-    if joint is not None:
-        of_residual = joint * tf.square(tf.matmul(slope, problem.mixing))
-        terms -= 0.5 * alpha * tf.reduce_sum(of_residual, axis=1)
-        log_det = log_determinant(rows, joint, alpha)
-        terms -= 0.5 * log_det
-        proper &= tf.math.is_finite(log_det)
+    of_residual = d * tf.square(tf.matmul(slope, problem.mixing))
+    log_det = log_determinant(rows, d, alpha)
+    terms -= 0.5 * (alpha * tf.reduce_sum(of_residual, axis=1) + log_det)
+    proper &= tf.math.is_finite(log_det)
     return _Matched(moments, matched.target, matched.limited, proper, tilted, h, terms)
 
 

@@ -90,14 +90,11 @@ def _mixed_regression(data: Data, Z: Any, **options: Any) -> gpflow.models.GPMod
     return pep.models.PEPRegression(data, mixing_kernel(), Z, **options)
 
 
-def _mixed_pep(sites: str) -> Callable[..., gpflow.models.GPModel]:
-    def create(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
-        parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
-        likelihood = pep.likelihoods.PerOutput(parts)
-        options = {"tolerance": _tolerance(), "sites": sites, **_with_mean(options)}
-        return pep.models.PEP(data, mixing_kernel(), likelihood, Z, **options)
-
-    return create
+def _mixed_pep(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
+    parts = [gpflow.likelihoods.Gaussian(0.1), gpflow.likelihoods.Bernoulli()]
+    likelihood = pep.likelihoods.PerOutput(parts)
+    options = {"tolerance": _tolerance(), **_with_mean(options)}
+    return pep.models.PEP(data, mixing_kernel(), likelihood, Z, **options)
 
 
 def _pep_gaussian(data: Data, Z: Any, **options: Any) -> gpflow.models.GPModel:
@@ -152,10 +149,7 @@ def _by_chunks(create: Callable[..., gpflow.models.GPModel]) -> Callable[..., An
 OUTPUTS = [
     ModelCase("missing targets", pep.models.PEPRegression, _pep_regression, _incomplete_data),
     ModelCase("mixed regression", pep.models.PEPRegression, _mixed_regression, _incomplete_data),
-    *(
-        ModelCase(f"mixed {sites}", pep.models.PEP, _mixed_pep(sites), _incomplete_label_data)
-        for sites in ("rows", "entries")
-    ),
+    ModelCase("mixed rows", pep.models.PEP, _mixed_pep, _incomplete_label_data),
 ]
 #: One of each public model. Their plumbing does not depend on the likelihood, and the sweeps of PEP
 #: take least time with the Gaussian one; `PROBIT` has those that are not here with another.

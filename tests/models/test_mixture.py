@@ -96,9 +96,9 @@ def regression(targets: Any = None, of_each: Any = Z, **options: Any) -> Any:
 
 
 @cache
-def converged(kind: str, sites: str, alpha: float) -> Any:
+def converged(kind: str, alpha: float) -> Any:
     """A model at its fixed point; not to be changed."""
-    fixed = model(kind, sites=sites, alpha=alpha)
+    fixed = model(kind, alpha=alpha)
     fixed.pep_log_marginal_likelihood()
     return fixed
 
@@ -111,7 +111,7 @@ class TestGaussianNoise:
 
     @pytest.mark.near_copies("0.5")
     def test_row_sites_are_the_closed_form(self, alpha: float) -> None:
-        rows, closed = converged("Gaussian", "rows", alpha), regression(alpha=alpha)
+        rows, closed = converged("Gaussian", alpha), regression(alpha=alpha)
         log_z = closed.pep_log_marginal_likelihood()
         assert_close(rows.pep_log_marginal_likelihood(), log_z, rtol=1e-10)
         for options in ({}, {"full_output_cov": True}, {"full_cov": True}):
@@ -131,7 +131,7 @@ class TestGaussianNoise:
     def test_imputed(self, alpha: float) -> None:
         """A row that is observed in part is conditioned on by itself, and not twice."""
         expected = reference.imputed(problem("Gaussian"), NOISE, alpha)
-        for each in (regression(alpha=alpha), converged("Gaussian", "rows", alpha)):
+        for each in (regression(alpha=alpha), converged("Gaussian", alpha)):
             for one, other in zip(each.impute_f(), expected):
                 assert_close(one, other, rtol=1e-8)
         mean, variance = regression(alpha=alpha).impute_y()
@@ -147,20 +147,18 @@ class TestGaussianNoise:
             expected = reference.exact(problem("Gaussian", of_each=everywhere), NOISE)
             for each in (
                 regression(of_each=everywhere, alpha=alpha),
-                model("Gaussian", of_each=everywhere, alpha=alpha, sites="entries"),
                 model("Gaussian", of_each=everywhere, alpha=alpha),
             ):
                 assert_close(each.pep_log_marginal_likelihood(), expected, rtol=1e-6)
 
 
-@pytest.mark.near_copies("0.3-*-four", "1.0-rows-Gaussian")
+@pytest.mark.near_copies("0.3-four", "1.0-Gaussian")
 @pytest.mark.parametrize("kind", ["Gaussian", "four"])
-@pytest.mark.parametrize("sites", ["entries", "rows"])
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
-def test_energy_written_out(kind: str, sites: str, alpha: float) -> None:
+def test_energy_written_out(kind: str, alpha: float) -> None:
     """And it is stationary in the sites."""
-    fixed, parts = converged(kind, sites, alpha), problem(kind)
-    function = reference.entry_energy if sites == "entries" else reference.row_energy
+    fixed, parts = converged(kind, alpha), problem(kind)
+    function = reference.row_energy
     nu, tau = (part.numpy() for part in fixed.read_sites())
     assert np.array_equal(nu != 0.0, THERE)
     value = function(parts, nu, tau, alpha)
@@ -175,9 +173,8 @@ def test_energy_written_out(kind: str, sites: str, alpha: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sites", ["entries", "rows"])
-def test_alpha_0_is_the_best_bound_over_a_full_q(sites: str) -> None:
-    fixed, parts = converged("four", sites, 0.0), problem("four")
+def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
+    fixed, parts = converged("four", 0.0), problem("four")
     mean, root = fixed.q_mu.numpy()[:, 0], fixed.q_sqrt.numpy()[0]
     value = reference.bound(parts, mean, root)
     assert_close(fixed.elbo(), value, rtol=1e-9)
@@ -192,16 +189,6 @@ def test_alpha_0_is_the_best_bound_over_a_full_q(sites: str) -> None:
             assert abs(both[0] - both[1]) / (2.0 * size) < most  # it is stationary,
         else:
             assert max(both) < value  # a maximum, as three of the likelihoods are log-concave
-
-
-@pytest.mark.slow
-def test_entries_and_rows_agree_as_alpha_vanishes() -> None:
-    values = [
-        float(model("four", sites=sites, alpha=1e-7).pep_log_marginal_likelihood())
-        for sites in ("entries", "rows")
-    ]
-    assert_close(values[0], converged("four", "rows", 0.0).elbo(), rtol=1e-6)
-    assert_close(values[0], values[1], rtol=1e-6)
 
 
 def check_gradients(trained: Any, rtol: float) -> None:
@@ -223,16 +210,15 @@ def check_gradients(trained: Any, rtol: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-@pytest.mark.parametrize(("sites", "chunk_size"), [("entries", None), ("rows", None), ("rows", 5)])
-def test_gradients(sites: str, alpha: float, chunk_size: int | None) -> None:
+@pytest.mark.parametrize("chunk_size", [None, 5])
+def test_gradients(alpha: float, chunk_size: int | None) -> None:
     """Of kernels, inducing points, mixing, offsets and likelihoods."""
-    check_gradients(model("four", sites=sites, alpha=alpha, chunk_size=chunk_size), rtol=1e-6)
+    check_gradients(model("four", alpha=alpha, chunk_size=chunk_size), rtol=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sites", ["entries", "rows"])
-def test_gradients_of_gaussian_noise(sites: str) -> None:
-    check_gradients(model("Gaussian", sites=sites, alpha=0.6), rtol=1e-7)
+def test_gradients_of_gaussian_noise() -> None:
+    check_gradients(model("Gaussian", alpha=0.6), rtol=1e-7)
 
 
 @pytest.mark.near_copies("5")
@@ -249,7 +235,7 @@ class TestPredictions:
     @pytest.mark.parametrize("full_cov", [False, True])
     @pytest.mark.parametrize("full_output_cov", [False, True])
     def test_moments(self, full_cov: bool, full_output_cov: bool) -> None:
-        fixed, parts = converged("four", "rows", 0.5), problem("four")
+        fixed, parts = converged("four", 0.5), problem("four")
         a = parts.directions(XNEW)
         root = fixed.q_sqrt.numpy()[0]
         between = np.einsum("nps,st,mrt->npmr", a, root @ root.T, a)
@@ -272,7 +258,7 @@ class TestPredictions:
         assert_close(covariance[0], expected, rtol=1e-8)
 
     def test_of_each_output(self) -> None:
-        fixed = converged("four", "rows", 0.5)
+        fixed = converged("four", 0.5)
         moments = fixed.predict_f(XNEW)
         for p, part in enumerate(likelihood("four").likelihoods):
             column = [moment[:, p : p + 1] for moment in moments]
@@ -305,7 +291,7 @@ class TestPredictions:
     @pytest.mark.slow
     def test_given_labels_and_counts(self) -> None:
         """A row with one known output: its posterior by integration."""
-        fixed, known = converged("four", "rows", 0.5), np.full((5, P), np.nan)
+        fixed, known = converged("four", 0.5), np.full((5, P), np.nan)
         known[:, 2] = [0.0, 1.0, 2.0, 3.0, 9.0]
         mean, covariance = (part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True))
         actual = fixed.predict_f(XNEW, given=known)
@@ -322,7 +308,7 @@ class TestPredictions:
             assert_close(actual[1][n], expected, rtol=1e-6)
 
     def test_q_of_u(self) -> None:
-        fixed, parts = converged("four", "rows", 0.5), problem("four")
+        fixed, parts = converged("four", 0.5), problem("four")
         mean, covariance = fixed.compute_qu()
         root = fixed.q_sqrt.numpy()[0]
         whole = root @ root.T
@@ -366,40 +352,36 @@ def test_imputed_by_a_mixture_of_powers() -> None:
 
 @pytest.mark.slow
 def test_imputed_of_any_likelihood() -> None:
-    """Close to what a model without the row predicts, given the row; of entry sites, predict_f."""
+    """Close to what a model without the row predicts, given the row."""
     n = 5
     others = MIXED.copy()
     others[n] = np.nan
     without = model("four", others, alpha=1.0)
     expected = without.predict_f(X[n : n + 1], given=MIXED[n : n + 1])
-    for one, other in zip(converged("four", "rows", 1.0).impute_f(), expected):
+    for one, other in zip(converged("four", 1.0).impute_f(), expected):
         assert_close(one[n], other[0], rtol=0.1)
-    entries = converged("four", "entries", 0.5)
-    for one, other in zip(entries.impute_f(), entries.predict_f(X)):
-        assert_close(one, other, rtol=1e-8)
 
 
 @pytest.mark.slow
 def test_left_out_entries_of_any_likelihood() -> None:
     """Close to what a model without the entry predicts."""
-    for sites in ("entries", "rows"):
-        fixed = converged("four", sites, 0.5)
-        density = fixed.loo_log_density_of_entries(whole_rows=False).numpy()
-        n = np.argwhere(THERE)[5, 0]
-        others = MIXED.copy()
-        others[n] = np.nan
-        without = model("four", others, sites=sites)
-        whole = fixed.loo_log_density_of_entries(whole_rows=True).numpy()
-        expected = without.predict_log_density((X[n : n + 1], MIXED[n : n + 1]))
-        assert_close(np.nansum(whole[n]), expected[0], rtol=0.1)
-        assert_close(fixed.loo_log_density()[n], np.nansum(whole[n]), rtol=1e-10)
-        assert np.array_equal(np.isfinite(density), THERE)
+    fixed = converged("four", 0.5)
+    density = fixed.loo_log_density_of_entries(whole_rows=False).numpy()
+    n = np.argwhere(THERE)[5, 0]
+    others = MIXED.copy()
+    others[n] = np.nan
+    without = model("four", others)
+    whole = fixed.loo_log_density_of_entries(whole_rows=True).numpy()
+    expected = without.predict_log_density((X[n : n + 1], MIXED[n : n + 1]))
+    assert_close(np.nansum(whole[n]), expected[0], rtol=0.1)
+    assert_close(fixed.loo_log_density()[n], np.nansum(whole[n]), rtol=1e-10)
+    assert np.array_equal(np.isfinite(density), THERE)
 
 
 @pytest.mark.slow
 class TestAsOtherModels:
     def test_chunks_copies_and_graphs(self) -> None:
-        expected = converged("Gaussian", "rows", 0.5).pep_log_marginal_likelihood()
+        expected = converged("Gaussian", 0.5).pep_log_marginal_likelihood()
         pieces = model("Gaussian", chunk_size=5)
         assert_close(pieces.pep_log_marginal_likelihood(), expected, rtol=1e-8)
         assert_close(deepcopy(pieces).pep_log_marginal_likelihood(), expected, rtol=1e-8)
@@ -474,30 +456,29 @@ class TestAsOtherModels:
         log_z = anew.pep_log_marginal_likelihood()
         assert_close(changed.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
         changed.condition_on((X[:2], MIXED[:2]))
-        expected = converged("four", "rows", 0.5).pep_log_marginal_likelihood()
+        expected = converged("four", 0.5).pep_log_marginal_likelihood()
         assert_close(changed.pep_log_marginal_likelihood(), expected, rtol=1e-8)
         closed = regression()
         closed.data = X[2:], GAUSSIAN[2:]
         assert np.isfinite(float(closed.pep_log_marginal_likelihood()))
 
-    @pytest.mark.parametrize("sites", ["entries", "rows"])
-    def test_an_output_without_observations(self, sites: str) -> None:
+    def test_an_output_without_observations(self) -> None:
         targets = np.where(np.arange(P) == 2, np.nan, MIXED)
-        fixed = model("four", targets, sites=sites)
+        fixed = model("four", targets)
         assert np.isfinite(float(fixed.pep_log_marginal_likelihood()))
         three = [0, 1, 3]
         mixing = gpflow.kernels.LinearCoregionalization(list(kernel().kernels), W[three])
         others = PerOutput([likelihood("four").likelihoods[p] for p in three])
         mean = gpflow.functions.Constant(MEANS[three])
         without = pep.models.PEP(
-            (X, MIXED[:, three]), mixing, others, points(), mean_function=mean, sites=sites, **TIGHT
+            (X, MIXED[:, three]), mixing, others, points(), mean_function=mean, **TIGHT
         )
         log_z = without.pep_log_marginal_likelihood()
         assert_close(fixed.pep_log_marginal_likelihood(), log_z, rtol=1e-8)
 
     def test_float32(self) -> None:
         previous = gpflow.default_float()
-        expected = converged("four", "rows", 0.5).pep_log_marginal_likelihood()
+        expected = converged("four", 0.5).pep_log_marginal_likelihood()
         gpflow.config.set_default_float(np.float32)
         try:
             single = pep.models.PEP(
@@ -538,21 +519,17 @@ REFUSALS = {
     ),
     "likelihoods: got none": lambda: PerOutput([]),
     "likelihoods: got Softmax": lambda: PerOutput([gpflow.likelihoods.Softmax(3)]),
-    "sites: got 'columns'": partial(model, "four", sites="columns"),
-    "sites: got 'rows', expected it with": lambda: pep.models.PEP(
-        (X, F[:, :1]), gpflow.kernels.RBF(), Gaussian(), Z[0], sites="rows"
-    ),
     "likelihood: got PerOutput, expected a gpflow.likelihoods.Gaussian": lambda: (
         pep.models.PEPRegression((X, MIXED), kernel(), points(), likelihood=likelihood("four"))
     ),
     "blocks: got a model": partial(regression, blocks=np.arange(N)),
-    "given: got it with full_cov": lambda: converged("four", "rows", 0.5).predict_f(
+    "given: got it with full_cov": lambda: converged("four", 0.5).predict_f(
         XNEW, full_cov=True, given=np.zeros((5, P))
     ),
     "Y: got 1 column": lambda: regression().predict_f(XNEW, given=np.zeros((5, 1))),
     "blocks and neighbours: got": lambda: regression().predict_f(XNEW, blocks=np.arange(5)),
-    "remember: got": lambda: converged("four", "rows", 0.5).remember(),
-    "converged_sites: got": lambda: converged("four", "rows", 0.5).converged_sites(),
+    "remember: got": lambda: converged("four", 0.5).remember(),
+    "converged_sites: got": lambda: converged("four", 0.5).converged_sites(),
     "surrogate: got": lambda: regression().surrogate(),
     "minibatch_training_loss_closure: got": lambda: model("four").minibatch_training_loss_closure(
         4, seed=0

@@ -178,26 +178,6 @@ def log_determinant_shares(parts: Array) -> Array:
     return np.asarray(scipy.integrate.quad_vec(slopes, 0.0, 1.0, epsrel=1e-11)[0])
 
 
-def entry_contributions(problem: Problem, nu: Array, tau: Array, alpha: float) -> Array:
-    """MATH.md's energy with "row" read as entry, [N, P]."""
-    a, D = problem.directions(problem.X), problem.residual(problem.X)
-    parts = np.einsum("nps,np,npt->npst", a, tau, a)
-    b = np.einsum("nps,np->s", a, nu)
-    q = posterior_of(parts.sum(axis=(0, 1)), b)
-    m, s = a @ q.mean, np.einsum("nps,st,npt->np", a, q.covariance, a)
-    e = 1.0 - alpha * tau * s
-    d = np.einsum("npp->np", D)
-    ell = of_each(problem, (m - alpha * nu * s) / e, s / e + d, alpha)
-    quadratic = 0.5 * (alpha * nu**2 * s + tau * m**2 - 2.0 * nu * m) / e
-    terms = ell + quadratic - 0.5 * _divided_log(-tau * s, alpha) + 0.5 * nu * m
-    shares = log_determinant_shares(parts.reshape(-1, len(b), len(b)))
-    return np.asarray(terms - 0.5 * shares.reshape(tau.shape))
-
-
-def entry_energy(problem: Problem, nu: Array, tau: Array, alpha: float) -> float:
-    return float(np.sum(entry_contributions(problem, nu, tau, alpha)))
-
-
 class RowsAsFactors(NamedTuple):
     contribution: Array  # [N]
     cavity_mean: Array  # [N, P], without the mean function

@@ -138,7 +138,6 @@ def test_predictions_that_are_not_finite_are_refused() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"neighbours": 3}, "predictions that know training rows"),
         ({"mean_function": gpflow.mean_functions.Linear(np.ones((2, 1)))}, "mean_function: got L"),
         ({"points": BlurredInducingPoints(Z, np.tile(np.eye(2), (10, 1, 1)))}, "BlurredInducing"),
     ],
