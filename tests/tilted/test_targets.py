@@ -13,6 +13,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from helpers import assert_all_close, assert_close
 from reference import tilted as reference
 from scipy.special import expit, log_ndtr
+from scipy.stats import t as student
 
 import gpflow_pep as pep
 from gpflow_pep.tilted import AccuracyWarning, predict_mean_and_var
@@ -138,6 +139,16 @@ def test_narrow_noise_under_a_wide_gaussian(mean: float, alpha: float) -> None:
             arguments = likelihood, one, mean * one, v * one, y * one, alpha
             actual = pep.tilted.log_power_expectation(*arguments)
             np.testing.assert_allclose(actual, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("df, alpha, distance, v", [(20, 1.0, 47.0, 23.7), (50, 0.5, 67.0, 42.17)])
+def test_two_modes_of_students_t(df: float, alpha: float, distance: float, v: float) -> None:
+    one = np.ones((1, 1))
+    expected = reference.log_power_expectation(
+        lambda f: student.logpdf(f, df), distance, v, alpha, [0.0, 3.0]
+    )
+    arguments = likelihoods.StudentT(1.0, df), one, distance * one, v * one, 0.0 * one, alpha
+    assert_close(pep.tilted.log_power_expectation(*arguments), [expected], rtol=1e-6)
 
 
 def _above(f: Any) -> Any:
