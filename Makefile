@@ -70,8 +70,7 @@ docs: $(STAMP)  ## build the documentation in docs/_build/html; a warning is an 
 demo: $(STAMP)  ## compare alphas on data of scikit-learn; reports in demo-output
 	$(BIN)/gpflow-pep compare --example diabetes --inducing 20 --folds 3 --out demo-output/diabetes
 	$(BIN)/gpflow-pep compare --example chirp --inducing 10 --out demo-output/chirp
-	$(BIN)/gpflow-pep compare --example breast-cancer --inducing 10 --folds 2 --no-baselines \
-		--out demo-output/breast-cancer
+	$(BIN)/gpflow-pep compare --example wine --inducing 10 --folds 2 --out demo-output/wine
 
 bench: $(STAMP)  ## run the benchmarks beside GPflow (minutes, gigabytes)
 	set -e; for script in examples/benchmarks/[a-z]*.py; do \

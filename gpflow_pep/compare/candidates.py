@@ -9,6 +9,7 @@ import pandas as pd
 import tensorflow as tf
 from check_shapes import inherit_check_shapes
 from gpflow.base import AnyNDArray, InputData, MeanAndVariance
+from gpflow.likelihoods import Likelihood
 from gpflow.logdensities import multivariate_normal
 from gpflow.models import GPModel
 from gpflow.utilities import add_likelihood_noise_cov
@@ -154,7 +155,17 @@ class _AllRows(gpflow.base.Module):
 
 
 class WholeSVGP(PEPClassifier):
-    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule."""
+    """
+    GPflow's ``SVGP``, trained on all rows at once, from the same start and by the same rule.
+
+    Three classes or more have RobustMax: GPflow integrates the softmax by random draws, with which
+    L-BFGS does not converge.
+    """
+
+    def _make_likelihood(self) -> Likelihood:
+        likelihood = super()._make_likelihood()
+        is_random = type(likelihood) is gpflow.likelihoods.Softmax
+        return gpflow.likelihoods.MultiClass(len(self.classes_)) if is_random else likelihood
 
     def _make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float

@@ -104,12 +104,19 @@ def _warnings_as_lines(console: Console) -> Iterator[None]:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
-    """Show a bar on a terminal; elsewhere a line at the end of each fit."""
+    """Show a bar on a terminal; elsewhere a line at the end of each fit, and before other steps."""
     if not console.is_terminal:
-        yield lambda progress: None if progress.fit is None else click.echo(
-            f"{progress.number}/{progress.total} {progress.label}: {progress.fit.iterations} steps,"
-            f" {progress.fit.seconds:.1f} s", err=True,
-        )  # fmt: skip
+
+        def line(progress: "Progress") -> None:
+            fit, outcome = progress.fit, ""
+            if fit is not None:
+                outcome = f": {fit.iterations} steps, {fit.seconds:.1f} s"
+            if fit is not None or not progress.is_fit:
+                click.echo(
+                    f"{progress.number}/{progress.total} {progress.label}{outcome}", err=True
+                )
+
+        yield line
         return
     clock, label = TimeElapsedColumn(), TextColumn("{task.description}")
     with ProgressBar(BarColumn(), MofNCompleteColumn(), clock, label, console=console) as bar:
@@ -176,6 +183,7 @@ def _compare(
         from .report import write_report, write_scores
         from .run import compare_table
     fits: list[Fit] = []
+    seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
         if not plotting.available():
@@ -189,13 +197,19 @@ def _compare(
                         write_scores(out / UNFINISHED, fits)
                     except OSError as error:
                         warnings.warn(f"Scores cannot be written: {error}.", stacklevel=1)
-                show(progress)
+                seen.append(progress._replace(total=progress.total + 1))
+                show(seen[-1])
 
             comparison = compare_table(cleaned, settings, after, workers)
-        try:
-            written = write_report(out, comparison, command=_command(), saved_model=saved_model)
-        finally:  # whatever is wrong with the disk
-            _print_words(comparison)
+            for last in seen[-1:]:
+                end = {"number": last.total, "label": "pictures and the report"}
+                show(last._replace(**end, fit=None, is_fit=False))
+            try:
+                written = write_report(out, comparison, command=_command(), saved_model=saved_model)
+            except BaseException:  # whatever is wrong with the disk
+                _print_words(comparison)
+                raise
+        _print_words(comparison)
     click.echo("\n  ".join(["Wrote", *map(str, written)]))
     return comparison
 

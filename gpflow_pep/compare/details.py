@@ -1,5 +1,6 @@
 """More about the best model: how much each input matters, and whether more rows would help."""
 
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ FEWEST_ROWS, MOST_ROWS = 10, 1000
 #: Where differences of so many nats, or of this fraction of another score, are within noise, the
 #: learning curve is too noisy to conclude anything from.
 LARGE_NOISE, LARGE_SHARE = 0.2, 0.2
-#: How often each input is permuted.
+#: How often each input is permuted, if there is time.
 _REPEATS = 5
 
 
@@ -49,9 +50,19 @@ class Details(NamedTuple):
 
 
 def importance_of(
-    pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]", classes: bool, metric: Metric
-) -> pd.DataFrame:
-    """Compute the permutation importance of each column: see :class:`Details`."""
+    pipeline: Pipeline,
+    X: pd.DataFrame,
+    y: "pd.Series[Any]",
+    classes: bool,
+    metric: Metric,
+    deadline: float = np.inf,
+) -> pd.DataFrame | None:
+    """
+    Compute the permutation importance of each column: see :class:`Details`.
+
+    :param deadline: By ``time.perf_counter``: columns are permuted as often as there is time for,
+        by what one score takes. None where that is less than twice.
+    """
 
     def score(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]") -> float:
         if metric.name == "nlpd":  # without quantiles, which take longer than all else
@@ -59,10 +70,17 @@ def importance_of(
         return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
 
     most: Any = min(1.0, MOST_ROWS / len(X))
+    began = time.perf_counter()
+    score(pipeline, X[:MOST_ROWS], y[:MOST_ROWS])
+    now = time.perf_counter()
+    fitting = (deadline - now) / max(X.shape[1] * (now - began), 1e-9)
+    repeats = int(min(fitting, _REPEATS))
+    if repeats < 2:
+        return None
     permuted = permutation_importance(
-        pipeline, X, y, scoring=score, n_repeats=_REPEATS, random_state=0, max_samples=most
+        pipeline, X, y, scoring=score, n_repeats=repeats, random_state=0, max_samples=most
     )
-    errors = permuted.importances_std / np.sqrt(_REPEATS)
+    errors = permuted.importances_std / np.sqrt(repeats)
     table = pd.DataFrame(
         {"mean": permuted.importances_mean, "error": errors}, index=list(X.columns)
     )

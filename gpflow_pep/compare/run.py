@@ -1,5 +1,6 @@
 """Train models at several powers, and baselines, and score each on the same held-out rows."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +25,7 @@ from .details import (
     importance_of,
 )
 from .partition import note_equal_inputs
-from .schedule import Progress, Queue, Reports, TimeBudget
+from .schedule import LEAST_SECONDS, Progress, Queue, Reports, TimeBudget
 from .scores import Metric, mean_and_error, metrics_of
 from .screening import (
     Screening,
@@ -238,7 +239,7 @@ def _compare(
     # The trivial model takes no time.
     at_once = 1 + len(workers) if workers else joblib.effective_n_jobs(None)
     budget = TimeBudget(60.0 * settings.minutes, total - len(trials.parts), at_once)
-    reports = Reports(callback, total)
+    reports = Reports(callback, total + settings.details)
 
     def run(trials: Trials, waiting: list[Trial]) -> dict[Trial, list[Outcome]]:
         for worker in workers:
@@ -283,7 +284,9 @@ def _compare(
     curve = curve if curve in powers else best
     more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
     learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
-    return replace(comparison, details=_details(comparison, trials, outcomes, learning))
+    reports.step("how much each input matters")
+    deadline = max(budget.end, time.perf_counter() + LEAST_SECONDS)
+    return replace(comparison, details=_details(comparison, trials, outcomes, learning, deadline))
 
 
 def _with_model(
@@ -317,8 +320,13 @@ def _details(
     trials: Trials,
     outcomes: dict[tuple[str, int], Outcome],
     learning: Sequence[Outcome],
+    deadline: float,
 ) -> Details:
-    """Put the learning curve, and what held-out rows of the first part say, together."""
+    """
+    Put the learning curve, and what held-out rows of the first part say, together.
+
+    :param deadline: When inputs are no longer permuted, by ``time.perf_counter``.
+    """
     points = [
         LearningPoint(outcome.fit.num_rows, outcome.table)
         for outcome in learning
@@ -330,7 +338,7 @@ def _details(
     pipeline = outcomes[str(comparison.best), 1].pipeline
     if pipeline is not None:
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"
-        importance = importance_of(pipeline, X, y, is_of_classes, metric)
+        importance = importance_of(pipeline, X, y, is_of_classes, metric, deadline)
         details = details._replace(importance=importance)
     losses = comparison.losses
     together = min((n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None)

@@ -28,12 +28,14 @@ class Progress(NamedTuple):
     :param total: How many there are.
     :param label: Which one it is.
     :param fit: The fit, after it.
+    :param is_fit: Whether it is a fit; steps after the last one are none, and have one call each.
     """
 
     number: int
     total: int
     label: str
     fit: Fit | None = None
+    is_fit: bool = True
 
 
 class TimeBudget:
@@ -61,6 +63,11 @@ class Reports:
     def begin(self, label: str) -> None:
         """Call before a fit."""
         self.callback(Progress(self.done + 1, self.total, label))
+
+    def step(self, label: str) -> None:
+        """Call before a step that is no fit."""
+        self.done += 1
+        self.callback(Progress(self.done, self.total, label, is_fit=False))
 
     def end(self, label: str, fit: Fit) -> None:
         """Call after a fit."""

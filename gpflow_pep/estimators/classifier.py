@@ -40,8 +40,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     inducing points: those of their own would take as many times the work, and be learnt from fewer
     rows.
 
-    :param likelihood: "auto": "bernoulli" (probit) for two classes, "multiclass" (RobustMax) for
-        more, which takes one label in a thousand to be wrong. "softmax"; "ordinal", for classes
+    :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
+        "multiclass" (RobustMax: the class of the largest function); "ordinal", for classes
         whose order is that of ``classes_``, which is sorted, numbers and numbers in text by value
         (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the classes 0 to C - 1
         in the order of ``classes_``, which is copied.
@@ -136,7 +136,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         num_classes = len(self.classes_)
         name = self.likelihood
         if isinstance(name, str) and name == "auto":
-            name = "bernoulli" if num_classes == 2 else "multiclass"
+            name = "bernoulli" if num_classes == 2 else "softmax"
         arguments = () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
         likelihood = make_likelihood(name, CLASSES, *arguments)
         if tilted.num_classes(likelihood) != num_classes:

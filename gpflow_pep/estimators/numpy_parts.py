@@ -18,8 +18,10 @@ from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutpu
 
 from ..checks import refusal
 from ..inducing_variables import InducingVariablesWrapper
+from ..likelihoods import Ordinal
 from ..scoring import kernels, likelihoods
 from ..scoring.mixture import PredictiveMixture, mixture_of
+from ..tilted.ordinal import FLOOR, SQUEEZED
 from ..training.mixed_model import MixedPosterior
 
 _REMEDY = "Use export_saved_model, which TensorFlow runs, or save_estimator."
@@ -108,10 +110,10 @@ def _columns(active_dims: Any) -> list[int] | None:
 def likelihood_parts(likelihood: Likelihood) -> dict[str, Any]:
     """Describe a likelihood of :mod:`gpflow_pep.scoring.likelihoods`; refuse others."""
     kind = type(likelihood).__name__
-    known = {**likelihoods.NUMBERS, **likelihoods.CLASSES}
-    if kind not in known or type(likelihood) is not getattr(gpflow.likelihoods, kind):
-        raise _refused("likelihood_", kind, f"GPflow's {', '.join(known)}")
-    usual, values = _OF_LIKELIHOOD[kind](likelihood)
+    if type(likelihood) not in _OF_LIKELIHOOD:
+        known = ", ".join({**likelihoods.NUMBERS, **likelihoods.CLASSES})
+        raise _refused("likelihood_", kind, f"GPflow's {known}, or this package's Ordinal")
+    usual, values = _OF_LIKELIHOOD[type(likelihood)](likelihood)
     if not usual:
         got = f"{kind} with noise that depends on the input, or a link of its own"
         raise _refused("likelihood_", got, "one with a constant and the usual link")
@@ -150,13 +152,28 @@ def _multi_class(likelihood: Any) -> tuple[bool, dict[str, float]]:
     return True, {"epsilon": float(np.asarray(likelihood.invlink.epsilon))}
 
 
+def _softmax(likelihood: Any) -> tuple[bool, dict[str, Any]]:
+    return True, {}
+
+
+def _ordinal(likelihood: Any) -> tuple[bool, dict[str, Any]]:
+    gpflows = type(likelihood) is gpflow.likelihoods.Ordinal
+    edges = likelihood.bin_edges if gpflows else likelihood.edges
+    squeeze, floor = (SQUEEZED, FLOOR) if gpflows else (0.0, 0.0)
+    values = {"edges": np.asarray(edges, np.float64), "sigma": float(np.asarray(likelihood.sigma))}
+    return True, {**values, "squeeze": squeeze, "floor": floor}
+
+
 #: Whether a likelihood has only parts that are described, and its parameters.
-_OF_LIKELIHOOD: dict[str, Callable[[Any], tuple[bool, dict[str, float]]]] = {
-    "Gaussian": _gaussian,
-    "StudentT": _student_t,
-    "Poisson": _poisson,
-    "Bernoulli": _bernoulli,
-    "MultiClass": _multi_class,
+_OF_LIKELIHOOD: dict[type[Likelihood], Callable[[Any], tuple[bool, dict[str, Any]]]] = {
+    gpflow.likelihoods.Gaussian: _gaussian,
+    gpflow.likelihoods.StudentT: _student_t,
+    gpflow.likelihoods.Poisson: _poisson,
+    gpflow.likelihoods.Bernoulli: _bernoulli,
+    gpflow.likelihoods.MultiClass: _multi_class,
+    gpflow.likelihoods.Softmax: _softmax,
+    gpflow.likelihoods.Ordinal: _ordinal,
+    Ordinal: _ordinal,
 }
 
 

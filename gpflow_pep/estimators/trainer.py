@@ -13,12 +13,13 @@ from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
-from ..models import ARPEP
+from ..models import ARPEP, PEPRegression
 from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
 from ..training.ascent import NO_STEP
 from ..training.points import (
     MANY,
+    MOST_WORK,
     PointsScore,
     add_points,
     can_double,
@@ -26,7 +27,7 @@ from ..training.points import (
     work_with,
 )
 from ..training.shared import fits_one_chunk, thread_cache
-from ..training.subset import halves, has_subsets
+from ..training.subset import halves, has_subsets, with_rows
 from ..training.whole_loss import WholeLoss
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on average over
@@ -38,6 +39,9 @@ TOLERANCE, WINDOW = 1e-4, 10
 #: the number of points is chosen too, it has so many steps that all together are
 #: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
 WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
+#: Rows on which the number of points is chosen where densities of all take long: twice those that
+#: train with 50 points.
+SOME_ROWS = 2000
 #: Minibatch training has so many steps at least, and passes over the data; the rate of Adam.
 MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
 
@@ -59,6 +63,12 @@ def train_by_batches(
     optimizer = tf_keras.optimizers.Adam(RATE)
     fit(model, batches, num_steps=num_steps, optimizer=optimizer, progress=estimator.verbose)
     return num_steps
+
+
+def _begins_with_some(model: GPModel) -> bool:
+    """Whether some of many rows are trained on first: where a step on all of them takes long."""
+    is_slow = isinstance(model, PEPRegression) or getattr(model, "num_latent_gps", 1) > 1
+    return is_slow and has_subsets(model)
 
 
 class Trainer:
@@ -107,11 +117,14 @@ class Trainer:
             "max_iterations": estimator.max_iterations,
             "progress": estimator.verbose,
         }
-        most, can_take_some = estimator.max_iterations, has_subsets(model)
+        most, can_take_some = estimator.max_iterations, _begins_with_some(model)
         # Comparisons train models of others too.
         work_matters = self._limits_work or can_take_some
         work = work_with(model, model.num_inducing) if work_matters else 0.0
-        if work > WORK_OF_SUBSETS and anew and can_take_some:
+        # Integrals over several latent functions take most of the time, whatever M is.
+        has_integrals = can_take_some and not isinstance(model, PEPRegression)
+        is_long = work > WORK_OF_SUBSETS or (has_integrals and len(model.data[0]) >= MANY)
+        if is_long and anew and can_take_some:
             self.train_on_some(model, deadline)
         if work > WORK_OF_SUBSETS and self._limits_work:
             most = max(int(self._work / work), LEAST_STEPS)
@@ -160,11 +173,18 @@ class Trainer:
         :return: Also, whether there are twice as many then, which take the time of all powers.
         """
         deadline = self.share_ends()
-        if not has_subsets(model) or len(model.data[0]) < MANY:
+        if not _begins_with_some(model) or len(model.data[0]) < MANY:
             train = partial(self, deadline=deadline)
             return *add_points(model, train, seed=seed, deadline=deadline), False
-        train_on_some, unseen = partial(self.train_on_some, deadline=deadline), halves(model, 0)[1]
-        points, _ = add_points(model, train_on_some, seed=seed, deadline=deadline, unseen=unseen)
+        # Densities of all rows that training has not seen would take as long as training on all.
+        some = model if isinstance(model, PEPRegression) else with_rows(model, SOME_ROWS, 0)
+        train_on_some, unseen = partial(self.train_on_some, deadline=deadline), halves(some, 0)[1]
+        most = None if some is model else MOST_WORK * SOME_ROWS / len(model.data[0])
+        points, _ = add_points(
+            some, train_on_some, seed=seed, deadline=deadline, unseen=unseen, most_work=most
+        )
+        if some is not model:
+            model.inducing_variable = some.inducing_variable
         doubled = can_double(model, points, self.end) and lacks_points(model, unseen)
         if doubled:
             double_points(model, seed)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.base import TensorType
 
+from .chunks import sizes_may_vary
 from .graphs import constant
 from .power import divide_by_power
 
@@ -150,6 +151,7 @@ def stretched_nodes(
     structures: Sequence[Structure],
     mode: Mode,
     num_nodes: int = NUM_NODES,
+    largest_step: TensorType | None = None,
 ) -> Nodes:
     r"""
     Place the nodes for :math:`\int N(f; m, v) p(f)^\alpha df`.
@@ -160,6 +162,8 @@ def stretched_nodes(
 
     :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few nodes and does
         no harm.
+    :param largest_step: Of the stretched variable: there are fewer nodes where this suffices for
+        all rows. None: there are not.
     """
     constant_mean, deviation = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
     moved = tf.stop_gradient(alpha * mode.slope) * deviation
@@ -179,7 +183,11 @@ def stretched_nodes(
         for structure in structures
     ]
     stretches, ends = _compose(standard, low, high)
-    fraction = _even_column(0.0, num_nodes, mean.dtype)
+    number: TensorType = num_nodes
+    if largest_step is not None and sizes_may_vary():
+        steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
+        number = tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1  # NaN gives the most
+    fraction = _even_column(0.0, number, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)
     for stretch in reversed(stretches):

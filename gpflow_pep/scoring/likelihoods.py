@@ -13,10 +13,16 @@ from scipy.special import ndtr
 from ..refusals import refusal
 from .kernels import Array
 from .largest import prob_each_largest
+from .softmax import softmax_probabilities
 
 #: The parameters of each kind.
 NUMBERS = {"Gaussian": ("variance",), "StudentT": ("scale", "df"), "Poisson": ("binsize",)}
-CLASSES: dict[str, tuple[str, ...]] = {"Bernoulli": (), "MultiClass": ("epsilon",)}
+CLASSES: dict[str, tuple[str, ...]] = {
+    "Bernoulli": (),
+    "MultiClass": ("epsilon",),
+    "Softmax": (),
+    "Ordinal": ("edges", "sigma", "squeeze", "floor"),
+}
 #: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``.
 _SQUEEZE = 1e-3
 
@@ -58,6 +64,17 @@ def class_probabilities(likelihood: Mapping[str, Any], mean: Array, variance: Ar
         largest, epsilon = prob_each_largest(mean, variance), likelihood["epsilon"]
         other = epsilon / (mean.shape[1] - 1.0)
         return np.asarray(largest * (1.0 - epsilon) + (1.0 - largest) * other)
+    if kind == "Softmax":
+        return softmax_probabilities(mean, variance)
+    if kind == "Ordinal":
+        ends = np.concatenate([[-np.inf], likelihood["edges"], [np.inf]])
+        z = (ends - mean) / np.sqrt(likelihood["sigma"] ** 2 + variance)
+        low, high = z[:, :-1], z[:, 1:]
+        # From the side on which neither is near 1, so that the difference keeps its digits.
+        mirrored = low + high > 0.0
+        inner, outer = np.where(mirrored, -low, high), np.where(mirrored, -high, low)
+        between = np.asarray(ndtr(inner) - ndtr(outer))
+        return (1.0 - likelihood["squeeze"]) * between + likelihood["floor"]
     raise unsupported(kind, CLASSES)
 
 

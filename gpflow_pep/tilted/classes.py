@@ -33,7 +33,11 @@ def class_probabilities(
     :param num_classes: C.
     """
 
+    of_all_classes = traits(likelihood).probabilities
+
     def chunk_probs(rows: Sequence[Tensor]) -> Tensor:
+        if of_all_classes is not None:
+            return tf.cast(of_all_classes(*rows[1:]), rows[1].dtype)
         X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
         num_rows, ones = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
         labels = tf.repeat(tf.range(num_classes, dtype=ones.dtype), num_rows)[:, None]

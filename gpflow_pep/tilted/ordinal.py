@@ -16,9 +16,9 @@ from .support import Traits, support, traits, whole_numbers
 #: Stands for infinity at the ends, where infinity itself would give gradients 0 times infinity.
 _FAR_EDGE = 1e10
 #: GPflow squeezes the distribution function at both ends, which takes this fraction of each bin.
-_SQUEEZED = 2e-3
+SQUEEZED = 2e-3
 #: GPflow adds this number to the probability of each bin; it has no name there.
-_FLOOR = 1e-6
+FLOOR = 1e-6
 
 
 def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
@@ -40,7 +40,7 @@ def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
 def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     sigma = tf.cast(likelihood.sigma, Y.dtype)
     edges = tf.cast(likelihood.bin_edges, Y.dtype)
-    floor = tf.constant(_FLOOR, Y.dtype)
+    floor = tf.constant(FLOOR, Y.dtype)
     far = tf.constant([_FAR_EDGE], Y.dtype)
     label = tf.cast(Y, tf.int32)
     lower = tf.gather(tf.concat([-far, edges], axis=0), label)
@@ -53,7 +53,7 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
         mirrored = left > -right
         inner = normal_cdf(tf.where(mirrored, -left, right))
         outer = normal_cdf(tf.where(mirrored, -right, left))
-        return (1.0 - _SQUEEZED) * (inner - outer) + floor
+        return (1.0 - SQUEEZED) * (inner - outer) + floor
 
     # A bin at the end has one edge: its structure counts twice.
     ones = tf.ones_like(Y)
@@ -76,4 +76,5 @@ support.register(Ordinal)(lambda likelihood, Y: whole_numbers(Y, int(likelihood.
 
 @traits.register(Ordinal)
 def _traits(likelihood: Ordinal) -> Traits:
-    return Traits(predict=partial(moments_of_labels, likelihood, int(likelihood.num_bins)))
+    number = int(likelihood.num_bins)
+    return Traits(num_classes=number, predict=partial(moments_of_labels, likelihood, number))

@@ -156,6 +156,10 @@ class Traits(NamedTuple):
     point, as where f may be far from what y says: the fallback through smaller powers then takes
     steps of Newton's method, see :mod:`gpflow_pep.sites.newton`."""
 
+    probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
+    """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that of a class
+    is its tilted integral."""
+
     error_rate: Callable[[Any], Any] | None = None
     r"""``likelihood -> epsilon``, the parameter for which a label of C classes has the density
     :math:`(1 - \epsilon) p + \epsilon (1 - p) / (C - 1)`, with the p of labels without errors. None

@@ -86,6 +86,7 @@ def add_points(
     seed: int,
     deadline: float = np.inf,
     unseen: AnyNDArray | None = None,
+    most_work: float | None = None,
 ) -> tuple[tuple[PointsScore, ...], Any]:
     """
     Train a model with more and more inducing points, as long as the score rises.
@@ -100,6 +101,7 @@ def add_points(
         ``time.perf_counter`` is past it.
     :param unseen: Rows that ``train`` does not see: only their densities count, without a charge,
         and up to :data:`MOST_WORK_UNSEEN` is allowed. None: all rows count.
+    :param most_work: What is allowed instead.
     :return: The numbers of points that were tried, of which the last can have gained nothing, and
         what training returned for the best.
     :raises ValueError: If the model is another, or the first training fails.
@@ -133,7 +135,7 @@ def add_points(
         M = scores[-1].num_inducing
         num_points = min(2 * M, len(candidates))
         late = time.perf_counter() + 3.0 * scores[-1].seconds > deadline
-        most = MOST_WORK if unseen is None else MOST_WORK_UNSEEN
+        most = most_work or (MOST_WORK if unseen is None else MOST_WORK_UNSEEN)
         dear = num_points > _CHEAP and work_with(model, num_points) > most
         if num_points <= M or dear or late or np.isnan(scores[-1].score):
             return tuple(scores), record

@@ -11,7 +11,8 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 from ..checks import check_positive, check_seed, refusal
-from ..models import PEPRegression
+from ..models import PEP, PEPClassification, PEPRegression
+from ..tilted.entries import takes_missing_targets
 from .full_batch import MaximiseRecord, maximise
 
 #: Rows that train first, for each inducing variable.
@@ -21,7 +22,7 @@ TOLERANCE, WINDOW = 1e-3, 5
 
 
 def maximise_on_subset(
-    model: PEPRegression, num_rows: int | None = None, *, seed: int = 0, **options: Any
+    model: PEPRegression | PEP, num_rows: int | None = None, *, seed: int = 0, **options: Any
 ) -> MaximiseRecord:
     """
     Train a model on some of its rows::
@@ -49,43 +50,41 @@ def maximise_on_subset(
     _check_model(model)
     if num_rows is None:
         num_rows = min(ROWS_PER_POINT * model.num_inducing, len(halves(model, seed)[0]))
-    subset = _with_rows(model, check_positive("num_rows", num_rows), seed)
+    subset = with_rows(model, check_positive("num_rows", num_rows), seed)
     return maximise(subset, **{"tolerance": TOLERANCE, "window": WINDOW, **options})
 
 
 def has_subsets(model: Any) -> bool:
     """Whether a model can be trained on some of its rows: without blocks, and so on."""
-    plain = type(model) is PEPRegression and model.memory is None and not model.has_blocks
-    plain = plain and not model.takes_missing_targets
-    return plain and bool(model.alpha.shape.rank == 0)
+    kinds = PEPRegression, PEP, PEPClassification
+    plain = type(model) in kinds and model.memory is None and not model.has_blocks
+    return plain and not takes_missing_targets(model) and bool(model.alpha.shape.rank == 0)
 
 
 def _check_model(model: Any) -> None:
     if not has_subsets(model):
         got = type(model).__name__
-        if type(model) is PEPRegression:
+        if type(model) in (PEPRegression, PEP, PEPClassification):
             got = "one with blocks, a memory or a power for each row"
-        expected = "a PEPRegression without these, whose targets were all observed"
+        expected = "a PEPRegression, PEP or PEPClassification without these, all targets observed"
         raise refusal("model", got, expected, "Call maximise alone.")
 
 
-def halves(model: PEPRegression, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
+def halves(model: PEPRegression | PEP, seed: int) -> tuple[AnyNDArray, AnyNDArray]:
     """Give the rows that :func:`maximise_on_subset` may take by default, and the others."""
     num_rows = len(np.asarray(model.data[0]))
     rows = np.random.default_rng(seed).permutation(num_rows)
     return rows[: -(-num_rows // 2)], rows[-(-num_rows // 2) :]
 
 
-def _with_rows(model: PEPRegression, num_rows: int, seed: int) -> PEPRegression:
+def with_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegression | PEP:
     """Make a model of random rows, whose parts and so parameters are those of the other one."""
     X, Y = map(np.asarray, model.data)
     rows = np.concatenate(halves(model, seed))[:num_rows]
-    return PEPRegression(
-        (X[rows], Y[rows]),
-        model.kernel,
-        model.inducing_variable,
-        alpha=model.alpha.numpy(),
-        mean_function=model.mean_function,
-        likelihood=model.likelihood,
-        conditional=model.conditional,
-    )
+    data, kernel, Z = (X[rows], Y[rows]), model.kernel, model.inducing_variable
+    options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
+    if isinstance(model, PEPRegression):
+        options |= {"likelihood": model.likelihood, "conditional": model.conditional}
+        return PEPRegression(data, kernel, Z, **options)
+    options |= {"max_sweeps": model.max_sweeps, "tolerance": model.tolerance}
+    return PEP(data, kernel, model.likelihood, Z, **options)

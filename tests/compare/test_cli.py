@@ -60,7 +60,8 @@ def test_from_a_messy_table_to_a_model(from_csv: FromCsv) -> None:
         "Note: Dropped column 'site': it is Zürich in every row.",
         "Note: Column 'time' has no value in 1 of 40 rows.",
         "Target 'load': a number. 2 inputs, 40 rows.",
-        "1/4 mean, split 1 of 1: 0 steps",
+        "1/6 mean, split 1 of 1: 0 steps",
+        "5/6 how much each input matters\n6/6 pictures and the report",
     ):
         assert said in result.stderr
     assert "Traceback" not in result.stderr
@@ -385,25 +386,6 @@ def test_the_task_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = run(*arguments, "--task", "classification")
     assert "Target 'grade': one of 3 classes." in result.stderr
     assert [data.kind for data in seen] == ["numbers", "classes"]
-
-
-@pytest.mark.parametrize(
-    "name, target, classes",
-    [("diabetes", "progression", 1), ("chirp", "signal", 1), ("breast-cancer", "diagnosis", 2),
-     ("wine", "cultivar", 3)],
-)  # fmt: skip
-def test_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str, classes: int
-) -> None:
-    seen: list[Any] = []
-    leave_out_the_report(monkeypatch)
-    replace_compare(monkeypatch, lambda *told: seen.extend(told) or small_comparison())
-    result = run("compare", "--example", name, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    data, settings, *_ = seen
-    assert data.y.name == target and data.num_classes == classes
-    assert len(data.X) > 100 and not data.X.isna().any(axis=None)
-    assert settings.alphas == (0.0, 0.5, 1.0) and settings.parts() == ("fold", 5, 0.2)
 
 
 def with_failures(*names: str) -> Comparison:

@@ -263,9 +263,10 @@ def test_callback_is_told_before_and_after_each_fit() -> None:
     assert all(progress.fit is None for progress in PROGRESS[::2])
     assert [progress.number for progress in PROGRESS[1::2]] == list(range(1, 15))
     labels = [progress.label for progress in PROGRESS[1::2]]
-    assert labels[0] == "mean, fold 1 of 2" and PROGRESS[0].total == 14
+    assert labels[0] == "mean, fold 1 of 2" and PROGRESS[0].total == 15
     best = comparison.best
     assert labels[-2:] == [f"{best}, all rows", f"{best}, fold 1 of 2, 50% of its rows"]
+    assert PROGRESS[-1][:3] == (15, 15, "how much each input matters")  # after the last fit
 
 
 SEEN: list[tuple[Any, Any]] = []

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 from compare.small_comparison import small_classification, small_comparison, small_table
 from numpy.testing import assert_allclose
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import Pipeline
 
 import gpflow_pep
-from gpflow_pep.compare import Settings, clean, compare
+from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import WithSpread, _SafeGPR, groups_of, label_of, name_of
 from gpflow_pep.compare.cleaning import make_preparation
 from gpflow_pep.compare.details import LearningPoint, importance_of, would_more_rows_help
@@ -133,6 +134,32 @@ def test_an_input_that_does_not_matter_has_no_importance() -> None:
     # Permuted, the part of the input in the error is twice its variance.
     assert_allclose(table.loc["busy", "mean"], 3.0 * np.sqrt(2.0) * X["busy"].std(), rtol=0.1)
     assert abs(table.loc["idle", "mean"]) < 0.01
+
+
+class Timed(BaseEstimator):
+    """Its score takes a second of a clock of its own."""
+
+    seconds = 0.0
+
+    def fit(self, X: Any, y: Any) -> "Timed":
+        return self
+
+    def log_score(self, X: Any, y: Any) -> float:
+        Timed.seconds += 1.0
+        return 0.0
+
+
+@pytest.mark.parametrize("deadline, scores", [(np.inf, 12), (9.0, 10), (5.0, 6), (4.5, 1)])
+def test_inputs_are_permuted_as_often_as_there_is_time(
+    deadline: float, scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Timed, "seconds", 0.0)
+    monkeypatch.setattr(details.time, "perf_counter", lambda: Timed.seconds)
+    X = pd.DataFrame({"a": np.arange(8.0), "b": 0.0})
+    model = Pipeline([("prepare", make_preparation(X)), ("model", Timed())]).fit(X, X["a"])
+    table = importance_of(model, X, X["a"], False, NLPD, deadline)
+    assert Timed.seconds == scores <= deadline + 1.0  # the first, without a change, is twice there
+    assert (table is None) == (scores == 1)
 
 
 def points(gain: float, noise: float) -> list[LearningPoint]:

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -182,6 +183,22 @@ def test_much_work_has_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         assert fitted.n_iter_ == 3
     with pytest.warns(ConvergenceWarning):
         PEPRegressor(alpha=0.5, num_inducing=4, max_iterations=2, random_state=0).fit(X, Y)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_many_rows_of_several_classes_begin_with_some(
+    num_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some: list[Any] = []
+    monkeypatch.setattr(trainer, "MANY", 45)
+    monkeypatch.setattr(trainer, "maximise_on_subset", lambda model, **_: some.append(model))
+    labels = np.digitize(Y, np.quantile(Y, [[0.5], [0.3, 0.7]][num_classes - 2]))
+    options: dict[str, Any] = {"alpha": 0.5, "num_inducing": 3, "max_iterations": 1}
+    with pytest.warns(ConvergenceWarning):
+        fitted = PEPClassifier(random_state=0, **options).fit(X, labels)
+    kind = gpflow.likelihoods.Softmax if num_classes == 3 else gpflow.likelihoods.Bernoulli
+    assert type(fitted.likelihood_) is kind
+    assert [len(model.data[0]) for model in some] == [45] * (num_classes > 2)
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

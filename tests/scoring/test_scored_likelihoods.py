@@ -13,11 +13,11 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from gpflow_pep.estimators.numpy_parts import likelihood_parts
-from gpflow_pep.likelihoods import NoisyLabelBernoulli
+from gpflow_pep.likelihoods import NoisyLabelBernoulli, Ordinal
 from gpflow_pep.scoring.largest import prob_each_largest
 from gpflow_pep.scoring.likelihoods import class_probabilities, target_moments
 from gpflow_pep.tilted import class_probabilities as tilted_probabilities
-from gpflow_pep.tilted import predict_mean_and_var
+from gpflow_pep.tilted import num_classes, predict_mean_and_var
 
 RNG = np.random.default_rng(0)
 MEAN, VARIANCE = RNG.normal(size=(9, 1)), RNG.uniform(0.0, 2.0, size=(9, 1))
@@ -57,6 +57,25 @@ def test_several_classes(num_classes: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize(
+    "likelihood, num_latent",
+    [
+        (gpflow.likelihoods.Softmax(3), 3),
+        (gpflow.likelihoods.Softmax(10), 10),
+        (gpflow.likelihoods.Ordinal(np.array([-1.0, 0.5, 0.6])), 1),
+        (Ordinal([-1.0, 0.5, 0.6], sigma=0.7), 1),
+    ],
+)
+def test_other_classes(likelihood: Any, num_latent: int) -> None:
+    mean = 2.0 * RNG.normal(size=(20, num_latent))
+    variance = 10.0 ** RNG.uniform(-3.0, 2.0, size=mean.shape)
+    probability = class_probabilities(likelihood_parts(likelihood), mean, variance)
+    number = num_classes(likelihood)
+    expected = tilted_probabilities(likelihood, np.zeros((20, 1)), mean, variance, number)
+    assert probability.shape == (20, number)
+    assert_allclose(probability, expected, rtol=1e-8, atol=1e-14)
+
+
+@pytest.mark.parametrize(
     "mean, variance",
     [
         ([0.3, -0.2, 0.5], [1.0, 0.5, 2.0]),
@@ -93,7 +112,6 @@ def test_variance_0_decides() -> None:
 @pytest.mark.parametrize(
     "likelihood, got",
     [
-        (gpflow.likelihoods.Softmax(3), "Softmax"),
         (NoisyLabelBernoulli(), "NoisyLabelBernoulli"),
         (Bernoulli(invlink=tf.sigmoid), "Bernoulli with"),
         (Poisson(invlink=tf.nn.softplus), "Poisson with"),
@@ -109,7 +127,7 @@ def test_other_likelihoods_are_refused_by_name(likelihood: Any, got: str) -> Non
 
 
 def test_kinds_of_later_versions_are_refused() -> None:
-    with pytest.raises(ValueError, match="likelihood: got Softmax, expected one of Gaussian"):
-        target_moments({"kind": "Softmax"}, MEAN, VARIANCE)
+    with pytest.raises(ValueError, match="likelihood: got Beta, expected one of Gaussian"):
+        target_moments({"kind": "Beta"}, MEAN, VARIANCE)
     with pytest.raises(ValueError, match="likelihood: got Gaussian, expected one of Bernoulli"):
         class_probabilities({"kind": "Gaussian"}, MEAN, VARIANCE)

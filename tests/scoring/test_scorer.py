@@ -58,6 +58,11 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "counts": lambda: PEPRegressor(likelihood="poisson", **SMALL).fit(X, np.round(X[:, 0] - 60.0)),
     "two classes": lambda: PEPClassifier(**SMALL).fit(X, Y > 0.0),
     "numbered classes": lambda: PEPClassifier(**SMALL).fit(X, np.digitize(Y, [-1e3, 1e3])),
+    "RobustMax": lambda: PEPClassifier(likelihood="multiclass", **SMALL).fit(X, WORDS),
+    "ordered classes": lambda: PEPClassifier(likelihood="ordinal", **SMALL).fit(X, WORDS),
+    "GPflow's ordered classes": lambda: PEPClassifier(
+        likelihood=gpflow.likelihoods.Ordinal(np.array([-0.5, 0.5])), **SMALL
+    ).fit(X, WORDS),
     "words": lambda: PEPClassifier(**SMALL).fit(X, WORDS),
     "words as objects": lambda: PEPClassifier(**SMALL).fit(X, WORDS.astype(object)),
 }
@@ -111,7 +116,6 @@ def test_estimator_and_scorer_predict_what_tensorflow_does(name: str, tmp_path: 
 
 
 UNKNOWN: dict[str, Callable[[], Any]] = {
-    "Softmax": lambda: PEPClassifier("rbf", likelihood="softmax", **SMALL).fit(X, WORDS),
     "ArcCosine": lambda: PEPRegressor(gpflow.kernels.ArcCosine(), alpha=0.5, **SMALL).fit(X, Y),
 }
 

@@ -9,8 +9,13 @@ import tensorflow as tf
 from helpers import assert_close
 from scipy.special import gammaln, logsumexp
 
-from gpflow_pep.tilted import log_power_expectation
-from gpflow_pep.tilted.softmax import gumbel_plus_gaussian, log_gamma_ratio
+from gpflow_pep.scoring.softmax import softmax_probabilities as in_numpy
+from gpflow_pep.tilted import log_power_expectation, softmax
+from gpflow_pep.tilted.softmax import (
+    gumbel_plus_gaussian,
+    log_gamma_ratio,
+    softmax_probabilities,
+)
 
 POWERS = (0.0, 1e-6, 0.1, 0.5, 1.0)
 
@@ -73,25 +78,74 @@ def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
     assert np.max(error / np.minimum(1.0, np.exp(x))) <= 6e-7
 
 
-def test_derivatives_of_the_rise_equal_finite_differences(rng: np.random.Generator) -> None:
+def test_the_rise_has_its_derivatives(rng: np.random.Generator) -> None:
+    """In x, and in the variance by the heat equation."""
     x = tf.constant(rng.uniform(-3.0, 20.0, (2, 30, 4)))
     variance = tf.constant(10.0 ** rng.uniform(-3.0, 3.0, (2, 1, 4)))
-    weights = tf.constant(rng.standard_normal((2, 2, 30, 4)))
 
-    def total(x: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-        rise = gumbel_plus_gaussian(x, variance)
-        return tf.reduce_sum(weights[0] * rise.log_cdf + weights[1] * rise.rate)
+    def cdf(x: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+        return tf.exp(gumbel_plus_gaussian(x, variance).log_cdf)
+
+    rise = gumbel_plus_gaussian(x, variance)
+    step = 1e-5
+    by_x = (cdf(x + step, variance) - cdf(x - step, variance)) / (2.0 * step)
+    assert_close(rise.rate * cdf(x, variance), by_x, rtol=1e-7, scale=0.1)
+    up, down = (cdf(x, variance * (1.0 + sign * step)) for sign in (1.0, -1.0))
+    by_variance = (up - down) / (2.0 * step * variance)
+    assert_close(0.5 * rise.curvature * cdf(x, variance), by_variance, rtol=1e-6, scale=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("L", [3, 10])
+def test_derivatives_equal_finite_differences(
+    alpha: float, L: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First and second ones, in the moments and, where it is not 0, in the power."""
+    monkeypatch.setattr(softmax, "_STEP", 0.2)  # differences magnify the errors of values
+    inputs = [
+        tf.constant(rng.normal(0.0, 2.0, (5, L))),
+        tf.constant(10.0 ** rng.uniform(-2.0, 1.0, (5, L))),
+        tf.constant([alpha], tf.float64),
+    ]
+    likelihood, zeros = gpflow.likelihoods.Softmax(L), np.zeros((5, 1))
+    Y = np.arange(5.0)[:, None] % L
+    directions = [tf.constant(rng.standard_normal(part.shape)) * part for part in inputs]
+
+    def ell(*moments: tf.Tensor) -> tf.Tensor:
+        m, v, power = moments
+        return tf.reduce_sum(log_power_expectation(likelihood, zeros, m, v, Y, power))
+
+    def slope(*moments: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(moments)
+            value = ell(*moments)
+        by = tape.gradient(value, moments)
+        return tf.add_n([tf.reduce_sum(g * d) for g, d in zip(by, directions)])
 
     with tf.GradientTape() as tape:
-        tape.watch((x, variance))
-        value = total(x, variance)
-    by_x, by_variance = tape.gradient(value, (x, variance))
-    step = 1e-5
-    moved = (total(x + step, variance) - total(x - step, variance)) / (2.0 * step)
-    assert_close(tf.reduce_sum(by_x), moved, rtol=1e-7, scale=10.0)
-    up, down = (total(x, variance * (1.0 + sign * step)) for sign in (1.0, -1.0))
-    scaled = tf.reduce_sum(by_variance * variance)
-    assert_close(scaled, (up - down) / (2.0 * step), rtol=1e-7, scale=10.0)
+        tape.watch(inputs)
+        first = slope(*inputs)
+    by = tape.gradient(first, inputs)
+    second = tf.add_n([tf.reduce_sum(g * d) for g, d in zip(by, directions)])
+    step = 1e-3
+    up, down = (
+        [part + sign * step * d for part, d in zip(inputs, directions)] for sign in (1.0, -1.0)
+    )
+    assert_close(first, (ell(*up) - ell(*down)) / (2.0 * step), rtol=1e-5, scale=1.0)
+    assert_close(second, (slope(*up) - slope(*down)) / (2.0 * step), rtol=1e-4, scale=1.0)
+
+
+def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
+    """Those of SciPy's integral, and of NumPy alone, down to the smallest."""
+    mean, variance = rng.normal(0.0, 3.0, (6, 4)), 10.0 ** rng.uniform(-3.0, 1.5, (6, 4))
+    found = softmax_probabilities(tf.constant(mean), tf.constant(variance)).numpy()
+    assert_close(in_numpy(mean, variance), found, rtol=1e-8)
+    for p, m, v in zip(found, mean, variance):
+        expected = [np.exp(_ell(c, m[None], v[None], 1.0)[0]) for c in range(4)]
+        assert_close(p, expected, rtol=1e-5, scale=0.1)
+    sure = np.array([[0.0, -20.0, -300.0]])
+    expected = np.exp(sure - logsumexp(sure))
+    assert_close(in_numpy(sure, np.full((1, 3), 1e-9)), expected, rtol=1e-5)
 
 
 def test_log_gamma_ratio() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_pep.models import PEP, PEPRegression
+from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 from gpflow_pep.training import maximise, maximise_on_subset, subset
 from gpflow_pep.training.subset import ROWS_PER_POINT
 
@@ -54,9 +54,22 @@ def test_the_default_number_follows_that_of_points(monkeypatch: pytest.MonkeyPat
     assert [len(each.data[0]) for each in trained] == [3 * ROWS_PER_POINT, 45, 90]
 
 
-def classification() -> PEP:
-    labels = (Y > 0.0).astype(float)
-    return PEP((X, labels), gpflow.kernels.Matern32(), gpflow.likelihoods.Bernoulli(), X[:3])
+def classification(rows=slice(None), **options) -> PEP:
+    labels = np.digitize(Y, [-0.5, 0.5]).astype(float)
+    data, kernel = (X[rows], labels[rows]), gpflow.kernels.SquaredExponential(lengthscales=0.8)
+    return PEPClassification(data, kernel, gpflow.likelihoods.Softmax(3), X[:3].copy(), **options)
+
+
+def test_of_classes() -> None:
+    model = classification()
+    record = maximise_on_subset(model, 20, seed=3, max_iterations=4, progress=False)
+    other = classification(np.random.default_rng(3).permutation(len(X))[:20])
+    expected = maximise(other, tolerance=1e-3, window=5, max_iterations=4, progress=False)
+    # Evaluations of training end with sites of different kinds of models that are near, not equal.
+    np.testing.assert_allclose(record.objective, expected.objective, rtol=1e-4)
+    for mine, others in zip(values(model), values(other), strict=True):
+        np.testing.assert_allclose(mine, others, rtol=1e-2, atol=1e-3)
+    assert model.data[0].shape[0] == 90 and model.last_inference.num_sweeps == 0
 
 
 def with_missing_targets() -> PEPRegression:
@@ -68,7 +81,12 @@ def with_missing_targets() -> PEPRegression:
 @pytest.mark.parametrize(
     "model, options, words",
     [
-        (classification, {}, "model: got PEP, expected a PEPRegression"),
+        (
+            lambda: gpflow.models.GPR((X, Y), gpflow.kernels.Matern32()),
+            {},
+            "model: got GPR, expected a PEPRegression",
+        ),
+        (lambda: classification(alpha=np.full(90, 0.5)), {}, "a power for each row"),
         (with_missing_targets, {}, "Call maximise alone"),
         (lambda: regression(blocks=np.arange(90) // 9), {}, "got one with blocks"),
         (lambda: regression(alpha=np.full(90, 0.5)), {}, "a power for each row"),
