@@ -134,7 +134,12 @@ def differentiable(
     def refuse(_: Any) -> NoReturn:
         raise _refusal(quantity, "experimental_use_pfor=False, which takes one after another")
 
+    where = _default_graph()
+
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        here = _default_graph()
+        if here is not where and type(here) not in (type(None), tf.__internal__.FuncGraph):
+            raise _refusal(quantity, "a tape inside of the tf.cond or loop that computes it")
         upstream = tuple(map(tf.identity, upstream))
         for part in filter(tf.is_symbolic_tensor, upstream):
             part.op.pfor_converter = refuse  # GMRES may take another number of steps for each

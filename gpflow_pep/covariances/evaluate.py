@@ -33,6 +33,8 @@ from gpflow.kernels import (
     Combination,
     IsotropicStationary,
     Kernel,
+    Matern32,
+    Matern52,
     MultioutputKernel,
     SeparateIndependent,
     SharedIndependent,
@@ -43,6 +45,7 @@ from gpflow.mean_functions import MeanFunction
 from ..ops.chunks import float_variables
 from ..ops.graphs import without_collector
 from ..ops.linalg import factorise_with_jitter, lower_matmul, row_products
+from ..ops.matern import matern_profile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,6 +59,9 @@ _OF_DIFFERENCES: dict[type[Kernel], tuple[str, ...]] = {
     IsotropicStationary: ("__call__", "slice", "scale", "K", "scaled_squared_euclid_dist"),
     AnisotropicStationary: ("__call__", "slice", "scale", "K", "scaled_difference_matrix"),
 }
+#: Kernels with second derivatives where inputs are equal, which GPflow's distances lose: smoothness
+#: less 1/2.
+_MATERN: dict[type[Kernel], int] = {Matern32: 1, Matern52: 2}
 
 
 @functools.cache
@@ -77,7 +83,8 @@ def near_origin(X: TensorType, X2: TensorType | None = None) -> tuple[tf.Tensor,
 
 def centred(kernel: Kernel) -> Kernel:
     """
-    Make the same kernel, with the same parameters, whose stationary parts get inputs near 0.
+    Make the same kernel, with the same parameters, whose stationary parts get inputs near 0, and
+    have the derivatives of :func:`~gpflow_pep.ops.matern.matern_profile`.
 
     It has the kernel's own attributes. Its class is a subclass of the kernel's, so that GPflow's
     dispatchers find what they find for that.
@@ -99,6 +106,13 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
             return kind.K(self, *near_origin(X, X2))
 
         changed = {"K": K}
+        if kind in _MATERN:
+            order = _MATERN[kind]
+
+            def K_r2(self: Kernel, r2: tf.Tensor) -> tf.Tensor:
+                return self.variance * matern_profile(order, (2.0 * order + 1.0) * r2)
+
+            changed["K_r2"] = K_r2
     elif issubclass(kind, Combination) and not hasattr(kind, "kernels"):
         changed = {"kernels": property(lambda self: [centred(k) for k in vars(self)["kernels"]])}
     elif issubclass(kind, SharedIndependent) and not hasattr(kind, "kernel"):
@@ -209,7 +223,7 @@ def kuf(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> 
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, centred(kernel), X)
     Z, X = near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
-    return kernel.K_r2(scaled_squared_distances(Z, X, kernel.lengthscales))
+    return centred(kernel).K_r2(scaled_squared_distances(Z, X, kernel.lengthscales))
 
 
 def _of_distance(inducing_variable: InducingVariables, kernel: Kernel, X: TensorType) -> bool:

@@ -10,11 +10,13 @@ from gpflow.likelihoods import Likelihood, StudentT
 from tensorflow import Tensor
 
 from ..checks import refusal
-from ..ops.quadrature import Structure
+from ..ops.quadrature import REACH, Mode, Structure, search_mode
 from .gaussian import noise_in_units
 from .generic import ScalarFactor
 from .moments import scalar_factor
 from .support import Traits, any_number, support, traits
+
+_NEWTON_STEPS = 8
 
 
 @scalar_factor.register(StudentT)
@@ -34,7 +36,22 @@ def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> Sca
 
     # With many degrees of freedom the density is nearly Gaussian, of this width.
     width = scale * tf.sqrt(df / (1.0 + alpha * df))
-    return ScalarFactor(log_prob, [Structure(Y, width, 2.0 * width)], num_nodes=128)
+    structures = [Structure(Y, width, 2.0 * width)]
+
+    def mode(mean: Tensor, variance: Tensor) -> Mode:
+        # Nodes reach from a mode near y to the Gaussian's mean, but not from there to y. That mode
+        # is the first root e = |y - f| of a cubic, which Newton's method finds from 0, below D / 3.
+        best = search_mode(log_prob, mean, variance, alpha, structures)
+        D, square = tf.abs(Y - mean), tf.square(root)
+        A, e = square + alpha * (df + 1.0) * variance, tf.zeros_like(mean)
+        for _ in range(_NEWTON_STEPS):
+            value, slope = ((e - D) * e + A) * e - D * square, (3.0 * e - 2.0 * D) * e + A
+            e = tf.where(slope > 0.0, e - value / slope, D)
+        is_near = (3.0 * e < D) & (2.0 * REACH * tf.sqrt(variance) > D)
+        near = tf.sign(Y - mean) * (df + 1.0) * e / (square + e * e)
+        return Mode(tf.where(is_near, near, best.slope), best.width)
+
+    return ScalarFactor(log_prob, structures, mode, num_nodes=128)
 
 
 @traits.register(StudentT)

@@ -22,6 +22,7 @@ L, K = gpflow.likelihoods, gpflow.kernels
 X = np.linspace(-2.0, 2.0, 20)[:, None]
 F = np.sin(3.0 * X)
 Z = X[::4].copy()
+EDGES = np.array([-0.5, 0.5])
 #: Near the rows, and further and further away from them.
 XNEW = np.array([[0.1], [2.3], [4.0], [9.0]])
 
@@ -90,7 +91,7 @@ def test_densities_of_several_columns(sources: str) -> None:
     np.testing.assert_allclose(model.predict_y(XNEW)[1][:, 1], right, rtol=1e-9)
 
 
-RULES = (partial(_student, scale=0.5), _poisson)
+RULES: list[Density] = [partial(_student, scale=0.5), _poisson]
 
 
 def test_full_covariances_are_refused() -> None:
@@ -112,9 +113,6 @@ def test_classes_have_densities_for_the_labels_that_the_model_takes(likelihood: 
     right = probability.T if mean.shape[1] == 3 else probability.T @ [[0.0], [1.0], [2.0]] / total
     np.testing.assert_allclose(mean, right, rtol=5e-6)
     assert np.array_equal(mean, model.predict_y(XNEW)[0])
-
-
-EDGES = np.array([-0.5, 0.5])
 
 
 def tied_model(likelihood: L.Likelihood) -> Any:

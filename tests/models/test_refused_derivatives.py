@@ -100,6 +100,21 @@ def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None
         gradient(lambda: model.predict_f(XNEW)[0], variable)
 
 
+def test_a_tape_outside_of_a_branch_is_refused() -> None:
+    """TensorFlow's gradients of branches and loops cannot read variables."""
+    model = converged("probit")
+
+    def predict() -> tf.Tensor:
+        return tf.reduce_sum(model.predict_f(XNEW)[0])
+
+    @functools.partial(tf.function, autograph=False)
+    def chosen(condition: tf.Tensor) -> tf.Tensor:
+        return tf.cond(condition, predict, lambda: tf.zeros([], tf.float64))
+
+    with pytest.raises(ValueError, match=r"a tape inside of the tf\.cond or loop"):
+        gradient(lambda: chosen(tf.constant(True)), lengthscale(model))
+
+
 @pytest.mark.slow
 def test_sites_that_no_derivative_needs_may_not_have_converged() -> None:
     model = CASES["Student-t"].model(alpha=0.5, max_sweeps=1)

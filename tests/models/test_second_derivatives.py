@@ -36,7 +36,9 @@ def with_memory(alpha: float) -> pep.PEPRegression:
     return model(slice(6, 12), memory=model(slice(0, 6)).remember())
 
 
-def check(model: Any, function: Callable[[], tf.Tensor]) -> None:
+def check(
+    model: Any, function: Callable[[], tf.Tensor], step: float = 1e-3, rtol: float = 1e-6
+) -> None:
     """In all trainable variables at once, each in a direction of its own."""
     variables, random = model.trainable_variables, np.random.default_rng(1)
     direction = [random.standard_normal(variable.shape) for variable in variables]
@@ -58,9 +60,9 @@ def check(model: Any, function: Callable[[], tf.Tensor]) -> None:
     expected = 0.0
     for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
         for variable, value, part in zip(variables, start, direction, strict=True):
-            variable.assign(value + 1e-3 * offset * part)
-        expected += weight * float(slope()) / 12e-3
-    assert_close(actual, expected, rtol=1e-6)
+            variable.assign(value + step * offset * part)
+        expected += weight * float(slope()) / (12.0 * step)
+    assert_close(actual, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -68,6 +70,47 @@ def check(model: Any, function: Callable[[], tf.Tensor]) -> None:
 def test_losses(make: Callable[[float], pep.PEPRegression], alpha: float) -> None:
     model = make(alpha)
     check(model, model.training_loss)
+
+
+#: Kernels with Matern parts, whose distances are 0 where rows are inducing inputs.
+MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
+    "3/2": gpflow.kernels.Matern32,
+    "5/2": gpflow.kernels.Matern52,
+    "sum and product": lambda: (
+        gpflow.kernels.Matern32() + gpflow.kernels.Matern52() * gpflow.kernels.SquaredExponential()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MATERN)
+def test_rows_at_inducing_inputs(name: str) -> None:
+    kernel = MATERN[name]()
+    model = pep.PEPRegression((X, Y[:, :1]), kernel, X[::3].copy(), noise_variance=0.1, alpha=0.5)
+    check(model, model.training_loss, step=1e-5, rtol=1e-4)  # third derivatives jump there
+
+
+@pytest.mark.parametrize("name", MATERN)
+def test_predictions_at_a_row(name: str) -> None:
+    data = np.array([[0.0], [1.0], [2.5]]), np.array([[0.5], [-1.0], [0.7]])
+    model = pep.PEPRegression(data, MATERN[name](), data[0].copy(), noise_variance=0.01, alpha=0.5)
+    x = tf.Variable([[1.0]], dtype=tf.float64)
+
+    def slope(predict: Callable[[tf.Variable], tf.Tensor]) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            mean = predict(x)
+        return tape.gradient(mean, x)
+
+    posterior = model.posterior()
+    for predict in (lambda x: model.predict_f(x)[0], lambda x: posterior.predict_f(x)[0]):
+        with tf.GradientTape() as tape:
+            by_x = slope(predict)
+        actual, step = tape.gradient(by_x, x), 1e-5
+        slopes = []
+        for moved in (1.0 + step, 1.0 - step):
+            x.assign([[moved]])
+            slopes.append(float(slope(predict)))
+        x.assign([[1.0]])
+        assert_close(actual, [[(slopes[0] - slopes[1]) / (2.0 * step)]], rtol=1e-3)
 
 
 def test_compiled_with_all_tapes_outside() -> None:

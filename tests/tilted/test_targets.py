@@ -13,6 +13,7 @@ from gpflow.base import MeanAndVariance, TensorType
 from helpers import assert_all_close, assert_close
 from reference import tilted as reference
 from scipy.special import expit, log_ndtr
+from scipy.stats import t as student
 
 import gpflow_pep as pep
 from gpflow_pep.tilted import AccuracyWarning, predict_mean_and_var
@@ -75,7 +76,7 @@ def test_each_output_by_its_own_rule() -> None:
 Function = Callable[[Any], Any]
 
 
-class Own(likelihoods.ScalarLikelihood):  # type: ignore[misc]
+class Own(likelihoods.ScalarLikelihood):
     """A likelihood that defines its conditional moments alone."""
 
     def __init__(self, first: Function, second: Function) -> None:
@@ -140,6 +141,23 @@ def test_narrow_noise_under_a_wide_gaussian(mean: float, alpha: float) -> None:
             np.testing.assert_allclose(actual, [expected], rtol=1e-6)
 
 
+@pytest.mark.parametrize("df, alpha, distance, v", [(20, 1.0, 47.0, 23.7), (50, 0.5, 67.0, 42.17)])
+def test_two_modes_of_students_t(df: float, alpha: float, distance: float, v: float) -> None:
+    one = np.ones((1, 1))
+    expected = reference.log_power_expectation(
+        lambda f: student.logpdf(f, df), distance, v, alpha, [0.0, 3.0]
+    )
+    arguments = likelihoods.StudentT(1.0, df), one, distance * one, v * one, 0.0 * one, alpha
+    assert_close(pep.tilted.log_power_expectation(*arguments), [expected], rtol=1e-6)
+
+
+def test_a_rate_beyond_all_floats_is_no_constant() -> None:
+    """Sites that any value is a fixed point of would look converged."""
+    one = np.ones((1, 1))
+    ell = pep.tilted.tilted_derivatives(likelihoods.Poisson(), one, one, 1e4 * one, one, 0.0)
+    assert ell.delta1[0, 0] < -1e200 and ell.delta2[0, 0] < -1e200
+
+
 def _above(f: Any) -> Any:
     return log_ndtr((f - 0.2) / 2e-3)
 
@@ -156,7 +174,7 @@ def test_what_varies_too_fast_is_named() -> None:
         predict_mean_and_var(Own(lambda f: tf.sin(1e5 * f), lambda f: 0.1), one, one, one)
 
 
-class Several(likelihoods.MultiLatentLikelihood):  # type: ignore[misc]
+class Several(likelihoods.MultiLatentLikelihood):
     """The mean f_1 softplus(f_2), the variance exp(f_3) or 1."""
 
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
@@ -192,7 +210,7 @@ def test_more_latent_functions_are_refused_with_a_way_out() -> None:
         predict_mean_and_var(Several(4), rows, rows, rows)
 
 
-class Halved(likelihoods.Poisson):  # type: ignore[misc]
+class Halved(likelihoods.Poisson):
     """What is known of its base is not known of it."""
 
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
