@@ -18,6 +18,7 @@ from .. import inducing_variables, likelihoods
 from ..checks import refusal
 from ..covariances import mixing
 from ..inducing_variables import BlurredInducingPoints
+from ..models.parameters import VariationalParameter
 
 #: Objects are made of public classes of these modules, and of no others.
 MODULES: tuple[ModuleType, ...] = (
@@ -143,7 +144,7 @@ class Describer:
         return {"number": number, **describe(value, label)}
 
     def _parameter(self, value: Parameter, label: str) -> dict[str, Described]:
-        if type(value) is not Parameter:
+        if type(value) not in (Parameter, VariationalParameter):
             raise cannot_save(label, _name(value), "a gpflow.Parameter")
         # Not the constrained values: they do not come back to the last digit, and where Kuu is
         # ill-conditioned predictions would differ by more.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.kernels import SquaredExponential
+from gpflow.kernels import Linear, SquaredExponential
 from helpers import EXAMPLES
 
 import gpflow_pep as pep
@@ -111,6 +111,10 @@ def _coinciding() -> None:
     pep.PEPRegression((X, Y), kernel, np.repeat(X[:10], 3, axis=0)).predict_f(X[:2])
 
 
+def _far() -> None:
+    pep.PEPRegression((np.linspace(0.0, 1.0, 60)[:, None] + 2.46e6, Y), Linear(), X[:5] + 2.46e6)
+
+
 def _float32() -> None:
     pep.PEPRegression((X.astype(np.float32), Y), SquaredExponential(), X[:5])
 
@@ -140,12 +144,13 @@ def _derivative() -> None:
     [
         pytest.param(0, _hard, pep.models.ConvergenceWarning, marks=pytest.mark.slow),
         pytest.param(1, _coinciding, JitterWarning, marks=pytest.mark.slow),
-        (2, _float32, ValueError),
-        (3, _missing, ValueError),
-        (4, _labels, ValueError),
-        (5, _derivative, ValueError),
+        (3, _far, ValueError),
+        (4, _float32, ValueError),
+        (5, _missing, ValueError),
+        (6, _labels, ValueError),
+        (7, _derivative, ValueError),
     ],
-    ids=["sites", "jitter", "float32", "missing", "labels", "derivative"],
+    ids=["sites", "jitter", "far", "float32", "missing", "labels", "derivative"],
 )
 def test_messages_are_printed_so(
     number: int, trouble: Callable[[], None], kind: type[Exception]
