@@ -202,8 +202,8 @@ def _compare(
 
             comparison = compare_table(cleaned, settings, after, workers)
             for last in seen[-1:]:
-                end = {"number": last.total, "label": "pictures and the report"}
-                show(last._replace(**end, fit=None, is_fit=False))
+                words = "pictures and the report"
+                show(last._replace(number=last.total, label=words, fit=None, is_fit=False))
             try:
                 written = write_report(out, comparison, command=_command(), saved_model=saved_model)
             except BaseException:  # whatever is wrong with the disk
