@@ -97,6 +97,11 @@ def centred(kernel: Kernel) -> Kernel:
     return same
 
 
+class _Unregistered:
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Do not call that of users' kernels, which may register subclasses, or take arguments."""
+
+
 @functools.cache
 def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
     changed: dict[str, Any] = {}
@@ -120,7 +125,8 @@ def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
     if not changed:
         return kind
     metaclass: Any = type(kind)
-    return metaclass(kind.__name__, (kind,), {**changed, "__module__": kind.__module__})
+    bases = _Unregistered, kind
+    return metaclass(kind.__name__, bases, {**changed, "__module__": kind.__module__})
 
 
 def is_plain(part: Any) -> bool:

@@ -95,9 +95,9 @@ class Conditional(NamedTuple):
         self, parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool = False
     ) -> RowSums:
         """Sum over rows that are each a factor; with gaps, each target that is not NaN is one."""
-        A, d, noise, alpha, r = project_single_rows(parts, rows, W)
+        A, d, noise, alpha, r = project_single_rows(parts, rows, W, has_gaps=has_gaps)
         numbers = d, noise, alpha
-        weight = tf.cast(tf.math.is_finite(rows[1]), r.dtype) if has_gaps else None
+        weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
         precision, logdet = self.row_precision(*numbers), self.row_logdet(*numbers)
         return sums_by_precision(A, precision, r, logdet, weight)
 
@@ -109,11 +109,14 @@ class Conditional(NamedTuple):
         return self.block_sums(*project_blocks_of_rows(parts, rows, W))
 
 
-def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
-    """Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]."""
+def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool) -> ProjectedRows:
+    """
+    Project rows that are each a factor: X [N, D], Y [N, P] and the power of each [N]. NaN in Y
+    is one in r, and in all sums, or with gaps a target that is missing.
+    """
     X, Y, alpha = rows
     A, d = parts.project(W, X)
-    observed = tf.math.is_finite(Y)
+    observed = ~tf.math.is_nan(Y) if has_gaps else tf.ones_like(Y, tf.bool)
     r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
     r = tf.where(observed, r, tf.zeros_like(r))
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)

@@ -29,9 +29,9 @@ def moments(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute mean and variance of each target given the others of its output, [N, P] each."""
     X, Y, _ = rows
-    A, d, noise, alpha, r = project_single_rows(parts, rows, W)
+    A, d, noise, alpha, r = project_single_rows(parts, rows, W, has_gaps=True)
     d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
-    tau = precision(d, noise, alpha) * tf.cast(tf.math.is_finite(Y), r.dtype)
+    tau = precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)
     without = cavity(Marginals(m, s + tf.zeros_like(m)), Sites(tau * r, tau), tf.ones_like(d))
     return without.m + parts.mean(X), without.s + d + parts.noise(X)[:, None]
@@ -47,6 +47,6 @@ def density_sum(
 @check_shapes("Y: [N, P]", "mean: [N, P]", "variance: [N, P]", "return: [N]")
 def observed_log_density(Y: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """Sum the Gaussian log densities of the targets of each row that were observed."""
-    observed = tf.math.is_finite(Y)
+    observed = ~tf.math.is_nan(Y)
     density = logdensities.gaussian(tf.where(observed, Y, mean), mean, variance)
     return tf.reduce_sum(tf.where(observed, density, tf.zeros_like(density)), axis=1)

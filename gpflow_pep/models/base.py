@@ -149,6 +149,11 @@ class PowerEPModel(GPModel, abc.ABC):
         self._trials.assign(tf.where(failed, _WARNED, tf.maximum(before, _HAD_LOSS)))
         return loss
 
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
+        """See TensorFlow's: saved losses read the variable, checkpoints are as they were."""
+        children: dict[str, Any] = super()._trackable_children(save_type, **options)
+        return children | ({"_trials": self._trials} if save_type == "savedmodel" else {})
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "alpha" and name in vars(self):
             self._assign_power(value)

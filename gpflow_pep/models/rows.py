@@ -125,7 +125,7 @@ class Rows(NamedTuple):
 
     def num_targets(self) -> tf.Tensor:
         """Count the targets that are not NaN, of all processes."""
-        observed = tf.math.is_finite(tf.convert_to_tensor(self.data[1]))
+        observed = ~tf.math.is_nan(tf.convert_to_tensor(self.data[1]))
         return self.reduction.total(tf.reduce_sum(tf.cast(observed, self.alpha.dtype)))
 
     def plan(self) -> chunks.Plan:

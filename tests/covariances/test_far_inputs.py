@@ -185,3 +185,46 @@ def test_other_kernels_far_from_0_are_refused(kernel):
 def test_other_kernels_take_an_input_that_never_changes():
     constant = np.column_stack([X, np.full(len(X), 2020.0)])
     regression(k.Linear(), constant, constant[:4], 0.5).training_loss()
+
+
+class OfDifferences(k.Kernel):
+    """It loses no digits: it subtracts inputs."""
+
+    def K(self, X, X2=None):
+        other = X if X2 is None else X2
+        return tf.exp(-tf.reduce_sum(tf.abs(X[:, None] - other), axis=-1))
+
+    def K_diag(self, X):
+        return tf.ones_like(X[:, 0])
+
+
+def test_a_kernel_of_ones_own_that_subtracts_inputs_may_be_far_from_0():
+    near, far = (regression(OfDifferences(), X + o, Z + o, 0.5) for o in (0.0, 2.0**22))
+    np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [k.Matern12, k.Exponential, k.RBF, k.Matern52])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e5), (np.float32, 10.0)])
+def test_many_lengthscales_between_rows_are_no_fault_of_K_diag(kind, dtype, scale):
+    """Rounding of squared distances is no other variance: Y is of the prior, far from all Z."""
+    rows = np.random.default_rng(2).uniform(0.0, 3.0 * scale, (40, 13)).astype(dtype)
+    with gpflow.config.as_context(gpflow.config.Config(float=dtype, jitter=1e-4)):
+        model = pep.PEPRegression((rows, rows[:, :1]), kind(), rows[:8].copy())
+        _, variance = model.predict_f(rows[20:] + np.asarray(5.0 * scale, dtype))
+    np.testing.assert_allclose(variance, 1.0, rtol=1e-3)
+
+
+def test_kernels_that_register_their_subclasses_are_as_they_were():
+    kinds = {}
+
+    class Registered(k.RBF):
+        def __init_subclass__(cls, *, tag, **options):
+            super().__init_subclass__(**options)
+            kinds[cls.__name__] = tag, cls
+
+    class Mine(Registered, tag=1):
+        pass
+
+    loss = regression(Mine(1.0, 0.2), X, Z, 0.5).training_loss()
+    np.testing.assert_allclose(loss, regression(k.RBF(1.0, 0.2), X, Z, 0.5).training_loss())
+    assert kinds == {"Mine": (1, Mine)}

@@ -165,3 +165,23 @@ REFUSALS = {
 def test_refusals(message: str) -> None:
     with pytest.raises(ValueError, match=message):
         REFUSALS[message]()
+
+
+@pytest.mark.parametrize("conditional", ["prior", "scaled"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_assigned_to_variables_is_not_taken_for_0(conditional: str, bad: float) -> None:
+    """A model of complete targets cannot leave one out; nor is infinity a missing one."""
+    targets = tf.Variable(COMPLETE, trainable=False)
+    model = regression(tf.Variable(X, trainable=False), targets, conditional=conditional)
+    targets[2, 1].assign(bad)
+    for computed in (model.pep_log_marginal_likelihood, model.loo_log_density, model.compute_qu):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"):
+            computed()
+
+
+def test_infinity_that_is_assigned_is_no_missing_target() -> None:
+    targets = tf.Variable(Y, trainable=False)
+    model = regression(tf.Variable(X, trainable=False), targets)
+    targets[3, 1].assign(np.inf)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"):
+        model.training_loss()

@@ -107,6 +107,18 @@ def test_maximise_warns_once_and_ends_well():
     assert record.failures > 0 and record.objective > -6.2  # from -6.93
 
 
+def test_a_loss_can_be_saved(tmp_path):
+    """The counter of trials goes with a SavedModel, and not with checkpoints of before."""
+    model = regression()
+    model.loss = tf.function(model.training_loss, autograph=False)
+    value = model.loss().numpy()
+    tf.saved_model.save(model, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(loaded.loss(), value)
+    path = tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
+    assert not any("_trials" in name for name, _ in tf.train.list_variables(path))
+
+
 class Half(k.RBF):
     def K_diag(self, X):
         return 0.5 * super().K_diag(X)
