@@ -29,7 +29,7 @@ _SIDES = {"<": -1.0, "\u2264": -1.0, ">": 1.0, "\u2265": 1.0}
 #: A text target of more values, with fewer than two rows for each, is not taken for classes.
 _MANY = 20
 #: Cells that show how a column is read: with thousands, or zeros before the number.
-_TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d")
+_TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 _ID_NAME = re.compile(
     r"(?i:(.*[ _.-])?(id|ids|uuid|guid|no|nr|key)|(row|record|obs|case|serial)[ _.-]?(no|nr|num"
     r"|number|index)?|id[ _.-].*|idx|index|number|rownames|rownum|observation|#)|.*[a-z]I[dD]"
@@ -405,7 +405,7 @@ def _how_read(
     if not len(values):
         return
     words = values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
-    # The first of those that show most: thousands, zeros before the number.
+    # The first of those that show most: thousands, zeros before the number, (120) and 120-.
     telling = (word for word in words if isinstance(word, str) and _TELLING.search(word))
     cell = next(telling, next(iter(words), ""))
     if form.kind == "date":

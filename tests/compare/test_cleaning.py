@@ -95,6 +95,13 @@ def test_cells_are_read() -> None:
         assert note in notes_of(cleaned)
 
 
+@pytest.mark.parametrize("cell", ["({})", "{}-"])
+def test_notes_show_numbers_below_zero(cell: str) -> None:
+    cleaned = clean(table(gain=["5", *(cell.format(i) for i in range(1, N))]), "y")
+    assert_array_equal(cleaned.X["gain"], [5.0, *range(-1, -N, -1)])
+    assert f"is read as numbers ('{cell.format(1)}' is -1)" in notes_of(cleaned)
+
+
 def test_units_sentinels_and_spellings() -> None:
     frame = table(
         wind=[f"{i},5 m/s" for i in range(N)],
