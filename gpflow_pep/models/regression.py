@@ -248,7 +248,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return self._parts_of_output()._replace(likelihood=None)
 
     def _check_context(self) -> None:
-        return  # all its predictions can use near rows
+        if self.takes_missing_targets:  # all other predictions can use near rows
+            remedy = "Leave them out, or use a model for each output, of the rows that have it."
+            raise checks.refusal("neighbours", "near rows without targets", "all targets", remedy)
 
     def _known_of_u(self) -> tuple[tf.Tensor, ...]:
         q = self._posterior_of_v()

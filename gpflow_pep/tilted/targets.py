@@ -33,7 +33,8 @@ from .numeric import AccuracyWarning
 from .support import traits
 
 #: What a class of one's own may define anew; what was registered for its base is then not true.
-_MOMENTS = "_conditional_mean", "_conditional_variance", "_predict_mean_and_var"
+_PREDICT = "_predict_mean_and_var", "predict_mean_and_var"
+_MOMENTS = "_conditional_mean", "_conditional_variance", *_PREDICT
 #: Values of f beside 0 where panels end too, because most links bend near 0.
 _BENDS = 0.75 * 2.0 ** np.arange(4)
 #: By the number of latent functions: even panels, the others' ends, and nodes in a panel. With few
@@ -90,7 +91,7 @@ def predict_mean_and_var(
     same = (getattr(kind, name, 0) is getattr(registered, name, 1) for name in _MOMENTS)
     rule = traits(likelihood).predict if all(same) else None
     if rule is None:
-        by_gpflow = kind._predict_mean_and_var.__module__.startswith("gpflow.")
+        by_gpflow = all(getattr(kind, n).__module__.startswith("gpflow.") for n in _PREDICT)
         integrals = partial(integrated_moments, likelihood)
         rule = integrals if by_gpflow else likelihood.predict_mean_and_var
     mean, variance = rule(X, Fmu, Fvar)

@@ -185,3 +185,9 @@ def test_infinity_that_is_assigned_is_no_missing_target() -> None:
     targets[3, 1].assign(np.inf)
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="NaN or infinity"):
         model.training_loss()
+
+
+def test_near_rows_without_targets_are_refused() -> None:
+    for predict in (regression(X, Y).posterior, lambda **o: regression(X, Y).predict_f(XNEW, **o)):
+        with pytest.raises(ValueError, match="neighbours: got near rows without targets"):
+            predict(neighbours=3)

@@ -284,3 +284,17 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
         difference = (high - total()).numpy() / (2.0 * step)
         variable.assign(begin)
         assert_close(np.sum(gradient * towards), difference, rtol=1e-6, scale=1.0)
+
+
+class Moved(likelihoods.Gaussian):
+    """Its class defines what GPflow calls, and not what GPflow says to define."""
+
+    def predict_mean_and_var(self, X, Fmu, Fvar):  # type: ignore[no-untyped-def]
+        return Fmu + 100.0, Fvar
+
+
+def test_the_public_method_of_a_class_of_ones_own_is_called() -> None:
+    mean, variance = predict_mean_and_var(
+        Moved(), tf.zeros([2, 1]), tf.ones([2, 1]), tf.ones([2, 1])
+    )
+    assert np.all(mean == 101.0) and np.all(variance == 1.0)
