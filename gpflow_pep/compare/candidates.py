@@ -65,7 +65,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
                 np.arange(len(y)), test_size=self.held_out, random_state=0
             )
             residual = y[test] - clone(self.regressor).fit(X[train], y[train]).predict(X[test])
-        self.std_ = float(np.sqrt(np.mean(residual**2)))
+        # Of targets that are all equal, what PEPRegressor predicts: its least noise.
+        self.std_ = float(np.sqrt(np.mean(residual**2))) or 1e-3
         return self
 
     def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:

@@ -431,9 +431,13 @@ def _how_read(
     limits = [word for word in form.missing if is_limit(word)]
     others = [word for word in form.missing if word not in {*limits, *known.missing}]
     if limits:
-        yield f"Column '{name}': {listed(limits)} is read as its limit."
+        yield f"Column '{name}': {_are(limits)} read as the limit."
     if others:
-        yield f"Column '{name}': {listed(others)} is taken as no value."
+        yield f"Column '{name}': {_are(others)} taken as no value."
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _how_joined(
@@ -455,21 +459,19 @@ def _how_joined(
     empty &= {*column[column.map(lambda cell: isinstance(cell, str))]}
     if empty:
         yield (
-            f"Column '{name}': {listed(sorted(empty))} is taken as no value (--as-written {name}"
-            " takes it as a word)."
+            f"Column '{name}': {_are(sorted(empty))} taken as no value (--as-written {name}:"
+            " as text)."
         )
     marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
     if marks:
-        yield (
-            f"Column '{name}': {listed(marks)} is a word like the others (--missing"
-            f" {','.join(marks)} takes it as no value)."
-        )
+        remedy = f"--missing {','.join(marks)}: as no value"
+        yield f"Column '{name}': {_are(marks)} taken as text ({remedy})."
     for spelling in form.spellings:
         same = cells[cells.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)]
         others = sorted(set(same) - {spelling})
         yield (
-            f"Column '{name}': {listed(others)} {'is' if len(others) == 1 else 'are'} taken as"
-            f" '{spelling}' (--as-written {name} keeps them apart)."
+            f"Column '{name}': {_are(others)} taken as '{spelling}'"
+            f" (--as-written {name} keeps them apart)."
         )
 
 

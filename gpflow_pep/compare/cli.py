@@ -161,7 +161,7 @@ def _read(
         click.echo(f"Note: {note}", err=True)
     for warning in cleaned.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    size = f"{cleaned.X.shape[1]} inputs, {len(cleaned.X)} rows"
+    size = f"{cleaned.X.shape[1]} input{'s' * (cleaned.X.shape[1] > 1)}, {len(cleaned.X)} rows"
     for column in cleaned.targets:
         kind = "a number" if cleaned.kind == "numbers" else f"one of {column.nunique()} classes"
         last = f" {size}." * (column is cleaned.targets[-1] or len(cleaned.targets) == 1)

@@ -10,7 +10,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
 from .predicting import predictions_given_others
-from .scores import Metric, difference_over_rows, held_out, scores
+from .scores import Metric, difference_over_rows, held_out, in_full, scores
 
 #: The learning curve has points at these fractions of the training rows of the first part.
 FRACTIONS = (0.25, 0.5)
@@ -103,7 +103,8 @@ def errors_given_others(
 
 def describe_others(errors: dict[str, tuple[float, float]]) -> str:
     """Say by how much errors are smaller where the other targets of a row are known."""
-    parts = [f"{known:.4g} instead of {alone:.4g} of '{n}'" for n, (alone, known) in errors.items()]
+    shown = {n: [in_full(error, ".4g") for error in both] for n, both in errors.items()}
+    parts = [f"{known} instead of {alone} of '{name}'" for name, (alone, known) in shown.items()]
     return (
         "Where the other targets of a row are known, the best model of all together has an RMSE of"
         f" {', '.join(parts)} on held-out rows of the first part."
@@ -127,12 +128,12 @@ def would_more_rows_help(metric: Metric, learning: Sequence[LearningPoint]) -> s
     start = f"Trained on {half.num_rows} rows instead of {whole.num_rows}, its {metric.heading} is"
     if not gain.clear:
         error = gain.limit * gain.error
-        noise = format(error, metric.form)
+        noise = in_full(error, metric.form)
         score = scores(whole.table)[metric.name]
         if error > (LARGE_NOISE if metric.name == "nlpd" else LARGE_SHARE * abs(score)):
             return f"{start} the same within {noise}: too noisy to tell whether more rows help."
         return f"{start} the same within {noise}: more rows like these would hardly help."
-    size = format(abs(gain.mean), metric.form)
+    size = in_full(abs(gain.mean), metric.form)
     if gain.mean < 0.0:
         return f"{start} {size} better, which is odd: look at the rows that it predicts worst."
     return f"{start} {size} worse: more rows would probably help."

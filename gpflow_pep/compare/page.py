@@ -112,8 +112,9 @@ def _classes(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
     """Give a row of cells for each class: how many of its held-out rows are named so."""
     if comparison.data.kind == "classes" and comparison.best is not None:
         for name, row in class_report(comparison).iterrows():
-            shares = (f"{row[column]:.0%}" for column in ("recall", "precision"))
-            yield "", ["", str(name), f"{row['rows']:.0f}", *shares]
+            recall, precision = (f"{row[column]:.0%}" for column in ("recall", "precision"))
+            precision = precision.replace("nan%", "never named")
+            yield "", ["", str(name), f"{row['rows']:.0f}", recall, precision]
 
 
 def _worst(comparison: Comparison) -> tuple[list[str], list[tuple[str, list[str]]]]:

@@ -25,6 +25,12 @@ from .predicting import predictions
 SIGNIFICANCE = 0.05
 
 
+def in_full(value: float, form: str) -> str:
+    """Print a number without a power of ten if possible: 140 in the place of 1.4e+02."""
+    text = format(value, form)
+    return f"{float(text):.15g}" if "e+" in text else text
+
+
 class Metric(NamedTuple):
     """A score of held-out rows: how it is called in tables and figures, and printed."""
 

@@ -10,7 +10,7 @@ from scipy import stats
 from .candidates import TRIVIAL, name_of
 from .cleaning import Cleaned
 from .partition import parts_of
-from .scores import Metric
+from .scores import Metric, in_full
 from .settings import Configuration, Settings
 from .trials import Fit, Trial, Trials, shuffled
 
@@ -136,7 +136,7 @@ def describe_screening(screening: Screening, settings: Settings, metric: Metric)
 
     def scored(configurations: Sequence[Configuration]) -> str:
         return ", ".join(
-            f"{settings.label(c)} ({format(metric.loss(screening.losses[c]), metric.form)})"
+            f"{settings.label(c)} ({in_full(metric.loss(screening.losses[c]), metric.form)})"
             for c in configurations
         )
 

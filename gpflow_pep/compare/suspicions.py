@@ -96,10 +96,14 @@ def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> flo
 
 
 def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Measure distances from the median in robust standard deviations; zeros if these are zero."""
+    """
+    Measure distances from the median in robust standard deviations: where half of the values are
+    one number, in those of the others; zeros if these are zero.
+    """
     distance = np.abs(values - np.median(values))
-    scale = stats.median_abs_deviation(values, scale="normal")
-    return distance / scale if scale > 0.0 else np.zeros_like(distance)
+    parts = [part for part in (values, values[distance > 0.0]) if len(part)]
+    scales = [stats.median_abs_deviation(part, scale="normal") for part in parts]
+    return distance / next(filter(None, scales), np.inf)
 
 
 def _marks(column: "pd.Series[Any]") -> Iterator[str]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from .cleaning import Cleaned
 from .run import Comparison
-from .scores import Metric
+from .scores import Metric, in_full
 from .summary import BEST, UNSTABLE, WITHIN, summarise
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
@@ -48,7 +48,7 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
         pairs = [(metric, target) for target in targets for metric in metrics[:2]]
         headings = ["", "model", *(f"{metric.heading} of {target}" for metric, target in pairs)]
         rows = {
-            name: [*mark, *(format(row[f"{m.name}({target})"], m.form) for m, target in pairs)]
+            name: [*mark, *(in_full(row[f"{m.name}({target})"], m.form) for m, target in pairs)]
             for name, (mark, row) in marked.items()
         }
         tables.append(WordTable("Each target, in its own units", "", headings, rows))
@@ -70,8 +70,8 @@ def drawn(comparison: Comparison, words: WordTable) -> Table:
 
 def _value(row: "pd.Series[object]", metric: Metric) -> str:
     value, error = row[metric.name], row[f"{metric.name}_se"]
-    text = format(value, metric.form)
-    return text if np.isnan(error) else f"{text} ± {format(error, metric.error_form)}"
+    spread = in_full(error, metric.error_form)
+    return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
 
 
 def _converged(row: "pd.Series[object]") -> str:

@@ -164,6 +164,8 @@ class Trials:
             with warnings.catch_warnings():
                 for category in (ConvergenceWarning, NotConverged):  # the fit has the message
                     warnings.simplefilter("ignore", category)
+                # The table has a warning of these, with its own numbers of rows.
+                warnings.filterwarnings("ignore", "X: got .* so far from the others")
                 trained = pipeline.fit(X, y)
             record = getattr(estimator, "record_", None)
             if record is not None:

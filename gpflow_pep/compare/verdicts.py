@@ -11,7 +11,7 @@ from sklearn.metrics import mean_absolute_error, precision_recall_fscore_support
 from .candidates import TRIVIAL, is_separate
 from .details import describe_others, would_more_rows_help
 from .run import Comparison
-from .scores import area_under_curve, class_indices, inside, without_limits
+from .scores import area_under_curve, class_indices, in_full, inside, without_limits
 from .screening import describe_scales, describe_screening
 from .settings import AUTO, COUNTS, KERNELS, has_gaussian_noise, is_counts
 from .summary import (
@@ -119,7 +119,7 @@ def _of_numbers(comparison: Comparison) -> str:
     explained = f"explains {share:.0%}" if share > 0.0 else "explains nothing"
     error = mean_absolute_error(true, predicted)
     share_inside = inside(comparison.held_out[str(comparison.best)]).mean()
-    target, words = "the target", f"its mean absolute error is {error:.3g}"
+    target, words = "the target", f"its mean absolute error is {in_full(error, '.3g')}"
     if average == "median":
         target = "the target's logarithm"
         words = f"its medians are off by a factor of {np.exp(error):.3g} on average"
@@ -217,14 +217,14 @@ def verdict(comparison: Comparison) -> str:
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = str(losses.idxmin())
-    text = f"The {metric.best} {metric.heading} has {best}"
+    text = f"{best} has the {metric.best} {metric.heading}"
     way = f"clearly {'above' if metric.higher_is_better else 'below'}"
     if losses[best] > losses[lowest]:
         near = way if difference(comparison, lowest, best).clear else "within noise of"
         chosen = "the best of the powers"
         if comparison.settings.select == "loo":
             chosen = "which was chosen by leave-one-out densities"
-        text = f"The {metric.best} {metric.heading} has {lowest}, {near} {best}, {chosen}"
+        text = f"{lowest} has the {metric.best} {metric.heading}, {near} {best}, {chosen}"
     powers = table.loc[[name for name in table.index if name in comparison.choices]]
     worse = powers.index[(powers["verdict"] == "") & (powers["difference"] > 0.0)]
     if len(worse) and lowest == best:
@@ -350,15 +350,15 @@ def together_or_separate(comparison: Comparison) -> str:
     if together is None or separate is None:
         return ""
     contrast = difference(comparison, together, separate)
-    size, start = format(abs(contrast.mean), metric.form), "Modelling the targets together"
-    if not contrast.clear:
-        noise = format(contrast.limit * contrast.error, metric.form)
-        return (
-            f"{start} ({together}) makes no clear difference to modelling each by itself"
-            f" ({separate}): their {metric.heading} is the same within {noise}."
-        )
     pays, way = ("pays", "better") if contrast.mean < 0.0 else ("does not pay", "worse")
-    return f"{start} {pays}: the {metric.heading} of {together} is {size} {way} than of {separate}."
+    noise = ""
+    if not contrast.clear:
+        pays = "makes no clear difference to modelling each by itself"
+        noise = f", within noise ({in_full(contrast.limit * contrast.error, metric.form)})"
+    return (
+        f"Modelling the targets together {pays}: the {metric.heading} of {together} is"
+        f" {in_full(abs(contrast.mean), metric.form)} {way} than that of {separate}{noise}."
+    )
 
 
 def better_baselines(comparison: Comparison) -> list[str]:

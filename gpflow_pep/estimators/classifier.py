@@ -4,6 +4,7 @@ from typing import Any
 
 import gpflow
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.kernels import MultioutputKernel
@@ -64,6 +65,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     def _fit(self, X: Any, y: Any) -> None:
         X, y = self._validate(X, y)
+        if pd.isna(y).any():
+            raise refusal("y", "missing labels", "one in each row", "Leave rows without one out.")
         kind = type_of_target(y, input_name="y")
         in_order = _are_in_order(self.likelihood)
         if kind not in ("binary", "multiclass") and not (in_order and kind == "continuous"):

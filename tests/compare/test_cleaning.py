@@ -320,7 +320,7 @@ def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
     )
     marks = [w for w in words[:2] if w in ("None", "-", "NA", ".")]
     for mark in marks:
-        assert f"'{mark}' is a word like the others (--missing {mark} takes" in notes_of(cleaned)
+        assert f"'{mark}' is taken as text (--missing {mark}: as no value)" in notes_of(cleaned)
 
 
 def test_missing_marks_that_a_user_names(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_inputs_of_several_units_limits_and_codes() -> None:
         "y",
     )
     assert "differ, numbers of several units, such as '€100', '$101'" in notes_of(cleaned)
-    assert "Column 'lead': '<0.5' is read as its limit." in cleaned.notes
+    assert "Column 'lead': '<0.5' is read as the limit." in cleaned.notes
     assert (cleaned.X["lead"][::4] == 0.5).all()
     assert "('01000' is 1000; --as-written zip keeps such cells as words)" in notes_of(cleaned)
 

@@ -1,6 +1,7 @@
 """The comparison: scores in original units, failures that stay with their fit, shares of time."""
 
 import time
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -413,3 +414,15 @@ def test_the_model_is_a_pipeline_of_the_users_table() -> None:
     mean, sd = model.predict(pd.DataFrame({"time": [101.0, 103.0]}), return_std=True)
     assert mean.shape == sd.shape == (2,)
     assert np.all(np.abs(mean - 2000.0) < 600.0)
+
+
+def test_a_wild_input_is_named_by_the_row_of_the_table_alone() -> None:
+    """Rows of a fold have other numbers."""
+    wild = small_table()
+    wild.loc[7, "time"] = 1e9
+    options = {**OPTIONS, "max_iterations": 3, "baselines": False, "details": False}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        comparison = compare(wild, "load", alphas=(0.5,), folds=2, **options)
+    assert not [w for w in caught if "X: got" in str(w.message)]
+    assert "Column 'time' is 1e+09 in row 7" in comparison.data.warnings[0]

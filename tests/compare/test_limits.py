@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.dummy import DummyRegressor
 
-from gpflow_pep.compare import Comparison, clean, compare, write_report
+from gpflow_pep.compare import Comparison, clean, compare, predict_table, write_report
 from gpflow_pep.compare.candidates import WithSpread
 from gpflow_pep.compare.cleaning import LIMIT
 from gpflow_pep.estimators import PEPRegressor
@@ -132,3 +132,17 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("compare", "data.csv", "--target", "y")
     assert result.exit_code == 2
     assert "Pass --likelihood tobit" in result.stderr.splitlines()[-1]
+
+
+def test_predictions_of_a_new_table() -> None:
+    model = small().model
+    predicted = predict_table(model, table())
+    assert list(predicted) == ["mean", "sd", "median", "lower_90", "upper_90", "unusual"]
+    assert_allclose(predicted["mean"], model.predict(table()[["x"]]), rtol=1e-10)
+
+
+def test_a_baseline_of_equal_targets_has_densities() -> None:
+    """Where all rows of a fold that are trained on have one target."""
+    constant = WithSpread(DummyRegressor(), held_out=0.0).fit(X[:, None], np.full(60, 5.0))
+    found = constant.log_densities(X[:2, None], np.array([5.0, 6.0]))
+    assert_allclose(found, norm.logpdf([0.0, 1.0], scale=1e-3))

@@ -150,7 +150,10 @@ def test_separate_models_are_those_of_each_target() -> None:
 def test_what_is_said() -> None:
     comparison = small()
     text = together_or_separate(comparison)
+    gap = difference(comparison, "alpha 0.5", "alpha 0.5 (separate)")
     assert "Modelling the targets together" in text and "alpha 0.5 (separate)" in text
+    assert f" is {abs(gap.mean):.3f} {'worse' if gap.mean > 0.0 else 'better'} than that of" in text
+    assert (f", within noise ({gap.limit * gap.error:.3f})." in text) != gap.clear
     shares = explained_by_target(comparison.held_out[str(comparison.best)])
     assert f"explains {shares['height']:.0%} of the variance of 'height', " in headline(comparison)
     assert comparison.details is not None and comparison.details.given_others is not None

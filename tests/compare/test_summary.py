@@ -79,17 +79,25 @@ def test_the_best_and_what_is_within_noise() -> None:
     assert_allclose(table.loc["alpha 1", "nlpd_se"], np.std(WORSE, ddof=1) / 2)
     assert_allclose(table.loc["alpha 1", "rmse"], 2 * np.mean(WORSE))
     assert verdict(comparison) == (
-        "The lowest NLPD has alpha 0.5, clearly below alpha 1; alpha 0 is within noise of it."
+        "alpha 0.5 has the lowest NLPD, clearly below alpha 1; alpha 0 is within noise of it."
     )
     assert {name: row[0] for name, row in word_tables(comparison)[0].rows.items()} == {
         "mean": "", "alpha 0": "~", "alpha 0.5": "*", "alpha 1": "",
     }  # fmt: skip
 
 
+def test_large_scores_are_written_in_full() -> None:
+    large = [7000.0, 9000.0, 8000.0, 10000.0]
+    comparison = made({"mean": large, "alpha 0": large, "alpha 1": NOISY})
+    row = word_tables(comparison)[0].rows["alpha 0"]
+    # RMSE: the mean of twice these, and the standard deviation 2582 over the root of 4.
+    assert row[3] == "17000 ± 1300" and row[4] == "8500 ± 650"
+
+
 def test_a_baseline_that_is_better_is_named() -> None:
     comparison = made({"mean": WORSE, "exact GP": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]})
     assert verdict(comparison) == (
-        "The lowest NLPD has exact GP, clearly below alpha 0, the best of the powers; mean is"
+        "exact GP has the lowest NLPD, clearly below alpha 0, the best of the powers; mean is"
         " within noise of alpha 0."
     )
 
@@ -101,7 +109,7 @@ def test_a_baseline_whose_score_is_lower_is_not_passed_over() -> None:
     table = summarise(comparison)
     assert table["nlpd"].idxmin() == "linear" and table.loc["linear", "verdict"] == "within noise"
     assert verdict(comparison) == (
-        "The lowest NLPD has linear, within noise of alpha 1, the best of the powers."
+        "linear has the lowest NLPD, within noise of alpha 1, the best of the powers."
     )
 
 
@@ -110,7 +118,7 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     errors = {"scores": {"nlpd": 3.0, "rmse": 1.0, "mae": 1.0, "coverage": 0.5}}
     scores = {"mean": NOISY, "alpha 0": WORSE, "alpha 1": [9, 8, 9, 8]}
     comparison = made(scores, **{"alpha 0": errors})
-    assert verdict(comparison).startswith("The lowest NLPD has mean, clearly below alpha 0, the")
+    assert verdict(comparison).startswith("mean has the lowest NLPD, clearly below alpha 0, the")
     assert usable_for(comparison) == (
         "Use its means, but not its intervals: those of a constant have a better NLPD."
     )

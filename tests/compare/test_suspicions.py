@@ -104,6 +104,11 @@ def test_wild_inputs_and_marks_of_missing_values() -> None:
         assert f"--missing={mark:g} (in Python" in warning
     counts = np.where(np.arange(N) % 5 == 0, 0, rng.poisson(3.0, N))
     assert warnings_of(Y, number=counts) == []
+    dose = np.where(np.arange(N) % 3 == 0, rng.uniform(1.0, 2.0, N), 0.0)
+    assert warnings_of(Y, dose=dose) == []
+    dose[9] = 1e9
+    (wild,) = warnings_of(Y, dose=dose)
+    assert "Column 'dose' is 1e+09 in row 9" in wild
 
 
 @pytest.mark.parametrize(

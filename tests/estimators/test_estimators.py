@@ -356,6 +356,8 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
     for model, rows in ((SeparateRegressors(PEPRegressor()), y[:, None]), (PEPClassifier(), y)):
         with pytest.raises(TypeError, match="sample_weight: got weights"):
             model.fit(X, rows, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match="y: got missing labels"):
+        PEPClassifier().fit(X[:3], np.array(["a", None, "b"], dtype=object))
     with pytest.raises(ValueError, match="y: got one class"):
         PEPClassifier().fit(X, np.zeros(len(y)))
     with pytest.raises(ValueError, match="y: got Unknown label type: continuous, expected labels"):
