@@ -38,7 +38,7 @@ def test_the_page_says_what_was_found() -> None:
 def test_a_class_that_is_never_named_has_no_precision() -> None:
     comparison = small_classification()
     table = comparison.held_out[str(comparison.best)].assign(predicted="spam")
-    comparison = replace(comparison, held_out={str(comparison.best): table})
+    comparison = replace(comparison, held_out={**comparison.held_out, str(comparison.best): table})
     text = page(comparison, {}, command="", folder=Path("out"))
     assert "<td>0%</td><td>never named</td>" in text and "nan%" not in text
 
