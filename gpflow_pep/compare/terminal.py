@@ -13,7 +13,7 @@ from .scores import Metric, in_full
 from .summary import BEST, UNSTABLE, WITHIN, summarise
 
 MARKS = {BEST: "*", WITHIN: "~", UNSTABLE: "!", "": ""}
-LEGEND = "* best of powers ({} {}), ~ within noise of it, ! unstable; mean ± standard error over {} {}."
+LEGEND = "* best of powers ({} {}), ~ within noise, ! unstable; mean ± standard error over {} {}."
 
 
 class WordTable(NamedTuple):
