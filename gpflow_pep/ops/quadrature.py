@@ -296,13 +296,14 @@ def zoom_in(
         middle = tf.where(finer, tf.reduce_sum(hot * x, axis=0), middle)
         return middle, tf.where(finer & ~at_end, step, reach), finer, width
 
-    middle, _, _, width = tf.while_loop(
+    middle, reach, _, width = tf.while_loop(
         lambda middle, reach, finer, width: tf.reduce_any(finer),
         zoom,
         (middle, reach, tf.ones_like(middle, tf.bool), tf.ones_like(middle)),
         maximum_iterations=rounds,
     )
-    return middle, tf.minimum(width, 1.0)
+    # A flat top ends within the last reach, where the coarser grid has seen it fall.
+    return middle, tf.minimum(width, tf.minimum(2.0 * reach, 1.0))
 
 
 def no_tilt(mean: tf.Tensor, variance: tf.Tensor) -> Mode:

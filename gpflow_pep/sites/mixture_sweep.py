@@ -52,13 +52,14 @@ from .posterior import (
     scaled_error,
     terms_of_mean,
 )
-from .record import Easier, Features, FixedPoint, RunLimits, SweepEvaluation
+from .record import MEANT, Easier, Features, FixedPoint, RunLimits, SweepEvaluation
 from .sweep import (
     LARGEST_CAVITY,
     RowPrior,
     largest_power,
     matching_sites,
     starts_from_no_sites,
+    variance_to_narrow,
     with_power_shift,
 )
 
@@ -168,13 +169,22 @@ def _log_terms(sites: Sites, moments: Marginals, power: tf.Tensor) -> tf.Tensor:
     return -0.5 * tf.reduce_sum(log1p_over_power(-sites.tau * moments.s, power), axis=1)
 
 
-def mixture_sweep(problem: MixtureProblem, prior: RowPrior, sites: Sites) -> SweepEvaluation:
+def mixture_sweep(
+    problem: MixtureProblem, prior: RowPrior, sites: Sites, easier: Easier = MEANT
+) -> SweepEvaluation:
     """
     Evaluate the sites of all entries: q, the marginals, and the sites that match.
 
     At power 0 the merit is the energy, SVGP's bound for whatever sites.
+
+    :param easier: How the problem differs from this one.
     """
-    q, latent = posterior_factor(mixture_sums(problem, sites)), problem.latent
+    latent, part = with_power_shift(problem.latent, easier), easier.prior_part
+    problem = problem._replace(latent=latent)
+    if part is not None:  # of the variance of all that is mixed
+        problem = problem._replace(mixing=tf.sqrt(part) * problem.mixing)
+        prior = prior._replace(variance=part * prior.variance)
+    q = posterior_factor(mixture_sums(problem, sites))
 
     def chunk_terms(piece: Any) -> _Matched:
         (X, (prior, Y, alpha, sites)), projection = piece
@@ -216,14 +226,18 @@ def infer_mixture(problem: MixtureProblem, initial: Sites, limits: RunLimits) ->
         warm_up = starts_from_no_sites(latent, initial)
 
     def evaluate(sites: Sites, easier: Easier, _: AtMixedFixedPoint) -> SweepEvaluation:
-        easier_problem = problem._replace(latent=with_power_shift(latent, easier))
-        return mixture_sweep(easier_problem, prior, sites)
+        return mixture_sweep(problem, prior, sites, easier)
 
     return run_to_fixed_point(
         evaluate,
         initial,
         limits,
-        Features(largest_power=largest_power(latent), warm_up=warm_up, reduction=latent.reduction),
+        Features(
+            largest_power=largest_power(latent),
+            warm_up=warm_up,
+            largest_variance=variance_to_narrow(latent, prior, limits),
+            reduction=latent.reduction,
+        ),
         _before_the_first(problem, initial),
     )
 

@@ -295,9 +295,6 @@ def infer(
         initial = Sites(_first_numbers(problem, initial), initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
     many = (initial.nu.shape.num_elements() or 0) >= _MANY
-    largest_variance = None
-    if limits.fall_back and alone and special.follows_wider_priors:
-        (largest_variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
 
     def evaluate(sites: Sites, easier: Easier, before: AtFixedPoint) -> SweepEvaluation:
         rules: Any = {"coupled": coupled, "factor": before.factor, "easier": easier}
@@ -313,7 +310,7 @@ def infer(
             warm_up=warm_up,
             climbs=coupled,
             by_newton=special.follows_by_newton,
-            largest_variance=largest_variance,
+            largest_variance=variance_to_narrow(problem, prior, limits) if alone else None,
             has_rough=many and tilted.has_rough_rule(problem.parts.likelihood),
             reduction=problem.reduction,
         ),
@@ -352,6 +349,16 @@ def starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
     sizes = [tf.reduce_max(tf.abs(tf.stack(initial))), -tf.reduce_min(problem.rows.alpha)]
     size, power = problem.reduction.largest(sizes)
     return (size == 0.0) & (-power < _SEVERAL_BELOW)
+
+
+def variance_to_narrow(
+    problem: SiteProblem, prior: RowPrior, limits: RunLimits
+) -> tf.Tensor | None:
+    """Compute the largest prior variance, where narrower priors may help; else None."""
+    if not (limits.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
+        return None
+    (variance,) = problem.reduction.largest([tf.reduce_max(prior.variance)])
+    return variance
 
 
 def largest_power(problem: SiteProblem) -> tf.Tensor:

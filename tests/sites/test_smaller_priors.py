@@ -65,6 +65,17 @@ def test_the_bound_is_at_its_only_optimum() -> None:
     assert at_optimum.of_covariance < 1e-5
 
 
+def test_a_mixture_of_one_is_the_same_problem() -> None:
+    alone = counts(variance=1e4, lengthscales=1.0)
+    X, Y = alone.data
+    kernel = gpflow.kernels.LinearCoregionalization([alone.kernel], W=[[1.0]])
+    mixed = pep.models.PEP((X, Y), kernel, alone.likelihood, X.numpy()[:6], alpha=0.0)
+    value = evaluated(mixed)
+    record = mixed.last_inference
+    assert record.converged and record.fallback == "continuation"
+    assert_close(value, evaluated(alone), rtol=1e-8)
+
+
 @pytest.mark.near_copies
 @pytest.mark.parametrize(
     "likelihood, draw",

@@ -162,12 +162,52 @@ def test_what_is_not_resolved_is_said() -> None:
         )()
 
 
+class Rounded(_Own):
+    """Targets that are rounded, and now and then anything."""
+
+    half_width, outside = 0.1, -30.0
+
+    def _scalar_log_prob(self, X: Any, F: Any, Y: Any) -> Any:
+        inside = tf.abs(Y - F) < self.half_width
+        return tf.where(inside, tf.zeros_like(F), self.outside + tf.zeros_like(F))
+
+
+@pytest.mark.parametrize("half_width, outside", [(0.1, -30.0), (1e-3, -30.0), (2.0, -3.0)])
+def test_a_density_that_jumps(half_width: float, outside: float) -> None:
+    """The nodes of both rules missed the same part, and there was no warning."""
+    y, v, alpha = (
+        np.ravel(part) for part in np.meshgrid([0.0, 0.37, 3.0], [1e-4, 1.0, 10.0, 1e4], ALPHAS)
+    )
+    likelihood = Rounded()
+    likelihood.half_width, likelihood.outside = half_width, outside
+    low, high = ((y + sign * half_width) / np.sqrt(v) for sign in (-1.0, 1.0))
+    inside = scipy.special.ndtr(high) - scipy.special.ndtr(low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = np.log(inside + (1.0 - inside) * np.exp(alpha * outside)) / alpha
+    expected = np.where(alpha == 0.0, (1.0 - inside) * outside, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        actual = _ell(likelihood, np.zeros_like(y), v, y, alpha)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    mean, step = np.full_like(y, 0.03), 1e-3
+    X = np.zeros((len(y), 1))
+    ell = pep.tilted.tilted_derivatives(
+        likelihood, X, mean[:, None], np.ones_like(X), 0.0 * X, np.maximum(alpha, 0.1)
+    )
+    ends = [(mean + sign * step + half_width * k) for sign in (1, -1) for k in (-1, 1)]
+    cdf = scipy.special.ndtr(ends)
+    p = np.stack([cdf[1] - cdf[0], cdf[3] - cdf[2]])
+    power = np.maximum(alpha, 0.1)
+    high, low = np.log(p + (1.0 - p) * np.exp(power * outside)) / power
+    assert_close(ell.delta1[:, 0], (high - low) / (2.0 * step), rtol=1e-3, scale=1e-2)
+
+
 def test_no_density_is_no_number() -> None:
     inside = _ell(Window(), [0.3], [1e-3], [0.4], 0.0)
     assert_close(inside, [0.0], scale=1.0)
     assert np.isnan(_ell(Window(), [0.3], [1.0], [0.4], 0.0)).all()
     expected = np.log(np.diff(scipy.stats.norm.cdf([-0.4, 0.6])))
-    assert_close(_ell(Window(), [0.3], [1.0], [0.4], 1.0), expected, rtol=0.1)
+    assert_close(_ell(Window(), [0.3], [1.0], [0.4], 1.0), expected, rtol=1e-5)
     model = pep.ARPEP(
         gpflow.kernels.SquaredExponential(1e-3), Window(), np.zeros((1, 1)), num_data=2, alpha=0.0
     )
