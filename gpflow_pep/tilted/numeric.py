@@ -111,17 +111,17 @@ def integrate_density(
         return rule, values, value, by_half + outermost(rule, values, value, power)
 
     rule, values, *both = by_rule(factor)
-    jumps = _jumps(rule, values, both[0], power)
-    jump = tf.reduce_any(jumps > 0.0, axis=0)
 
     def with_jumps() -> list[Tensor]:
+        jumps = _added_by_jumps(rule, values, both[0], power)
+        jump = tf.reduce_any(jumps > 0.0, axis=0)
         structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps)]
         dense = factor._replace(structures=structures, num_nodes=_NUM_NODES_AT_JUMPS)
-        *nodes, value, by_half = by_rule(dense)
-        by_half += tf.reduce_max(_jumps(*nodes, value, power), axis=0)
+        nodes, at_nodes, value, by_half = by_rule(dense)
+        by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
         return [tf.where(jump, *pair) for pair in zip((value, by_half), both)]
 
-    value, by_half = tf.cond(tf.reduce_any(jump), with_jumps, lambda: both)
+    value, by_half = tf.cond(tf.reduce_any(_is_jump(values)), with_jumps, lambda: both)
     _report(likelihood, value, by_half)
     without = is_zero(values)
     none = tf.reduce_any(without, axis=0) & (power == 0.0) | tf.reduce_all(without, axis=0)
@@ -131,16 +131,21 @@ def integrate_density(
 
 
 @constant
-def _jumps(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
-    """Compute what a density adds to an integral where it jumps, [Q - 1, N, P]; else 0."""
+def _is_jump(log_prob: Tensor) -> Tensor:
+    """Whether a density jumps from each node to the next, bool [Q - 1, N, P]."""
     change = tf.abs(log_prob[1:] - log_prob[:-1])
     ends = tf.concat([change[:1], change, change[-1:]], axis=0)
-    is_jump = change > tf.maximum(_STEEPER * tf.minimum(ends[:-2], ends[2:]), _JUMP)
+    return change > tf.maximum(_STEEPER * tf.minimum(ends[:-2], ends[2:]), _JUMP)
+
+
+@constant
+def _added_by_jumps(rule: Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
+    """Compute what a density adds to an integral where it jumps, [Q - 1, N, P]; else 0."""
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
     part = weights * tf.abs(excess[1:] - excess[:-1])
     matters = part > (1.0 + tf.abs(value)) * _AT_JUMP
-    return tf.where(is_jump & matters, part, tf.zeros_like(part))
+    return tf.where(_is_jump(log_prob) & matters, part, tf.zeros_like(part))
 
 
 @constant
