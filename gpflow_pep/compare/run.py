@@ -233,7 +233,7 @@ def _compare(
     scales = trials_of_scales(data, settings) if is_skewed(data, settings) else []
     screened, waiting = trials_of_screening(data, settings) or (None, [])
     trials = Trials(data, settings, finalists(settings))
-    fractions = _fractions(trials) if settings.details else ()
+    fractions = _fractions(trials) if settings.details else []
     num_fits = len(trials.candidates) * len(trials.parts)
     total = num_fits + 1 + len(fractions) + len(waiting) + len(scales)
     # The trivial model takes no time.
@@ -282,6 +282,8 @@ def _compare(
     best = str(comparison.best)
     curve = name_of(0.5, label_of(best)) if best.startswith(MIXTURE) else best
     curve = curve if curve in powers else best
+    if time.perf_counter() > budget.end:  # the curve has its last point, of all rows
+        reports.done, fractions = reports.done + len(fractions), []
     more = run(trials, [Trial((curve,), 1, fraction) for fraction in fractions])
     learning = [*(outcome for (outcome,) in more.values()), outcomes[curve, 1]]
     reports.step("how much each input matters")

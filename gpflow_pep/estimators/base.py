@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -23,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import checks
 from ..covariances.mixing import is_mixture
 from ..scoring.mixture import FAR, PredictiveMixture, is_far
+from ..tilted import check_num_latent
 from ..tilted.entries import has_gaussian_noise
 from ..training import (
     MaximiseRecord,
@@ -31,6 +33,7 @@ from ..training import (
     select_alpha,
 )
 from ..training.alphas import ALPHAS, check_alphas
+from ..training.ascent import OVER
 from ..training.mixed_model import MixedPosterior, heaviest, mixed_posterior, near_rows
 from ..training.model_state import assign_same
 from ..training.points import MANY, PointsScore
@@ -223,7 +226,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         def refit(model: GPModel) -> None:
             alpha = float(model.alpha.numpy())
             if alpha not in records:
-                records[alpha] = train(model, anew=record is None)
+                if records and time.perf_counter() > train.end:
+                    raise ValueError(OVER)
+                records[alpha] = train(model, trained=record)
 
         if mixed:
             model = self._finished_mixture(mix_alphas(model, alphas, refit=refit))
@@ -373,8 +378,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         number = self.num_inducing if isinstance(self.num_inducing, str) else int(self.num_inducing)
         likelihood = self._make_likelihood()
         if isinstance(number, str):
-            in_closed_form = has_gaussian_noise(likelihood) and not is_mixture(kernel)
-            starts_with_few = grows and not (in_closed_form and len(X) >= MANY)
+            several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
+            begins_with_some = has_gaussian_noise(likelihood) or several
+            many = begins_with_some and len(X) >= MANY and not is_mixture(kernel)
+            starts_with_few = grows and not many
             number = FIRST_POINTS if starts_with_few else MANY_POINTS
         first, *_ = getattr(kernel, "latent_kernels", [kernel])
         points = make_inducing_variable(self.inducing, X, number, first, seed)

@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from ..models import ARPEP, PEPRegression
 from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
-from ..training.ascent import NO_STEP
+from ..training.ascent import NO_STEP, OVER
+from ..training.objectives import training_loss
 from ..training.points import (
     MANY,
     MOST_WORK,
@@ -39,6 +40,9 @@ TOLERANCE, WINDOW = 1e-4, 10
 #: the number of points is chosen too, it has so many steps that all together are
 #: :data:`WORK_OF_TRAINING`, and at least :data:`LEAST_STEPS`: the last ones gain least.
 WORK_OF_SUBSETS, WORK_OF_TRAINING, LEAST_STEPS = 1e8, 6e10, 30
+#: With several latent functions it has so many steps that their rows are together as many as this.
+#: 20 000 rows of three classes: 77 s and a log loss of .658 with all steps, 33 s and .659 with one.
+ROWS_OF_STEPS = 16_000
 #: Rows on which the number of points is chosen where densities of all take long: twice those that
 #: train with 50 points.
 SOME_ROWS = 2000
@@ -102,12 +106,12 @@ class Trainer:
         return now + share * (self.end - now)
 
     def __call__(
-        self, model: GPModel, deadline: float | None = None, *, anew: bool = True
+        self, model: GPModel, deadline: float | None = None, trained: MaximiseRecord | None = None
     ) -> MaximiseRecord:
         """
         Train a model until a deadline, or for its share of the seconds that are left.
 
-        :param anew: Whether its parameters are those of a start, and not trained already.
+        :param trained: How its parameters were trained already; None: they are those of a start.
         """
         estimator = self._estimator
         deadline = self.share_ends() if deadline is None else deadline
@@ -124,13 +128,22 @@ class Trainer:
         # Integrals over several latent functions take most of the time, whatever M is.
         has_integrals = can_take_some and not isinstance(model, PEPRegression)
         is_long = work > WORK_OF_SUBSETS or (has_integrals and len(model.data[0]) >= MANY)
-        if is_long and anew and can_take_some:
-            self.train_on_some(model, deadline)
-        if work > WORK_OF_SUBSETS and self._limits_work:
+        if is_long and trained is None and can_take_some and time.perf_counter() < deadline:
+            trained = self.train_on_some(model, deadline)
+        if is_long and has_integrals and self._limits_work:
+            most = ROWS_OF_STEPS // len(model.data[0])
+        elif work > WORK_OF_SUBSETS and self._limits_work:
             most = max(int(self._work / work), LEAST_STEPS)
-            options["max_iterations"] = min(most, estimator.max_iterations)
-        record = self._maximise(model, options | self._seconds(deadline))
-        if not record.converged and record.message.startswith(NO_STEP):
+        options["max_iterations"] = max(min(most, estimator.max_iterations), 1)
+        is_over = trained is not None and time.perf_counter() > deadline
+        if trained is not None and is_over:
+            record = trained._replace(objective=np.nan, converged=False, message=OVER)
+        elif trained is not None and most == 0:
+            loss = training_loss(estimator._training_model(model), estimator._objective())
+            record = trained._replace(objective=-float(loss()))
+        else:
+            record = self._maximise(model, options | self._seconds(deadline))
+        if record.message.startswith(NO_STEP) and time.perf_counter() < deadline:
             # Once more from there, without the steps that L-BFGS remembers.
             again = self._maximise(model, options | self._seconds(deadline))
             num_rows = len(estimator._training_model(model).data[0])
@@ -142,7 +155,8 @@ class Trainer:
                 iterations=record.iterations + again.iterations,
                 seconds=record.seconds + again.seconds,
             )
-        if not record.converged and not most <= record.iterations < estimator.max_iterations:
+        enough = most <= record.iterations < estimator.max_iterations and not is_over
+        if not (record.converged or enough):
             warnings.warn(
                 f"Training ended after {record.iterations} steps: {record.message} Raise"
                 " max_iterations or max_seconds, or start from another kernel.",
@@ -180,7 +194,7 @@ class Trainer:
         some = model if isinstance(model, PEPRegression) else with_rows(model, SOME_ROWS, 0)
         train_on_some, unseen = partial(self.train_on_some, deadline=deadline), halves(some, 0)[1]
         most = None if some is model else MOST_WORK * SOME_ROWS / len(model.data[0])
-        points, _ = add_points(
+        points, record = add_points(
             some, train_on_some, seed=seed, deadline=deadline, unseen=unseen, most_work=most
         )
         if some is not model:
@@ -189,7 +203,7 @@ class Trainer:
         if doubled:
             double_points(model, seed)
             self._work *= 1 + self._left  # it may do the work of the other powers too
-        return points, self(model, self.end if doubled else deadline, anew=False), doubled
+        return points, self(model, self.end if doubled else deadline, record), doubled
 
     def train_on_some(self, model: GPModel, deadline: float) -> MaximiseRecord:
         """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""

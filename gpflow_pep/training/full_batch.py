@@ -197,7 +197,8 @@ def maximise(
                     if callback is not None:
                         callback(Step(start, step, value))
 
-                ascents.append(_ascend(loss, num_rows, limits, deadline, report, runs))
+                runs.append(Run(loss, first, num_rows, limits, deadline, report))
+                ascents.append(runs[-1].ascend())
     if any(run.trouble == NO_FACTOR for run in runs):
         warnings.warn(NO_FACTOR, TrialWarning, stacklevel=2)
     best = max(ascents, key=lambda ascent: ascent.objective)
@@ -241,19 +242,6 @@ def _first_point(loss: WholeLoss, num_rows: int) -> Point:
 def _best_point(runs: Sequence[Run], first: Point) -> Point:
     points = [run.best for run in runs if run.best is not None]
     return min(points, key=lambda point: point.loss, default=first)
-
-
-def _ascend(
-    loss: WholeLoss,
-    num_rows: int,
-    limits: Limits,
-    deadline: float,
-    report: Callable[[int, float], None],
-    runs: list[Run],
-) -> Ascent:
-    """Run L-BFGS from one start."""
-    runs.append(Run(loss, num_rows, limits, deadline, report))
-    return runs[-1].ascend()
 
 
 def _settled_objective(loss: WholeLoss, objective: float) -> float:

@@ -62,7 +62,8 @@ class PointsScore(NamedTuple):
 
     num_inducing: int
     score: float
-    """The mean leave-one-out log density less the charge, in nats a row; NaN where it failed."""
+    """The mean leave-one-out log density less the charge, in nats a row; NaN where it failed or the
+    time was over."""
 
     log_density: float
     """That mean, of all rows or of those that training did not see."""
@@ -198,21 +199,21 @@ def _score(
 ) -> PointsScore:
     seconds = time.perf_counter() - began
     rows = slice(None) if unseen is None else unseen
-    log_density = _nan_if_it_fails(lambda: float(np.mean(densities()[rows])))
+    is_late = time.perf_counter() > deadline
+    log_density = _known(lambda: float(np.mean(densities()[rows])), is_late)
     Z = _points_of(model).Z
     is_charged = Z.trainable and unseen is None
     charge = CHARGE * np.prod(Z.shape) / len(model.data[0]) if is_charged else 0.0
     score = log_density - float(charge)
     objective = float(record.objective)
-    is_late = time.perf_counter() > deadline
-    bound_gap = np.nan if is_late else _nan_if_it_fails(lambda: _bound_gap(model))
+    bound_gap = _known(lambda: _bound_gap(model), is_late)
     return PointsScore(Z.shape[0], score, log_density, objective, bound_gap, seconds)
 
 
-def _nan_if_it_fails(compute: Callable[[], float]) -> float:
-    """Compute what only describes a model that is trained already."""
+def _known(compute: Callable[[], float], is_late: bool) -> float:
+    """Compute what only describes a model that is trained already; NaN if late or if it fails."""
     try:
-        return compute()
+        return np.nan if is_late else compute()
     except FAILURES:
         return np.nan
 

@@ -339,6 +339,17 @@ def test_time_is_shared_among_the_fits_that_are_left(monkeypatch: pytest.MonkeyP
     assert two_at_once.share("a") == 15.0  # the last one cannot take more than there is
 
 
+def test_no_learning_curve_after_the_end() -> None:
+    """The last of all steps is shown in any case."""
+    shown: list[Any] = []
+    options = {**OPTIONS, "num_inducing": 2, "details": True, "minutes": 1e-6}
+    options |= {"alphas": (0.5,), "baselines": False, "folds": 2}
+    comparison = compare(small_table(), "load", callback=shown.append, **options)
+    assert comparison.details is not None and len(comparison.details.learning) == 1
+    assert not any("of its rows" in progress.label for progress in shown)
+    assert shown[-1][:3] == (shown[-1].total, shown[-1].total, "how much each input matters")
+
+
 def test_exact_gp_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(**settings: Any) -> list[str]:
         return list(made_candidates(clean(small_table(), "load"), Settings(**settings)))

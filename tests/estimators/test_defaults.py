@@ -1,6 +1,7 @@
 """Estimators with nothing set: powers that are mixed, and as many inducing points as pay."""
 
 import pickle
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from gpflow_pep.estimators import (
     save_estimator,
     trainer,
 )
+from gpflow_pep.models import PEP
 from gpflow_pep.training import MixedModel, maximise, maximise_on_subset, points
 from gpflow_pep.training.ascent import NO_STEP
 from gpflow_pep.training.points import MOST_WORK
+from gpflow_pep.training.whole_loss import WholeLoss
 
 ALL: tuple[float, ...] = (0.0, 0.5, 1.0)
 RNG = np.random.default_rng(3)
@@ -199,6 +202,80 @@ def test_many_rows_of_several_classes_begin_with_some(
     kind = gpflow.likelihoods.Softmax if num_classes == 3 else gpflow.likelihoods.Bernoulli
     assert type(fitted.likelihood_) is kind
     assert [len(model.data[0]) for model in some] == [45] * (num_classes > 2)
+
+
+@pytest.mark.parametrize("rows_of_steps, steps", [(44, 0), (90, 2)])
+def test_steps_on_many_rows_of_several_classes(
+    rows_of_steps: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After training on some rows; the objective is that of all of them."""
+    some: list[Any] = []
+
+    def on_some(model: Any, **options: Any) -> Any:
+        some.append(maximise_on_subset(model, **options))
+        return some[-1]
+
+    for place, name, value in (
+        (base, "MANY", 45),
+        (base, "MANY_POINTS", 3),
+        (trainer, "MANY", 45),
+        (trainer, "MOST_WORK", 1e-9),
+        (points, "_CHEAP", 2),
+        (trainer, "ROWS_OF_STEPS", rows_of_steps),
+        (trainer, "maximise_on_subset", on_some),
+    ):
+        monkeypatch.setattr(place, name, value)
+    labels = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        fitted = PEPClassifier(random_state=0).fit(X, labels)
+    assert fitted.record_ is not None and len(some) == 1
+    assert [score.num_inducing for score in fitted.record_.points] == [3]
+    assert fitted.n_iter_ == (steps or some[0].iterations)
+    log_z = float(fitted.model_.pep_log_marginal_likelihood())
+    np.testing.assert_allclose(fitted.record_.objective, log_z, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "seconds, alpha, num_inducing, num_classes",
+    [
+        (4.0, 0.5, "auto", 3),  # the time ends while some rows are trained on
+        (4.0, (0.5, 0.0, 1.0), 3, 3),
+        (0.5, 0.5, "auto", 2),
+    ],
+)
+def test_no_stage_begins_after_the_end(
+    seconds: float,
+    alpha: Any,
+    num_inducing: Any,
+    num_classes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock that evaluations alone move on, each by a second: the first is compilation."""
+    clock, evaluated, densities = [0.0], WholeLoss.__call__, PEP.loo_log_density
+
+    def call(self: WholeLoss, x: Any) -> Any:
+        clock[0] += 1.0
+        return evaluated(self, x)
+
+    def left_out(self: PEP) -> Any:
+        assert clock[0] <= seconds or num_inducing != "auto"  # to choose points
+        return densities(self)
+
+    monkeypatch.setattr(WholeLoss, "__call__", call)
+    monkeypatch.setattr(PEP, "loo_log_density", left_out)
+    monkeypatch.setattr(trainer, "MANY", 45)
+    monkeypatch.setattr(base, "FIRST_POINTS", 2)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    labels = np.digitize(Y, np.quantile(Y, [0.5] if num_classes == 2 else [0.3, 0.7]))
+    options: dict[str, Any] = {"alpha": alpha, "num_inducing": num_inducing, "random_state": 0}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = PEPClassifier(max_seconds=seconds, **options).fit(X, labels)
+    assert any("The time was over." in str(each.message) for each in caught)
+    assert clock[0] <= seconds + 2.0 and fitted.record_ is not None
+    assert fitted.record_.message == "The time was over."
+    assert np.isfinite(fitted.predict_proba(X)).all()
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
