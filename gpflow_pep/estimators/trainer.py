@@ -17,7 +17,6 @@ from ..models import ARPEP, PEPRegression
 from ..tilted import check_num_latent
 from ..training import MaximiseRecord, fit, maximise, maximise_on_subset, shuffled_batches
 from ..training.ascent import NO_STEP, OVER
-from ..training.objectives import training_loss
 from ..training.points import (
     MANY,
     MOST_WORK,
@@ -139,8 +138,9 @@ class Trainer:
         if trained is not None and is_over:
             record = trained._replace(objective=np.nan, converged=False, message=OVER)
         elif trained is not None and most == 0:
-            loss = training_loss(estimator._training_model(model), estimator._objective())
-            record = trained._replace(objective=-float(loss()))
+            loss = WholeLoss(estimator._training_model(model), objective=estimator._objective())
+            settled = loss.settle()
+            record = trained._replace(objective=np.nan if settled is None else settled)
         else:
             record = self._maximise(model, options | self._seconds(deadline))
         if record.message.startswith(NO_STEP) and time.perf_counter() < deadline:
