@@ -154,12 +154,12 @@ class PEPModel:
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)
         first, second = (tf.matmul(root, A, transpose_a=True) for A in (first, second))
-        covariance = rest + tf.matmul(first, second, transpose_a=True)  # [L, ... N, M]
-        leading, size = tf.shape(query_points_1)[:-1], tf.shape(covariance)
+        joint = rest + tf.matmul(first, second, transpose_a=True)  # [L, ... N, M]
+        leading, size = tf.shape(query_points_1)[:-1], tf.shape(joint)
         shape = tf.concat([size[:1], leading, size[2:]], axis=0)
         rank = len(query_points_1.shape) + 1
         order = [*range(1, rank - 2), 0, rank - 2, rank - 1]
-        return tf.transpose(tf.reshape(covariance, shape), order)
+        return tf.transpose(tf.reshape(joint, shape), order)
 
     def trajectory_sampler(self) -> "PathSampler":
         """Make a sampler of functions, for Thompson sampling."""

@@ -375,6 +375,9 @@ class Parts(NamedTuple):
         List all variables of floats, also trained ones that GPflow does not list, of layers of
         Keras 3 or closures: where there is code of others, what the first row reads.
         """
+        listed = float_variables(*self)
+        if not any(map(_has_code_of_others, self)):
+            return listed
         kernel, inducing_variable, mean_function, likelihood = self
         X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
         with tf.GradientTape() as tape:
@@ -388,7 +391,7 @@ class Parts(NamedTuple):
                 F = tf.zeros([1, likelihood.latent_dim or Y.shape[1]], Y.dtype)
                 _log_density(likelihood, X, F, Y)
         read = [v for v in tape.watched_variables() if v.dtype.is_floating]
-        return list({id(v): v for v in [*float_variables(*self), *read]}.values())
+        return list({id(v): v for v in [*listed, *read]}.values())
 
     def whiten(self) -> Prior:
         """See :func:`whiten`."""

@@ -116,9 +116,12 @@ def project_single_rows(parts: Parts, rows: Any, W: tf.Tensor, *, has_gaps: bool
     """
     X, Y, alpha = rows
     A, d = parts.project(W, X)
-    observed = ~tf.math.is_nan(Y) if has_gaps else tf.ones_like(Y, tf.bool)
-    r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
-    r = tf.where(observed, r, tf.zeros_like(r))
+    if has_gaps:
+        observed = ~tf.math.is_nan(Y)
+        r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
+        r = tf.where(observed, r, tf.zeros_like(r))
+    else:
+        r, noise = parts.observe(X, Y)
     return ProjectedRows(A, tf.squeeze(d, axis=0), noise, alpha, r)
 
 
@@ -186,7 +189,7 @@ def sums_by_precision(
     """
     tau = tf.expand_dims(precision, 1)
     if weight is None:
-        number = tf.cast(tf.shape(r)[1], r.dtype)
+        number = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
     else:
         tau, number = tau * weight, tf.reduce_sum(weight, axis=1)
     weighted = r * tau

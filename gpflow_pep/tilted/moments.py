@@ -105,13 +105,12 @@ def log_power_expectation_of_batches(
     """
     shape = tf.shape(Fmu)[:-1]
     parts = map(tf.convert_to_tensor, (X, Fmu, Fvar, Y))
-    rows = [
-        tf.reshape(
-            tf.broadcast_to(part, tf.concat([shape, tf.shape(part)[-1:]], axis=0)),
-            [-1, part.shape[-1]],
-        )
-        for part in parts
-    ]
+    rows = []
+    for part in parts:
+        width = tf.shape(part)[-1:]  # which a graph need not know before it runs
+        whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
+        flat = tf.reshape(whole, tf.concat([[-1], width], axis=0))
+        rows.append(tf.ensure_shape(flat, [None, part.shape[-1]]))
     ell = log_power_expectation(likelihood, *rows, alpha)
     with tf.control_dependencies(require_resolved(likelihood, ell, *rows[1:3])):
         return tf.reshape(ell, shape)

@@ -49,8 +49,10 @@ from .bernoulli import normal_cdf
 from .classes import register_classes
 from .moments import implementations
 
-#: The largest steps of the stretched variable that suffice, and where errors of 1e-3 do.
-_STEP, _ROUGH_STEP = 0.45, 0.8
+#: The largest steps of the stretched variable that suffice, and where errors of 1e-3 do. At .45 the
+#: rule errs by 6e-7 and jumps by as much where the number of nodes changes, at .3 by 8e-9 (400 rows
+#: of three classes, variances .05 to 20, powers 0, .4 and 1).
+_STEP, _ROUGH_STEP = 0.3, 0.8
 #: Left of minus this the normal distribution function is its asymptotic series.
 _FAR_LEFT = 12.0
 

@@ -124,7 +124,7 @@ def test_the_mixture_is_a_candidate(kind: str) -> None:
     # What is written of a comparison whose best is the mixture.
     mixed = replace(comparison, best="mix")
     assert summary.summarise(mixed).loc["mix", "verdict"] == "best"
-    assert "has mix" in verdicts.verdict(mixed)
+    assert "mix" in verdicts.verdict(mixed)
     for best in (comparison, mixed):
         axes, *_ = figures.scores_figure(best).axes
         assert any("mix: " in text.get_text() for text in axes.get_legend().get_texts())

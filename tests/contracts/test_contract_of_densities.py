@@ -150,18 +150,21 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+TWO = np.hstack([X, np.sin(3.0 * X)])
+
+
 @pytest.mark.parametrize("name", ["log_normal", "classes"])
 def test_saved_models_refuse_what_is_no_number(name: str, tmp_path: Path) -> None:
     estimator = (
-        PEPRegressor(likelihood="log_normal", **OPTIONS).fit(X, np.exp(F[:, 0]))
+        PEPRegressor(likelihood="log_normal", **OPTIONS).fit(TWO, np.exp(F[:, 0]))
         if name == "log_normal"
-        else PEPClassifier(**OPTIONS).fit(X, np.digitize(F[:, 0], [-0.4, 0.4]))
+        else PEPClassifier(**OPTIONS).fit(TWO, np.digitize(F[:, 0], [-0.4, 0.4]))
     )
     export_saved_model(tmp_path / "saved", estimator)
     predictor = tf.saved_model.load(str(tmp_path / "saved"))
-    for bad in (np.nan, np.inf):
+    for bad in ([np.nan, 0.0], [np.inf, 0.0], [np.inf, np.nan]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="prediction: got NaN or infinity"):
-            predictor.predict_y(tf.constant([[bad]], tf.float64))
+            predictor.predict_y(tf.constant([bad], tf.float64))
 
 
 def test_norm_is_the_reference_of_gaussian_noise() -> None:

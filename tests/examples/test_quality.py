@@ -107,12 +107,12 @@ def test_figures(found: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_sets_and_methods() -> None:
     assert quality.parts("kin40k") == ("kin40k", 10_000, False)
     assert quality.parts("late/500") == ("late", 500, True)
-    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["near", "ARPEP natural 0.03"], [5.0])
+    cells = quality.grid(["kin8nm/300", "friedman/1000000"], ["mix", "ARPEP natural 0.03"], [5.0])
     assert {(cell.data, cell.method) for cell in cells} == {
-        ("kin8nm/300", "near"),
+        ("kin8nm/300", "mix"),
         ("friedman/1000000", "ARPEP natural 0.03"),
     }
-    assert max(cell.M for cell in cells if cell.method == "near") == 100
+    assert max(cell.M for cell in cells if cell.method == "mix") == 100
     one, *others = quality.grid(["kin40k/10000"], ["GPflow SGPR 400"], [5.0])
     assert (one.method, one.M) == ("GPflow SGPR", 400) and not others
     for name in quality.SETS:

@@ -62,7 +62,7 @@ def _comparison(likelihood: RegisteredComparison) -> Traits:
 def test_traits(create: Callable[[], Any], expected: dict[str, Any]) -> None:
     others: dict[str, Any] = {"draw": None, "advice": "", "error_rate": None, "in_units": None}
     others["has_density"] = Traits().has_density
-    others["predict"] = None
+    others["predict"] = others["probabilities"] = None
     assert traits(create())._replace(**others) == Traits(**expected)
 
 
