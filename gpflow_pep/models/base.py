@@ -1,6 +1,7 @@
 """What models that hold their data have in common."""
 
 import abc
+import functools
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -30,7 +31,7 @@ from ..covariances import (
 )
 from ..covariances.evaluate import skip_autograph, unconverted
 from ..ops.chunks import LOCAL, Reduction
-from ..ops.linalg import failures_listed, warn
+from ..ops.linalg import trials_listed, warn
 from ..paths.functions import draw_paths
 from ..predictions.posterior import f_under, gpflow_posterior
 from ..sites.memory import Memory
@@ -136,17 +137,22 @@ class PowerEPModel(GPModel, abc.ABC):
         See GPflow's. Where a factorisation fails, it is infinite and all derivatives are 0, so that
         a line search steps back; but training must not begin there.
         """
-        with failures_listed() as failures:
+        with trials_listed() as trials:
             loss = super()._training_loss(*data)
+        if not trials:
+            return loss
         if not tf.executing_eagerly():  # training begins where its loss is compiled
             with tf.init_scope():
                 self._trials.assign(_NO_LOSS_YET)
-        failed, before = tf.reduce_any(tf.stack([False, *failures])), tf.identity(self._trials)
-        began = checks.require(~failed | (before != _NO_LOSS_YET), NO_FACTOR)
+        succeeded = functools.reduce(tf.logical_and, trials)
+        before = tf.convert_to_tensor(self._trials)
+        had_loss = tf.maximum(before, _HAD_LOSS)
+        now = tf.where(succeeded, had_loss, _WARNED)
+        began = checks.require(succeeded | (before > _NO_LOSS_YET), NO_FACTOR)
         with tf.control_dependencies(began):
-            loss = tf.where(failed, tf.constant(np.inf, loss.dtype), loss)
-        warn(TrialWarning, failed & (before == _HAD_LOSS), NO_FACTOR, {})
-        self._trials.assign(tf.where(failed, _WARNED, tf.maximum(before, _HAD_LOSS)))
+            loss = tf.where(succeeded, loss, tf.constant(np.inf, loss.dtype))
+        warn(TrialWarning, now > had_loss, NO_FACTOR, {})
+        self._trials.assign(now)
         return loss
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:

@@ -125,8 +125,12 @@ class Rows(NamedTuple):
 
     def num_targets(self) -> tf.Tensor:
         """Count the targets that are not NaN, of all processes."""
-        observed = ~tf.math.is_nan(tf.convert_to_tensor(self.data[1]))
-        return self.reduction.total(tf.reduce_sum(tf.cast(observed, self.alpha.dtype)))
+        Y = tf.convert_to_tensor(self.data[1])
+        if self.cut.num_gapped:
+            number = tf.math.count_nonzero(~tf.math.is_nan(Y), dtype=self.alpha.dtype)
+        else:
+            number = tf.cast(tf.size(Y), self.alpha.dtype)
+        return self.reduction.total(number)
 
     def plan(self) -> chunks.Plan:
         """Choose how to sum over them."""

@@ -33,7 +33,7 @@ _JITTER_ADDED = (
 )
 #: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []
-#: The graph of a loss, None in eager mode, and whether factorisations in it failed.
+#: The graph of a loss, None in eager mode, and whether factorisations in it succeeded.
 _TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar("_TRIED", default=None)
 _EXPORTING: ContextVar[bool] = ContextVar("_EXPORTING", default=False)
 
@@ -241,8 +241,8 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Find the jitter that is needed, report it, and factorise with it; both are constants."""
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
-    eps = np.finfo(K.dtype.as_numpy_dtype).eps
-    rounding = tf.cast(_num_rows(K), K.dtype) * tf.constant(eps, K.dtype) * scale
+    size, eps = _num_rows(K), float(np.finfo(K.dtype.as_numpy_dtype).eps)
+    rounding = scale * (eps * (size if isinstance(size, int) else tf.cast(size, K.dtype)))
     eye = identity_like(K)
 
     def succeeded(L: tf.Tensor) -> tf.Tensor:
@@ -315,15 +315,15 @@ def _graph() -> tf.Graph | None:
 
 
 @contextmanager
-def failures_listed() -> Iterator[list[tf.Tensor]]:
+def trials_listed() -> Iterator[list[tf.Tensor]]:
     """
-    List whether each factorisation failed in what is computed here. One that did is that of the
-    identity, and so a constant: derivatives are 0 then where they would be NaN.
+    List whether each factorisation succeeds in what is computed here. One that fails is that of
+    the identity, and so a constant: derivatives are 0 then where they would be NaN.
     """
-    failures: list[tf.Tensor] = []
-    token = _TRIED.set((_graph(), failures))
+    trials: list[tf.Tensor] = []
+    token = _TRIED.set((_graph(), trials))
     try:
-        yield failures
+        yield trials
     finally:
         _TRIED.reset(token)
 
@@ -356,9 +356,9 @@ def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
     L, tried = _with_jitter(K)[1], _TRIED.get()
     if tried is not None and tried[0] is _graph():
-        failed = ~tf.reduce_all(tf.math.is_finite(L))
-        tried[1].append(failed)
-        K, L = (tf.where(failed, identity_like(K), part) for part in (K, L))
+        succeeded, identity = tf.reduce_all(tf.math.is_finite(L)), identity_like(K)
+        tried[1].append(succeeded)
+        K, L = (tf.where(succeeded, part, identity) for part in (K, L))
     return _factor_of(K, L)
 
 

@@ -233,7 +233,7 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
 )
 def log_root(q: PosteriorFactor) -> tf.Tensor:
     r"""Compute :math:`\sum_l \tfrac12 \log|B_l|`."""
-    return tf.reduce_sum(q.half_logdet + tf.zeros_like(q.c[:, 0, 0]))
+    return tf.reduce_sum(q.half_logdet + tf.zeros(q.c.shape[0], q.c.dtype))
 
 
 def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:

@@ -16,8 +16,6 @@ from .generic import ScalarFactor
 from .moments import scalar_factor
 from .support import Traits, any_number, support, traits
 
-_NEWTON_STEPS = 8
-
 
 @scalar_factor.register(StudentT)
 def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
@@ -30,6 +28,7 @@ def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> Sca
         - tf.math.log(scale)
     )
     factor, root = 0.5 * (df + 1.0), scale * tf.sqrt(df)
+    tiny = np.finfo(Y.dtype.as_numpy_dtype).tiny
 
     def log_prob(f: Tensor) -> Tensor:
         return constant - factor * tf.math.log1p(tf.square((Y - f) / root))
@@ -39,16 +38,17 @@ def _student_t(likelihood: StudentT, X: Tensor, Y: Tensor, alpha: Tensor) -> Sca
     structures = [Structure(Y, width, 2.0 * width)]
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
-        # Nodes reach from a mode near y to the Gaussian's mean, but not from there to y. That mode
-        # is the first root e = |y - f| of a cubic, which Newton's method finds from 0, below D / 3.
+        # Nodes reach from a mode near y to the Gaussian's mean, but not from there to y. With two
+        # modes that is the least of three roots u = |y - f| / |y - m| of the cubic
+        # u^3 - u^2 + (b + c) u - b, with b = root^2 / (y - m)^2 and c = c_0 / (y - m)^2.
         best = search_mode(log_prob, mean, variance, alpha, structures)
-        D, square = tf.abs(Y - mean), tf.square(root)
-        A, e = square + alpha * (df + 1.0) * variance, tf.zeros_like(mean)
-        for _ in range(_NEWTON_STEPS):
-            value, slope = ((e - D) * e + A) * e - D * square, (3.0 * e - 2.0 * D) * e + A
-            e = tf.where(slope > 0.0, e - value / slope, D)
-        is_near = (3.0 * e < D) & (2.0 * REACH * tf.sqrt(variance) > D)
-        near = tf.sign(Y - mean) * (df + 1.0) * e / (square + e * e)
+        distance, by_power = Y - mean, tf.maximum(alpha * variance, tiny)
+        b, c = (part / tf.square(distance) for part in (tf.square(root), (df + 1.0) * by_power))
+        m = tf.sqrt(tf.maximum(1.0 - 3.0 * (b + c), 0.0)) / 3.0
+        cosine = (1.0 / 27.0 + 0.5 * b - (b + c) / 6.0) / m**3
+        u = 1.0 / 3.0 + 2.0 * m * tf.cos((tf.acos(cosine) + 2.0 * np.pi) / 3.0)
+        is_near = (tf.abs(cosine) < 1.0) & (2.0 * REACH * tf.sqrt(variance) > tf.abs(distance))
+        near = distance * (1.0 - u) / by_power
         return Mode(tf.where(is_near, near, best.slope), best.width)
 
     return ScalarFactor(log_prob, structures, mode, num_nodes=128)
