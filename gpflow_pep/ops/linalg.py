@@ -356,9 +356,8 @@ def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see :func:`jitter_needed`."""
     L, tried = _with_jitter(K)[1], _TRIED.get()
     if tried is not None and tried[0] is _graph():
-        succeeded, identity = tf.reduce_all(tf.math.is_finite(L)), identity_like(K)
-        tried[1].append(succeeded)
-        K, L = (tf.where(succeeded, part, identity) for part in (K, L))
+        tried[1].append(tf.reduce_all(tf.math.is_finite(L)))
+        L = tf.where(tried[1][-1], L, identity_like(K))
     return _factor_of(K, L)
 
 
