@@ -18,15 +18,18 @@ from .targets import moments_by_rate
 _NEWTON_STEPS = 8
 #: Left of it softplus(f) is exp(f) to all digits.
 _SOFTPLUS_IS_EXP = -40.0
+#: How far beyond the largest exponential it goes on: its values leave room in single precision too.
+_LONGEST_LINE = 1e4
 
 Link = Callable[[Tensor], Tensor]
 
 
 def bounded_exp(x: Tensor) -> Tensor:
-    """Compute the exponential, but finite: beyond a value that leaves room for sums and factors it
-    goes on linearly, so that its derivatives stay as large."""
-    largest = 0.85 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
-    return tf.exp(tf.minimum(x, largest)) * (1.0 + tf.nn.relu(x - largest))
+    """Compute the exponential, but finite: beyond a value that leaves room for squares and sums it
+    goes on linearly for a while, so that its derivatives stay as large."""
+    largest = 0.45 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
+    rest = tf.clip_by_value(x - largest, 0.0, _LONGEST_LINE)
+    return tf.exp(tf.minimum(x, largest)) * (1.0 + rest)
 
 
 def exponential_family_factor(

@@ -155,7 +155,7 @@ def test_a_rate_beyond_all_floats_is_no_constant() -> None:
     """Sites that any value is a fixed point of would look converged."""
     one = np.ones((1, 1))
     ell = pep.tilted.tilted_derivatives(likelihoods.Poisson(), one, one, 1e4 * one, one, 0.0)
-    assert ell.delta1[0, 0] < -1e200 and ell.delta2[0, 0] < -1e200
+    assert ell.delta1[0, 0] < -1e100 and ell.delta2[0, 0] < -1e100
 
 
 def _above(f: Any) -> Any:
