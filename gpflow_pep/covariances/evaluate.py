@@ -138,7 +138,7 @@ def is_plain(part: Any) -> bool:
     return all(type(module).__module__.partition(".")[0] in _PLAIN for module in modules)
 
 
-def has_code_of_others(part: Any) -> bool:
+def _has_code_of_others(part: Any) -> bool:
     """Whether a part of a model, if there is one, may read variables that GPflow does not list."""
     modules = (part, *part.submodules) if isinstance(part, tf.Module) else (part,)
     attributes = (value for module in modules for value in getattr(module, "__dict__", {}).values())
@@ -376,18 +376,18 @@ class Parts(NamedTuple):
         Keras 3 or closures: where there is code of others, what the first row reads.
         """
         listed = float_variables(*self)
-        if not any(map(has_code_of_others, self)):
+        if not any(map(_has_code_of_others, self)):
             return listed
         kernel, inducing_variable, mean_function, likelihood = self
         X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
         with tf.GradientTape() as tape:
-            if has_code_of_others(kernel) or has_code_of_others(inducing_variable):
+            if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
                 kuu(inducing_variable, kernel)
                 kuf(inducing_variable, kernel, X)
                 variance(kernel, X)
-            if has_code_of_others(mean_function):
+            if _has_code_of_others(mean_function):
                 mean(mean_function, X)
-            if has_code_of_others(likelihood):
+            if _has_code_of_others(likelihood):
                 F = tf.zeros([1, likelihood.latent_dim or Y.shape[1]], Y.dtype)
                 _log_density(likelihood, X, F, Y)
         read = [v for v in tape.watched_variables() if v.dtype.is_floating]

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from .. import tilted
 from ..covariances import Parts, Projection
-from ..covariances.evaluate import has_code_of_others
 from ..ops import chunks
 from ..tilted import TiltedDerivatives, traits
 from . import coupling
@@ -94,11 +93,8 @@ class _Matched(NamedTuple):
 
 
 def parameters(problem: SiteProblem) -> list[tf.Variable]:
-    """List the variables of a likelihood; none where nothing of it is trained."""
-    likelihood = problem.parts.likelihood
-    if not (likelihood.trainable_variables or has_code_of_others(likelihood)):
-        return []
-    of_likelihood = Parts(None, None, None, likelihood)  # type: ignore[arg-type]
+    """List the variables of a likelihood."""
+    of_likelihood = Parts(None, None, None, problem.parts.likelihood)  # type: ignore[arg-type]
     return of_likelihood.variables(problem.rows.X, problem.rows.Y)
 
 

@@ -14,7 +14,8 @@ MOST = {
     "PEPRegression": ("SGPR", 1.35),
     "PEP-probit": ("SVGP", 2.15),
     "PEP-Student-t": ("SVGP", 3.4),
-    "PEP-3-classes": ("SVGP", 3.05),
+    # 3.05 before the loss had derivatives in RobustMax's epsilon where that is not trained too.
+    "PEP-3-classes": ("SVGP", 3.1),
 }
 
 
