@@ -214,7 +214,7 @@ def report(name: str, problem: Problem, only: str | None, search: Search) -> Non
         print(
             f"{name:12}{alpha:7g}{len(good):10d}{len(part):6d}{np.median(sweeps):9.0f}"
             f"{np.quantile(sweeps, 0.95):7.0f}{sum(cell.refused for cell in part.values()):9d}"
-            f"{fallbacks['continuation']:14d}{fallbacks['damped']:8d}{fallbacks['limited']:9d}"
+            f"{fallbacks['continuation']:14d}{fallbacks['limited']:9d}"
             f"{sum(not cell.finite for cell in part.values()):11d}",
             flush=True,
         )
@@ -243,7 +243,7 @@ def main() -> None:
         return by_chance + (follow(model, evaluate) if args.follow else "")
 
     heads = ("converged", "of", "median", "95%", "refused", *FALLBACKS[1:], "not finite")
-    widths = (10, 6, 9, 7, 9, 14, 8, 9, 11)
+    widths = (10, 6, 9, 7, 9, 14, 9, 11)
     print(
         f"{'likelihood':12}{'alpha':>7}"
         + "".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))

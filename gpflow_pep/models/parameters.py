@@ -12,7 +12,7 @@ from .. import checks
 from ..ops.linalg import warn
 from ..ops.power import is_power
 from ..sites.posterior import Sites, no_sites
-from ..sites.record import FALLBACKS, ConvergenceWarning, SiteUpdateInfo
+from ..sites.record import FALLBACKS, LIMITED, ConvergenceWarning, SiteUpdateInfo
 
 
 def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
@@ -25,7 +25,7 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
 def record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
     """Read a record of the inner loop, with the name of the fallback, from its five numbers."""
     sweeps, residual, converged, rejected, fallback = numbers
-    name = FALLBACKS[int(fallback)]
+    name = FALLBACKS[min(int(fallback), LIMITED)]  # older checkpoints count one more before it
     return SiteUpdateInfo(int(sweeps), float(residual), bool(converged), int(rejected), name)
 
 

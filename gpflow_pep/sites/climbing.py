@@ -7,7 +7,7 @@ guessing. So, where a run did not begin with larger powers by itself,
 * it begins again with these, from no sites, where its initial sites are far from where they want to
   be, or where it did not converge;
 * it goes back to the sites of the largest merit that some phase ended with, and on from there,
-  where it has converged to a smaller one, or where not even small steps have converged.
+  where it has converged to a smaller one, or not converged from where it began.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from .phases import NONE_FOLLOWS, Attempt, Phase, Turn
-from .record import CONTINUATION, DAMPED, LIMITED, Features, RunLimits
+from .record import CONTINUATION, LIMITED, Features, RunLimits
 from .steps import FAR, State, chosen
 
 #: Merits that differ by a smaller part are those of the same optimum.
@@ -50,7 +50,7 @@ def best_sites(features: Features, limits: RunLimits) -> Attempt:
         begins_again = is_far | (over & ~state.is_close)
         begins_again &= compares & ~turn.settled & (state.sweep == state.phase_sweep)
         worse = state.merit < best.merit - _SAME * tf.abs(best.merit)
-        returns = (turn.settled & worse) | (over & (fallback == DAMPED))
+        returns = (turn.settled & worse) | (over & (fallback == 0) & ~begins_again)
         returns &= compares & (fallback != LIMITED)
         # Sites that are far may have any merit, and none that lasts.
         is_best = compares & ~is_far & (state.merit > best.merit)

@@ -35,7 +35,6 @@ from .larger_powers import larger_powers
 from .phases import NONE_FOLLOWS, Attempt, Phase, Turn
 from .posterior import Marginals, Sites
 from .record import (
-    DAMPED,
     LIMITED,
     Easier,
     Features,
@@ -73,20 +72,6 @@ def the_problem(_: Features, limits: RunLimits) -> Attempt:
     return Attempt([Phase(sweeps=limits.max_sweeps)])
 
 
-def damped(features: Features, limits: RunLimits) -> Attempt:
-    """
-    Take small steps, from no sites or from where the run is where that is close already.
-
-    Where Newton's method ends short of a fixed point, small steps were seen to end there too.
-    """
-
-    def is_tried(_: State, phase: Phase) -> tf.Tensor:
-        return phase.is_newton == 0
-
-    phases = [Phase(sweeps=limits.max_sweeps)]
-    return Attempt(phases, DAMPED, is_tried if features.by_newton else None)
-
-
 def limited(_: Features, limits: RunLimits) -> Attempt:
     """Move towards sites whose precision is not negative, where no fixed point is near."""
     phase = Phase(sweeps=limits.max_sweeps, following=NONE_FOLLOWS)
@@ -115,7 +100,6 @@ BEGINNINGS: tuple[Choice, ...] = (
 REMEDIES: tuple[Choice, ...] = (
     (_has_many_sweeps, smaller_powers),
     (_has_wide_prior, smaller_priors),
-    (_always, damped),
     (_always, limited),
     (lambda features, _: features.climbs, best_sites),
 )

@@ -14,13 +14,12 @@ from .posterior import Marginals, Sites
 #: At power 0, where there are no smaller ones, it is that from the best sites of the run, see
 #: :mod:`gpflow_pep.sites.climbing`, or, as for any power
 #: of some likelihoods, that from narrower priors, see :mod:`gpflow_pep.sites.smaller_priors`.
-#: "damped": small steps from no sites, or from where the run is where that is close already.
 #: "limited", where it is not close even then: towards sites whose precision is not negative and
 #: which match the tilted mean alone where theirs would be. That nearly always ends at a point that
 #: depends smoothly on the parameters, but it is not a fixed point of Power EP, and the record says
 #: that it did not converge, unless no precision was limited in the end.
-FALLBACKS = ("", "continuation", "damped", "limited")
-CONTINUATION, DAMPED, LIMITED = 1, 2, 3
+FALLBACKS = ("", "continuation", "limited")
+CONTINUATION, LIMITED = 1, 2
 
 
 class ConvergenceWarning(UserWarning):

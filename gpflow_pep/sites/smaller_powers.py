@@ -25,8 +25,8 @@ def smaller_powers(features: Features, limits: RunLimits) -> Attempt:
     """
     Follow the fixed point from power 0.
 
-    It is of no use where not even no sites are proper, nor where the run is close: then Newton's
-    method goes on at the power that is meant, and small steps need nothing of this.
+    It is of no use where not even no sites are proper, nor where the run is close: then only
+    Newton's method goes on, at the power that is meant.
     """
     by_newton, last = features.by_newton, len(POWER_SHIFTS)
     residual = _NEWTON_RESIDUAL if by_newton else _RESIDUAL

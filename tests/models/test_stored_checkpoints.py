@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 from stored_models import create, numbers
 
+from gpflow_pep.models.parameters import record_of_run
+
 STORED = Path(__file__).parent / "stored"
 VERSIONS = sorted(path.stem for path in STORED.glob("*.json"))
 
@@ -28,6 +30,12 @@ def test_models_continue_from_a_checkpoint(version: str) -> None:
         for part in ("log_z", "mean", "variance"):
             value = expected[part]
             np.testing.assert_allclose(actual[part], value, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize(("index", "name"), enumerate(("", "continuation", "limited", "limited")))
+def test_records_of_earlier_versions_are_read(index: int, name: str) -> None:
+    """The limited fallback was the third one."""
+    assert record_of_run(np.array([80.0, 3.0, 0.0, 11.0, index])).fallback == name
 
 
 def test_each_version_that_is_read_has_its_checkpoint() -> None:

@@ -82,6 +82,16 @@ def test_long_lengthscales_take_tens_of_sweeps_not_hundreds(
     assert not record.converged
 
 
+def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps_at_alpha_1() -> None:
+    """Full steps in what the acceleration does not explain made it take hundreds."""
+    X = np.random.default_rng(0).standard_normal((150, 2))
+    Y = (X[:, :1] > 0.0) + (X[:, 1:] > 0.0).astype(float)
+    Z = X[np.random.default_rng(1).permutation(150)[:20]]
+    parts = SquaredExponential(10.0, 5.0), gpflow.likelihoods.MultiClass(C), Z
+    record = pep.models.PEP((X, Y), *parts, alpha=1.0).update_sites(max_sweeps=200)
+    assert record.converged and record.num_sweeps <= 60
+
+
 def test_many_rows_take_no_more_sweeps() -> None:
     """Many numbers that change by little, but together, move means far: that must be seen."""
     rng = np.random.default_rng(0)

@@ -312,18 +312,7 @@ def test_the_limited_fallback_settles_where_there_is_no_proper_fixed_point() -> 
     assert run.info.residual == pytest.approx(function.undamped_residual(run.sites), rel=1e-9)
     np.testing.assert_allclose(run.sites.tau, 0.0, atol=1e-8)
     assert_close(run.sites.nu, NU, rtol=1e-6)
-    assert 160 < run.info.num_sweeps < 200
-
-
-def test_the_damped_fallback_takes_small_steps_from_no_sites() -> None:
-    options = {"max_sweeps": 10, "fall_back": True, "largest_power": NO_POWER}
-    run = _run(UNREACHABLE["drift"], Sites(NU, TAU), **options)
-    np.testing.assert_array_equal(run.asked[10], 0.0)
-    steps = np.diff(run.asked[10:20], axis=0)
-    assert np.all(steps[:, 0] <= 0.1 * (1.0 + 1e-12)) and np.all(
-        steps[:, 1] <= 0.05 * (1.0 + 1e-12)
-    )
-    assert np.all(steps > 0.0)
+    assert 80 < run.info.num_sweeps < 100
 
 
 def test_no_fallback_is_tried_where_none_is_needed() -> None:
@@ -335,9 +324,9 @@ def test_no_fallback_is_tried_where_none_is_needed() -> None:
 def test_each_fallback_has_as_many_sweeps() -> None:
     options = {"max_sweeps": 10, "fall_back": True}
     run = _run(UNREACHABLE["drift"], **options, largest_power=NO_POWER)
-    assert run.info.num_sweeps == len(run.asked) == 3 * 10
+    assert run.info.num_sweeps == len(run.asked) == 2 * 10
     run = _run(UNREACHABLE["drift"], **options)
-    assert run.info.num_sweeps == len(run.asked) == 4 * 10 + len(POWER_SHIFTS)
+    assert run.info.num_sweeps == len(run.asked) == 3 * 10 + len(POWER_SHIFTS)
 
 
 def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
