@@ -290,10 +290,7 @@ def log_z(problem: Problem, sites: Sites) -> float:
 def variational_bound(problem: Problem, q: Sequence[Natural]) -> float:
     """E_q[log p(y | f)] - KL[q(u) || p(u)] at any q(u), whatever the powers are."""
     variational = problem._replace(alpha=np.zeros(len(problem.factors)))
-    ones = np.ones(len(q))
-    value = sum(
-        _log_tilted_normaliser(variational, row, q, ones) for row in range(len(problem.factors))
-    )
+    value = sum(_log_tilted_normaliser(variational, row, q) for row in range(len(problem.factors)))
     for latent, natural in enumerate(q):
         mean, covariance = natural.moments()
         Kuu = problem.priors[latent].Kuu
