@@ -86,5 +86,7 @@ def with_rows(model: PEPRegression | PEP, num_rows: int, seed: int) -> PEPRegres
     if isinstance(model, PEPRegression):
         options |= {"likelihood": model.likelihood, "conditional": model.conditional}
         return PEPRegression(data, kernel, Z, **options)
-    options |= {"max_sweeps": model.max_sweeps, "tolerance": model.tolerance}
-    return PEP(data, kernel, model.likelihood, Z, **options)
+    options |= {key: getattr(model, key) for key in ("max_sweeps", "tolerance", "fresh_sites")}
+    some = PEP(data, kernel, model.likelihood, Z, **options)
+    some.training_gap.assign(model.training_gap)  # a tolerance that is passed has set it to 0
+    return some

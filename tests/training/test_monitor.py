@@ -81,7 +81,7 @@ def test_a_fallback_is_written_by_its_place(
     record = model.last_inference._replace(fallback="limited")
     monkeypatch.setattr(type(model), "last_inference", property(lambda self: record))
     pep.monitor.SitesToTensorBoard(str(tmp_path), model)(7)
-    assert events(tmp_path)["sites/fallback"] == {7: 3.0}
+    assert events(tmp_path)["sites/fallback"] == {7: 2.0}
 
 
 @pytest.mark.parametrize("number_of_inputs", [1, 2])
