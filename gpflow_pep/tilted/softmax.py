@@ -58,11 +58,10 @@ _FAR_LEFT = 12.0
 
 
 class _Rise(NamedTuple):
-    r"""A distribution function at the nodes: :math:`\log F`, :math:`F' / F`, :math:`F'' / F`."""
+    r"""A distribution function at the nodes: :math:`\log F` and :math:`F' / F`."""
 
     log_cdf: Tensor
     rate: Tensor
-    curvature: Tensor
 
 
 def gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
@@ -70,36 +69,26 @@ def gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     Compute the distribution function of a standard Gumbel variable plus a Gaussian one of mean 0,
     :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to :math:`\min(1, E[e^{x - z}])`.
 
-    By the heat equation :math:`\partial_v F = F'' / 2`.
-
     :param x: Where [C, Q, N]; at most a few standard deviations, and the variance, below 0.
     """
-    log_tail, (cdf, density, curvature) = _derivatives(x, variance)
-    # Where less than that is left, what the bumps leave may be negative: constants, then.
-    is_normal = (cdf > SMALLEST) & (density > SMALLEST)
-    cdf, density = tf.maximum(cdf, SMALLEST), tf.maximum(density, SMALLEST)
-    bend = tf.where(is_normal, curvature, tf.zeros_like(curvature)) / cdf
-    return _Rise(log_tail + tf.math.log(cdf), density / cdf, bend)
-
-
-def _derivatives(x: Tensor, variance: Tensor) -> "tuple[Tensor, list[Tensor]]":
-    """Compute the logarithm of a scale, and F with its derivatives divided by that scale."""
     scale = tf.math.rsqrt(WIDTH**2 + variance)
     t = (x - CENTRE) * scale
     log_tail = -0.5 * tf.square(tf.minimum(t, 0.0))
+    # All but the logarithm of the tail is divided by the tail. Few operations: these tensors are
+    # the largest of a sweep.
     cdf = _scaled_normal_cdf(t, log_tail)
-    first = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
-    second = -t * scale * first
+    slopes = tf.zeros_like(cdf)
     for place, deviation, height in BUMPS:
         precision = 1.0 / (deviation**2 + variance)
         offset = x - place
-        slope = offset * precision
-        bump = (height * deviation * tf.sqrt(precision)) * tf.exp(-0.5 * offset * slope - log_tail)
-        once = slope * bump
+        slope = offset * (-0.5 * precision)
+        bump = (height * deviation * tf.sqrt(precision)) * tf.exp(offset * slope - log_tail)
         cdf += bump
-        first -= once
-        second += slope * once - precision * bump
-    return log_tail, [cdf, first, second]
+        slopes += slope * bump
+    normal = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
+    # Where less than that is left, what the bumps leave may be negative: constants, then.
+    cdf, density = (tf.maximum(part, SMALLEST) for part in (cdf, normal + 2.0 * slopes))
+    return _Rise(log_tail + tf.math.log(cdf), density / cdf)
 
 
 def _scaled_normal_cdf(t: Tensor, log_tail: Tensor) -> Tensor:
@@ -134,7 +123,11 @@ def softmax_log_power_expectation(
     .. math::
 
        \frac{\partial \ell}{\partial \mu_k} = -E\left[\frac{F_k'}{F_k}\right], \qquad
-       \frac{\partial \ell}{\partial v_k} = \frac{1}{2} E\left[\frac{F_k''}{F_k}\right].
+       \frac{\partial \ell}{\partial v_k} = \frac{1}{2} E\left[\frac{F_k''}{F_k}\right]
+       = \frac{1}{2} E\left[\frac{F_k'}{F_k} \Big(\alpha - \sum_{j \ne k}
+       \frac{F_j'}{F_j}\Big)\right],
+
+    by :math:`\partial_v F = F'' / 2`, the heat equation, and then by parts.
 
     :param mean: Means of independent latent functions [N, L], of double precision.
     :param rough: Whether errors of 1e-3 do, []; None: they do not.
@@ -167,7 +160,8 @@ def _integral_and_derivatives(
     )
     rise = gumbel_plus_gaussian(nodes.w - moved, spread)
     log_product = nodes.log_spacing + tf.reduce_sum(rise.log_cdf, axis=0)
-    log_density = log_product + tf.math.log(tf.reduce_sum(rise.rate, axis=0))
+    rates = tf.reduce_sum(rise.rate, axis=0)
+    log_density = log_product + tf.math.log(rates)
     own_mean, own_variance = (tf.reduce_sum(one_hot * part, axis=1) for part in (mean, variance))
     shift = own_mean + 0.5 * alpha * own_variance
     values = shift - nodes.w
@@ -183,9 +177,10 @@ def _integral_and_derivatives(
 
     log_mass = tf.reduce_logsumexp(log_density - alpha * nodes.w, axis=0)
     share = tf.exp(log_product - alpha * nodes.w - log_mass)
-    by_moved = -tf.transpose(tf.reduce_sum(share * rise.rate, axis=1))
-    by_spread = 0.5 * tf.transpose(tf.reduce_sum(share * rise.curvature, axis=1))
-    by_variance = by_spread + power * one_hot * (0.5 + by_moved)
+    shared = share * rise.rate
+    by_moved = -tf.transpose(tf.reduce_sum(shared, axis=1))
+    by_spread = tf.transpose(tf.reduce_sum(shared * (alpha - rates + rise.rate), axis=1))
+    by_variance = 0.5 * by_spread + power * one_hot * (0.5 + by_moved)
     expected = tf.reduce_sum(tf.exp(log_density - alpha * nodes.w - log_mass) * nodes.w, axis=0)
     rest = expected + tf.math.digamma(1.0 + alpha) + value - shift
     by_alpha = own_variance * (0.5 + tf.reduce_sum(one_hot * by_moved, axis=1))
